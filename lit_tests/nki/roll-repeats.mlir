@@ -18,6 +18,7 @@
 // CHECK-DAG: #[[WHOLE:map[0-9]*]] = affine_map<()[s0] -> (0, 0)>
 // CHECK-DAG: #[[ROWS:map[0-9]*]] = affine_map<()[s0] -> (s0 * 64)>
 // CHECK-DAG: #[[BACK:map[0-9]*]] = affine_map<()[s0] -> (s0 * -64 + 128)>
+// CHECK-DAG: #[[INDEX:map[0-9]*]] = affine_map<(d0, d1)[s0] -> (d1 + s0 * 64 + 5)>
 // CHECK-DAG: #[[LEFT:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-DAG: #[[RIGHT:map[0-9]*]] = affine_map<() -> (0, 32)>
 
@@ -96,5 +97,20 @@ func.func @nested(%t: !tile) {
   "nki.copy"(%t, %t) {access = [#at32, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
   "nki.copy"(%t, %t) {access = [#at40, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
   "nki.copy"(%t, %t) {access = [#left, #right], mask = #all} : (!tile, !tile) -> () loc(#store)
+  return
+}
+
+// An index starts one step further on in each iteration, as tiles do.
+// CHECK-LABEL: func.func @counted(
+// CHECK-SAME:    %[[T:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK:         scf.for %[[I:[a-z0-9]+]] = {{.*}} {
+// CHECK-NEXT:      "nki.iota"(%[[T]], %[[I]])
+// CHECK-SAME:        expression = #[[INDEX]]
+// CHECK-NEXT:    } {nki.loop = "sequential"}
+// CHECK-NEXT:    return
+func.func @counted(%t: !tile) {
+  "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 5)>, mask = #all} : (!tile) -> () loc(#load)
+  "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 69)>, mask = #all} : (!tile) -> () loc(#load)
+  "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 133)>, mask = #all} : (!tile) -> () loc(#load)
   return
 }

@@ -4,8 +4,9 @@
     load 0, add, load 8, add, store 0, load 100, add, load 108, add, store 1, ...
     for 2: (for 2: load + 8, add), store          moving by 100, 100, 1
 
-Equal are operations of one form that differ in where their tiles start, by the same step from one repetition to the
-next, and in buffers that each repetition allocates and that nobody else uses. Their order stays.
+Operations are equal if they have one form and differ in where their tiles, indices and conditions start alone, by the
+same step from one repetition to the next, and in buffers that each repetition allocates and nothing else uses. Their
+order stays.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-Steps = tuple[int, ...]         # for each tile of an operation: where it starts, or how far it moves
+Steps = tuple[int, ...]         # for each tile and index of an operation: where it starts, or how far it moves
 CANDIDATES = 4                  # of earlier items of one form, with which an item is compared
 O = TypeVar("O")
 
@@ -22,7 +23,7 @@ O = TypeVar("O")
 class Item(Generic[O]):
     """What stands at one place of a sequence: an operation, or a loop.
 
-    ``form`` is equal for items that differ in buffers and in where tiles start alone. ``sources`` are the items, or
+    ``form`` is equal for items that differ in buffers and in their starts alone. ``sources`` are the items, or
     other values, that define the operands; ``inner`` those that code inside of the operation uses.
     """
 

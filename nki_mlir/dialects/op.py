@@ -351,8 +351,13 @@ def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O
 
     def over(mask: Mask) -> Mask:
         return tuple([Constraint(change(c.form), c.equal) for c in mask])
-    attributes = {name: change(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
+    attributes = {name: change(form) for name, form in affine_attributes(op).items()}
     return changed(op, tile, mask=over(op.mask), limits=over(op.limits), **attributes, **fields)
+
+
+def affine_attributes(op: Op) -> dict[str, Linear]:
+    """The attributes of an operation that are affine forms of its axes and symbols, by name."""
+    return {name: getattr(op, name) for name, kind in op.attributes.items() if kind is Linear}
 
 
 def same_value(value: Any) -> object:

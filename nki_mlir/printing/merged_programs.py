@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One module for the programs of a launch that differ only in where their tiles start.
+"""One module for the programs of a launch that differ only in where their tiles and indices start.
 
 before:  "nki.load"(%t, %x) row 0           after:  "nki.load"(%t, %x, %program_id) row program_id
          "nki.load"(%t, %x) row 1, of program 1
@@ -13,7 +13,7 @@ from nki_mlir.analysis.repeats import Item, Steps
 from nki_mlir.bindings import Module, Operation, cloned, ir
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.transforms.roll_repeats import OperationItems, move_tiles
+from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
 Program = list[Item[Operation]]
 
@@ -42,7 +42,7 @@ def _around(module: Module) -> str:
 
 
 def _steps(programs: Sequence[Program]) -> list[Steps] | None:
-    """How far each operation's tiles move from one program to the next; None where programs differ otherwise."""
+    """How far each operation's starts move from one program to the next; None where programs differ otherwise."""
     first, *others = programs
     steps: list[Steps] = []
     for number, program in enumerate(others, 1):
@@ -64,7 +64,7 @@ def _operands(item: Item[Operation]) -> list[object]:
 
 
 def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) -> None:
-    """Let the tiles of the first program start where those of each program do."""
+    """Let the operations of the first program start where those of each program do."""
     function, make = the_kernel(module).op, Attributes()
     index = ir.IndexType.get()
     program_id = function.regions[0].blocks[0].add_argument(index, function.location)
@@ -75,4 +75,4 @@ def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) ->
     for item, moves in zip(program, steps):
         if any(moves):
             assert item.operation is not None
-            move_tiles(item.operation, [(program_id, moves)], make)
+            move_starts(item.operation, [(program_id, moves)], make)

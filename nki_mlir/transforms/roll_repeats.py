@@ -14,14 +14,15 @@ known of their iterations but that they follow each other.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from nki_mlir.analysis.repeats import Item, Repetition, Steps, with_loops
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.access import ZERO, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute
 from nki_mlir.dialects.mlir_ops import Known, is_tile_op, read_op, recognize, write_op
-from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.op import affine_attributes, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 
@@ -75,13 +76,16 @@ class OperationItems:
 
 
 def form_and_starts(kind: Known) -> tuple[object, Steps]:
-    """What an operation is apart from its buffers and from the offsets of its tiles; those, two for each tile."""
-    op = kind.op
+    """What an operation is apart from its buffers and from its starts; those: two for each tile, and the constant of
+    each affine attribute (where an index, or a condition on indices, begins)."""
+    op, forms = kind.op, affine_attributes(kind.op)
     accesses = [tile.access for _, tile in op.operands()]
-    form = (op.form_of(op.outline()), op.mask, op.limits, *op.extra.items(),
-            *[(access.partition and access.partition.symbols, access.free.symbols) for access in accesses])
-    return form, tuple([start for access in accesses
-                        for start in (access.partition.const if access.partition else 0, access.free.const)])
+    without_starts = changed(op, lambda tile: tile, **{name: replace(form, const=0) for name, form in forms.items()})
+    symbols = [(access.partition and access.partition.symbols, access.free.symbols) for access in accesses]
+    of_tiles = [start for access in accesses
+                for start in (access.partition.const if access.partition else 0, access.free.const)]
+    return ((op.form_of(without_starts.outline()), op.mask, op.limits, *op.extra.items(), *symbols),
+            (*of_tiles, *[form.const for form in forms.values()]))
 
 
 class LoopWriter:
@@ -116,7 +120,7 @@ class LoopWriter:
             assert item.operation is not None
             item.operation.move_before(last)
             if any(map(any, (steps for _, steps in inside))):
-                move_tiles(item.operation, inside, self.make)
+                move_starts(item.operation, inside, self.make)
 
     def number(self, n: int) -> Value:
         """A constant in front of the outermost loop."""
@@ -128,20 +132,22 @@ class LoopWriter:
         return self.numbers[n]
 
 
-def move_tiles(operation: Operation, moves: Moves, make: Attributes) -> None:
-    """Let each tile start its steps further on in each iteration of the loops."""
+def move_starts(operation: Operation, moves: Moves, make: Attributes) -> None:
+    """Let each tile and each affine attribute start its steps further on in each iteration of the loops."""
     op = read_op(operation)
     moves = [(variable, steps) for variable, steps in moves if any(steps)]
     symbols, by = range(len(op.symbols), len(op.symbols) + len(moves)), zip(*[steps for _, steps in moves])
 
-    def moved(tile: Tile) -> Tile:
-        partition, free = [Linear(0, tuple([(k, step) for k, step in zip(symbols, next(by)) if step]))
-                           for _ in range(2)]
+    def moved(form: Linear) -> Linear:
+        return form.plus(Linear(0, tuple([(k, step) for k, step in zip(symbols, next(by)) if step])))
+
+    def moved_tile(tile: Tile) -> Tile:
         access = tile.access
-        return tile.patterned(partition=access.partition and access.partition.plus(partition),
-                              free=access.free.plus(free))
-    changed_op = changed(op, moved, symbols=(*op.symbols, *[variable for variable, _ in moves]))
-    write_op(changed_op, make, operation.location, ir.InsertionPoint(operation))
+        partition = moved(access.partition or ZERO)
+        return tile.patterned(partition=access.partition and partition, free=moved(access.free))
+    op = changed(op, moved_tile, symbols=(*op.symbols, *[variable for variable, _ in moves]))
+    op = changed(op, lambda tile: tile, **{name: moved(form) for name, form in affine_attributes(op).items()})
+    write_op(op, make, operation.location, ir.InsertionPoint(operation))
     operation.erase()
 
 

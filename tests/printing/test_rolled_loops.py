@@ -78,6 +78,31 @@ def test_programs_with_other_numbers_are_two():
 
 
 @nki.jit
+def causal_rows(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    for block in range(2):
+        first = core * 32 + block * 16
+        rows = nl.ndarray((16, 64), x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[first:first + 16, :])
+        nisa.affine_select(dst=rows, pattern=[[-1, 64]], offset=first, channel_multiplier=1, cmp_op=nl.greater_equal,
+                           on_true_tile=rows, on_false_value=0.0)
+        columns = nl.ndarray((16, 64), nl.float32, buffer=nl.sbuf)
+        nisa.iota(dst=columns, pattern=[[1, 64]], offset=first)
+        nisa.tensor_tensor(dst=rows, data1=rows, data2=columns, op=nl.add)
+        nisa.dma_copy(dst=out[first:first + 16, :], src=rows)
+    return out
+
+
+def test_conditions_and_indices_move_with_the_loop_and_the_program():
+    text = printed(causal_rows[2], [X])
+    assert body(text)[2] == "for block in range(2):"
+    assert text.count("nisa.affine_select") == 1 and "offset=program_id * 32 + block * 16" in text
+    expected = np.tril(X) + np.arange(64) + np.arange(64)[:, None] // 16 * 16
+    assert np.array_equal(reread(text)(X), expected) and printed(reread(text), [X]) == text
+
+
+@nki.jit
 def in_parts(x):
     out = nl.ndarray((16, 64), x.dtype, buffer=nl.shared_hbm)
     rows = nl.ndarray((16, 64), x.dtype, buffer=nl.sbuf)
