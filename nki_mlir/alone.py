@@ -56,8 +56,8 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    """As above, for what is imported: it is old at once, where else the collector would look at all of it twice to find
-    that out."""
+    """Import without collections, and move what is imported to the oldest generation at once. Else the collector looks
+    at all of it twice before it gets there."""
     with uncollected():
         yield
         if gc.get_freeze_count() == 0:      # else some of it is frozen for others, and has to stay so

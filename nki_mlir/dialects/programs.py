@@ -36,10 +36,10 @@ class Libraries(Protocol):
     """Where operators are found by name. Both raise ``NotLoaded``."""
 
     def program(self, library: str, function: str) -> Program:
-        """A program that nobody has given yet."""
+        """Find a program by its library and function."""
 
     def record(self, said: dict[str, Any]) -> Any:
-        """The record of a graph's call."""
+        """Read the record of a call in a graph from its configuration."""
 
 
 _libraries: list[Libraries] = []

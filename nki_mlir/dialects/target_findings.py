@@ -17,8 +17,8 @@ def is_transfer(op: Op) -> bool:
 
 
 def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
-    """What a target has against an instruction; of a masked one, which may become several, only what all of them
-    break."""
+    """The rules of a target that an instruction breaks. A masked instruction may be split into several: only rules
+    that each of them breaks count."""
     check = TargetCheck(op, machine)
     check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
     op.verify_target(check)

@@ -249,14 +249,14 @@ aten = torch.ops.aten
 
 
 def same_dtype(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as tensors of the dtype of their result."""
+    """Convert both operands to tensors of the dtype to which PyTorch promotes them."""
     dtype = torch.result_type(a, b)
     first, second = (x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype) for x in (a, b))
     return first, second
 
 
 def remainder(a: object, b: Any) -> torch.Tensor:
-    """With the sign of the divisor; the remainder of StableHLO has that of the dividend."""
+    """The remainder with the divisor's sign, as PyTorch has it; StableHLO's has the dividend's."""
     negative = b < 0
     a, b = same_dtype(a, b)
     left = aten.fmod.Tensor(a, b)

@@ -399,7 +399,7 @@ def unconverted(node: Node) -> Node:
 
 
 def axes_of(nest: TileNest, node: Node) -> list[int]:
-    """The axes along which a part of the body differs."""
+    """The axes along which an expression of the nest's body varies."""
     return [a for a, n in enumerate(nest.extents) if n > 1 and any(nest.inputs[k].moves(a) for k in inputs_of(node))]
 
 

@@ -375,7 +375,7 @@ def weak_slots(value: object) -> Slots:
 
 
 def weak_key(target: object) -> object:
-    """The content of an object that nothing here may keep alive; whether it is there, where that is all that counts."""
+    """The key of what a weak reference points to: its content, or only whether it is alive where it has none."""
     if target is ABSENT:
         return False
     state = ClosureState(_nothing, [target])
@@ -383,7 +383,7 @@ def weak_key(target: object) -> object:
 
 
 def _nothing() -> None:
-    """A function that sees nothing."""
+    """A function without variables, as the one whose state is read."""
 
 
 def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:

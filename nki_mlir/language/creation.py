@@ -402,7 +402,7 @@ class MakesTensors(Generic[T]):
         self.hold(function)
 
     def hold(self, function: Callable[..., T]) -> None:
-        """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
+        """Copy a function's name, signature and documentation, so that ``help()`` of the object shows them."""
         functools.update_wrapper(self, function)
         self.function = function
         heading, said = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__

@@ -196,7 +196,7 @@ class Expressions(cst.CSTTransformer):
         return made
 
     def bind(self, name: str, fact: Fact) -> None:
-        """A name gets a value."""
+        """Record the value that a name has from here on."""
         self.scope.versions[name] = self.scope.versions.get(name, 0) + 1
         self.scope.facts[name] = fact
         self.scope.counts = {t: n for t, n in self.scope.counts.items() if name not in terms.names(t) and n != name}

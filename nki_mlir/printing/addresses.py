@@ -137,7 +137,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
 
 
 def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:
-    """Whether the elements of a tile lie one after the other in its partitions, or in all of memory."""
+    """Whether a table is contiguous: on chip within each partition, in HBM as one block."""
     first = int(isinstance(op, OnChip))
     if table.on_chip and not first and prod(table.shape[1:]) != table.row:
         return False

@@ -54,7 +54,7 @@ class WorkerPool:
         self.stopped = False
 
     def submit(self, request: Request) -> "Future[Answer]":
-        """The answer to come."""
+        """Queue a request; return a future of its answer."""
         return self.threads.submit(self.ask, request)
 
     def ask(self, request: Request) -> Answer:

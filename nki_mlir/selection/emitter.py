@@ -32,7 +32,7 @@ TENSOR, VECTOR, SCALAR, GPSIMD = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, En
 
 
 class Emitter:
-    """Emits in place of one operation at a time (``at``), whose symbols the tiles' forms count by position."""
+    """Writes the instructions that replace an operation, in front of it (``at``). Forms of tiles number its symbols."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.make = machine, Attributes()

@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import Location
 
 @dataclass(frozen=True)
 class ShownTile:
-    """Memory with a name. ``values`` reads it now; ``address`` is (partition, byte) where it is known."""
+    """A named tile as a debugger shows it. ``values()`` reads it; ``address`` is (partition, byte), if known."""
 
     name: str
     shape: tuple[int, ...]

@@ -59,14 +59,14 @@ def writes(op: Operation, buffer: Value) -> bool:
 
 # -- constants ---------------------------------------------------------------------------------------------------------
 def constant_in(copy: GenericOperation) -> Value | None:
-    """The constant that all elements are that a copy reads."""
+    """The constant that fills the buffer of which a copy reads; None where no constant does."""
     buffer, before = memory_of(copy.inputs[0]), operations_before(copy.op)
     writers = [op for op in before if writes(op, buffer)]
     return filled_with(writers[-1]) if writers else None
 
 
 def operations_before(op: Operation) -> list[Operation]:
-    """Those of its block that run before it."""
+    """The operations of its block that precede it."""
     block = [one.operation for one in op.block.operations]
     return block[:block.index(op)]
 

@@ -378,7 +378,7 @@ class CaptureDependences:
                 self.of_loops = error
 
     def violation(self, ignored: Iterable[int]) -> UnexpectedOutputDependencies | None:
-        """The error, if there is one. Programs whose ids the kernel ignores write the same, which is none."""
+        """Return the hazard, if there is one. Programs whose ids the kernel ignores write equal values."""
         if self.of_loops is not None:
             return self.of_loops
         return next((e for e in self.of_programs if not set(e.programs) <= set(ignored)), None)

@@ -115,9 +115,9 @@ class CommonElement(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Two points that differ: the symbol whose values do (None: a grid axis that nothing asks for, of that extent).
+    """Two points of the iteration space at which one symbol has different values, and ``shared`` symbols equal ones.
 
-    ``shared`` symbols have one value at both points.
+    ``symbol`` is None for a grid axis of ``extent`` programs whose id the kernel does not read.
     """
 
     symbol: Symbol | None

@@ -100,7 +100,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
 
 class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_SENDRECV", opcode=0x81,
                  since=3):
-    """Send src to the core ``send_to``, and let dst be what the core ``receive_from`` sends.
+    """Send src to the core ``send_to``, and receive dst from the core ``receive_from``.
 
     A transfer to the other core's SBUF: it begins when both cores have come to it, and is complete when dst is written.
     Exchanges of one ``pipe`` match by their order.

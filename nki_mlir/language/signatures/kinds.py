@@ -207,14 +207,14 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
 
 
 def transport(values: GenerationValues) -> Take:
-    """``use_gpsimd_dma``: True or False for the engine it became."""
+    """The older ``use_gpsimd_dma``: map True and False to the DMA engine that replaces them."""
     own = values.enumerations.get("dma_engine")
     return lambda value: REFUSED if own is None or not isinstance(value, (bool, np.bool_)) else (
         own["gpsimd_dma"] if value else own["dma"])
 
 
 def shape_of_tile(values: GenerationValues) -> Take:
-    """What stands first where older releases have a shape: no tile."""
+    """The first argument where older releases take a shape: refuse a tile."""
     return lambda value: REFUSED if values.is_tile(value) else shape_value(value)
 
 

@@ -74,7 +74,7 @@ def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
 
 
 def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
-    """The nodes without loops, and without what needs not be done; None where one of the loops stays."""
+    """The nests of nodes, in which each loop is an axis; None where a loop cannot be one."""
     nests: list[PlacedNest] = []
     for node in nodes:
         if isinstance(node, Compute | Spread):

@@ -52,7 +52,7 @@ Step = Callable[[Env], None]
 
 
 class StepObserver(Protocol):
-    """Who looks at the steps of a run."""
+    """Is told of each step that the interpreter runs."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
         """Called when a buffer is allocated."""

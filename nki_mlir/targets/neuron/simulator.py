@@ -405,7 +405,7 @@ class Adversary:
         return max(agents, key=self.priorities.__getitem__)
 
     def transfer(self, core: Core, queue: int) -> None:
-        """Move the data of some transfer, or let some DMA engines report: one that is ahead two transfers at once."""
+        """Move the data of a random transfer, or let random DMA engines report that theirs is complete."""
         movable, reporting = core.movable(queue), core.reporting(queue)
         if movable and (not reporting or self.random.random() < 0.3):
             core.move(self.random.choice(movable))

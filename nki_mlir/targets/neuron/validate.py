@@ -46,7 +46,7 @@ class Validator:
         self.within: set[Tile] = set()
 
     def header(self) -> None:
-        """Everything but the streams."""
+        """Check names, variables, semaphores and queues: all but the streams."""
         program, machine = self.program, self.machine
         names = [v.name for v in program.variables]
         for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):

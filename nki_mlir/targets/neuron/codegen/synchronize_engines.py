@@ -481,7 +481,7 @@ class _Emitter:
 
     def control(self, engine: Engine, op: isa.Control, wait: isa.Wait | None = None, update: isa.Update | None = None
                 ) -> int:
-        """Append a control instruction; its place."""
+        """Append a control instruction; return its index."""
         self.stream(engine).append(isa.Instruction(op, (wait,) if wait else (), update))
         return len(self.stream(engine)) - 1
 
