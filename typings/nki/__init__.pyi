@@ -8,8 +8,8 @@ import numpy as np
 
 
 class Kernel:
-    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None on a grid of
-    several axes."""
+    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None for a grid
+    of several axes."""
 
 
 def baremetal(kernel=None, **kwargs) -> Any:
@@ -46,7 +46,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
 
 
 def cpu_simulate(kernel) -> Any:
-    """The simulator of older releases.
+    """Return a function that runs the kernel in the simulator: the name of ``simulate`` in older releases.
 
     Arguments:
         kernel: the function or kernel
@@ -60,15 +60,15 @@ def cpu_simulate(kernel) -> Any:
 
 
 def jit(fn=None, mode='auto', **kwargs) -> Any:
-    """A kernel of this function. Usable bare, with keywords, and on a kernel.
+    """Make a kernel of a function. Usable as a bare decorator, with keywords, and on a kernel.
 
     Arguments:
         fn: the function or kernel; without it the result is a decorator
-        mode: simulation is the simulator, baremetal and benchmark are those, else the arguments decide
+        mode: simulation, baremetal or benchmark runs calls that way; otherwise the arguments decide
         kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
     Result:
-        A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[2]`` runs on two cores.
+        A kernel: it returns NumPy, JAX or PyTorch arrays as it is called with; ``kernel[2]`` runs on two cores.
 
     Errors:
         None.
@@ -98,17 +98,17 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
 
 
 def simulate(kernel) -> Any:
-    """The kernel in the simulator.
+    """Return a function that runs the kernel in the simulator.
 
     Arguments:
-        kernel: the function or kernel, on cores or without
+        kernel: the function or kernel, with a launch grid or without
 
     Result:
-        A function on NumPy, JAX or PyTorch arrays, which gives what the kernel returns; inputs that the kernel writes
-        are updated. ``simulate(kernel)[2]`` is on two cores.
+        A function on NumPy, JAX or PyTorch arrays that returns what the kernel returns and updates the inputs that the
+        kernel writes. ``simulate(kernel)[2]`` runs on two cores.
 
     Errors:
-        Arrays of 64-bit elements are errors, as are those of the kernel.
+        Arrays of 64-bit elements, and errors of the kernel.
     """
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 
 class ReplicaGroup:
-    """Lists of ranks that exchange with each other; no rank is in two of them."""
+    """Disjoint groups of ranks: the ranks of a group exchange data with each other."""
 
 
 def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
-    """Each dst = everyone's src, one after the other.
+    """Concatenate each src over all ranks of the group into its dst on every rank.
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
@@ -32,7 +32,7 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
 
 def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
-    """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks).
+    """Gather parts of varying size from all ranks on every rank. That of rank s begins at s * (size of dst / ranks).
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
@@ -54,7 +54,7 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
 
 def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
-    """Each dst = the reduction of everyone's src.
+    """Reduce each src over all ranks of the group into its dst on every rank.
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
@@ -74,7 +74,7 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
 
 
 def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
-    """Each dst = this rank's part of everyone's src, one after the other.
+    """Concatenate this rank's part of each src over all ranks of the group into its dst.
 
     Arguments:
         srcs: a list of tiles; a list of tensors in HBM
@@ -94,7 +94,7 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
 
 def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
-    """To each rank its own part of src; parts are placed by displacement, or in slots of equal size.
+    """Send a part of src, of varying size, to each rank. Parts go to displacements, or to slots of equal size.
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
@@ -116,7 +116,7 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
 
 def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None) -> Any:
-    """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst.
+    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is no target keeps its dst.
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
@@ -135,7 +135,7 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
 
 
 def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group, channel_ids=[0], priority=None, name=None) -> Any:
-    """Around a ring: dst = src of the predecessor, for each channel.
+    """Set dst to the src of the ring's previous rank, for each channel.
 
     Arguments:
         srcs_by_channel: a tensor for each channel
@@ -155,7 +155,7 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
 
 
 def collective_permute_implicit_current_processing_rank_id(iteration_id, replica_group, channel_id=0, name=None) -> Any:
-    """The rank whose data a ring has brought here after that many steps, in a register.
+    """Return a register with the rank whose data has reached this rank after ``iteration_id`` steps of the ring.
 
     Arguments:
         iteration_id: an integer; steps round the ring, from 0
@@ -173,7 +173,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
 
 
 def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, replica_group, op, channel_ids=[0], priority=None, name=None) -> Any:
-    """Around a ring: dst = op(src0, src1) of the predecessor, for each channel.
+    """Set dst to op(src0, src1) of the ring's previous rank, for each channel.
 
     Arguments:
         srcs0_by_channel: a tensor for each channel
@@ -195,7 +195,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
 
 
 def rank_id(name=None) -> Any:
-    """This rank's number in a register.
+    """Return a register with the number of this rank.
 
     Arguments:
         name: a string; its name in profiles
@@ -210,7 +210,7 @@ def rank_id(name=None) -> Any:
 
 
 def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None) -> Any:
-    """Each dst = this rank's part of the reduction of everyone's src.
+    """Reduce each src over all ranks of the group, and write this rank's part of the result to its dst.
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF

@@ -10,11 +10,11 @@ import nki.language as nl
 
 
 class NkiInstruction:
-    """One instruction, to order others after it."""
+    """The handle of an issued instruction, to order other instructions after it."""
 
 
 class VirtualRegister:
-    """A value that is known while the program runs. ``frozen``: a loop's own, which the body cannot write."""
+    """A 32-bit value that is known at run time. The loop body cannot write a ``frozen`` one, a loop counter."""
 
 
 def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
@@ -46,7 +46,7 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
 
 
 def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``.
+    """dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -69,7 +69,7 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
 
 
 def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None) -> Any:
-    """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``.
+    """dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -147,9 +147,10 @@ def bn_stats(dst, data, name=None) -> Any:
 
 
 def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
-    """Wait for the other cores; what was written to ``data`` before is seen by all after.
+    """Wait for the other cores. Writes to ``data`` before the barrier are visible to all cores after it.
 
-    A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
+    With a tile or a tensor in private HBM as ``data``, which other cores cannot access, the barrier orders all tensors
+    that the cores share.
 
     Arguments:
         data: a tile; a tensor in nl.shared_hbm; with any other the barrier orders all memory that the cores share
@@ -167,7 +168,7 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
 
 
 class dge_mode(Enum):
-    """Who makes the descriptors of a DMA."""
+    """What generates the descriptors of a DMA: software, hardware, or neither."""
 
     unknown = 0
     swdge = 1
@@ -176,7 +177,7 @@ class dge_mode(Enum):
 
 
 def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode=oob_mode.error, name=None) -> Any:
-    """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place.
+    """dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs.
 
     Arguments:
         dst: a tile; [P, F...] in SBUF or HBM
@@ -197,9 +198,9 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
 
 
 def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, engine=engine.unknown, name=None) -> Any:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
+    """dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
-    With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
+    With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
 
     Arguments:
         dst: a tile; [P, F...] in SBUF or a tensor in HBM
@@ -220,7 +221,7 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
 
 
 class dma_engine(Enum):
-    """What moves the data of ``sendrecv``."""
+    """The engine that transfers the data of ``sendrecv``."""
 
     dma = 1
     gpsimd_dma = 2
@@ -248,7 +249,7 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
 
 
 def dropout(dst, data, prob, name=None) -> Any:
-    """dst = data, set to zero with probability ``prob``; nothing is rescaled.
+    """dst = data, with each element set to zero with probability ``prob``. The others are not rescaled.
 
     Arguments:
         dst: a tile; [P, F], of data's dtype
@@ -299,7 +300,7 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
 
 
 def get_nc_sub_version() -> Any:
-    """The revision of the kernel's target, 0 where ``NKI_NC_SUB_VERSION`` says nothing else.
+    """Return the revision of the kernel's target: ``NKI_NC_SUB_VERSION``, by default 0.
 
     Arguments:
         none
@@ -314,7 +315,7 @@ def get_nc_sub_version() -> Any:
 
 
 def get_nc_version() -> Any:
-    """The generation of the kernel's target.
+    """Return the core generation of the kernel's target.
 
     Arguments:
         none
@@ -394,7 +395,7 @@ def max8(dst, src, name=None) -> Any:
 
 
 def memset(dst, value, engine=engine.unknown, name=None) -> Any:
-    """dst = value, which an integer tile rounds to the nearest even integer.
+    """dst = value. For an integer tile the value is rounded to the nearest integer, ties to even.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -450,7 +451,7 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
 
 
 def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None) -> Any:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, it adds to elements that are written.
+    """dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
 
     Arguments:
         dst: a tile; [M, N] float32 in PSUM, in one bank
@@ -475,7 +476,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
 
 
 def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position=None, tile_size=None, accumulate=None, name=None) -> Any:
-    """dst = the product of two microscaled matrices in PSUM.
+    """dst = stationary.T @ moving of two microscaled matrices, in PSUM.
 
     Arguments:
         dst: a tile; [M, N] of float32 or bfloat16 in PSUM
@@ -516,7 +517,7 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
 
 
 def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
-    """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i].
+    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -622,7 +623,7 @@ def rand2(dst, min, max, name=None) -> Any:
 
 
 def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
-    """dst = the generator's state.
+    """dst = the state of the engine's random generator.
 
     Arguments:
         dst: a tile; [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
@@ -639,7 +640,7 @@ def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
 
 
 def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
-    """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words.
+    """Set the generator's state to one that ``rand_get_state`` wrote, or seed it from a tile of words.
 
     Arguments:
         src_seeds: [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
@@ -709,7 +710,7 @@ class reduce_cmd(Enum):
 
 
 def register_alloc(x=None) -> Any:
-    """A new register, with a value where one is given.
+    """Return a new register, initialized from a number, a register or a tensor of one element if given.
 
     Arguments:
         x: its value: an integer, a register or a tensor of one element; None leaves it unset
@@ -724,7 +725,7 @@ def register_alloc(x=None) -> Any:
 
 
 def register_load(dst, src) -> Any:
-    """dst = the element of a tensor of one element.
+    """dst = the element of the one-element tensor src.
 
     Arguments:
         dst: a register
@@ -756,7 +757,7 @@ def register_move(dst, src) -> Any:
 
 
 def register_store(dst, src) -> Any:
-    """The one element of a tensor = a register.
+    """Store a register to the one-element tensor dst.
 
     Arguments:
         dst: one element of up to 32 bits
@@ -772,7 +773,7 @@ def register_store(dst, src) -> Any:
 
 
 def rng(dst, engine=engine.vector, name=None) -> Any:
-    """dst = random bits, of an integer type.
+    """dst = random bits, in an integer dtype.
 
     Arguments:
         dst: a tile; [P, F] of integers in SBUF or PSUM
@@ -837,7 +838,7 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
 
 
 def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None) -> Any:
-    """Send src to a core and receive dst from one.
+    """Send ``src`` to core ``send_to_rank`` and receive ``dst`` from core ``recv_from_rank``.
 
     Arguments:
         src: a tile; [P, F...] in SBUF
@@ -891,7 +892,7 @@ def set_rng_seed(src_seeds, name=None) -> Any:
 
 
 def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
-    """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first.
+    """dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -909,7 +910,7 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
 
 
 def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
-    """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``.
+    """Copy to a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
@@ -927,7 +928,7 @@ def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
 
 
 def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
-    """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``.
+    """Copy a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1119,7 +1120,7 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
 
 
 def topk(val_dst, idx_dst, src, n, name=None) -> Any:
-    """The largest values of each list, which spans 16 partitions, in ascending order, and their indices.
+    """Find the largest values of each list, which spans 16 partitions, in ascending order, and their indices.
 
     Arguments:
         val_dst: [P, K] of bfloat16 in SBUF

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class MemoryRegion(Enum):
-    """Where a tensor lives."""
+    """A memory that tensors are allocated in, as the ``buffer=`` argument names it."""
 
     sbuf = 'sbuf'
     psum = 'psum'
@@ -33,7 +33,7 @@ class NkiTensor:
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel."""
 
     def slice(self, dim, start, end, step=1) -> Any:
-        """Elements ``start, start + step, ...`` below ``end`` of one dimension.
+        """Return a view of the elements ``start, start + step, ...`` below ``end`` of dimension ``dim``.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -50,7 +50,7 @@ class NkiTensor:
         """
 
     def select(self, dim, index) -> Any:
-        """One element of a dimension, which is dropped; ``index`` may be known at run time only.
+        """Return a view at ``index`` of dimension ``dim``, which is dropped. ``index`` may be a run-time value.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -65,7 +65,7 @@ class NkiTensor:
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
-        """Rows of an HBM tensor, one for each value of ``vector_offset``.
+        """Return a gather view of an HBM tensor: one row for each value of ``vector_offset``.
 
         Arguments:
             dim: an integer; 0
@@ -80,7 +80,7 @@ class NkiTensor:
         """
 
     def permute(self, dims) -> Any:
-        """Dimensions in another order.
+        """Return a view with the dimensions in the order ``dims``. Dimension 0 of an on-chip tensor stays first.
 
         Arguments:
             dims: a tuple of integers; all dimensions in their new order
@@ -94,7 +94,7 @@ class NkiTensor:
         """
 
     def broadcast(self, dim, size) -> Any:
-        """A dimension of size 1 repeated.
+        """Return a view that repeats dimension ``dim`` of size 1 ``size`` times, with stride 0.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -109,7 +109,7 @@ class NkiTensor:
         """
 
     def expand_dim(self, dim) -> Any:
-        """A dimension of size 1 put in.
+        """Return a view with a dimension of size 1 inserted before dimension ``dim``.
 
         Arguments:
             dim: an integer; the index of the new dimension
@@ -123,7 +123,7 @@ class NkiTensor:
         """
 
     def squeeze_dim(self, dim) -> Any:
-        """Without a dimension of size 1.
+        """Return a view without dimension ``dim``, which has size 1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -137,7 +137,7 @@ class NkiTensor:
         """
 
     def reshape_dim(self, dim, shape) -> Any:
-        """One dimension split into several.
+        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -152,7 +152,7 @@ class NkiTensor:
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
-        """Dimensions from start to end, inclusive, as one.
+        """Return a view with the contiguous dimensions ``start_dim`` to ``end_dim`` (inclusive) merged into one.
 
         Arguments:
             start_dim: an integer; the first
@@ -167,8 +167,8 @@ class NkiTensor:
         """
 
     def reshape(self, shape) -> Any:
-        """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
-        partition.
+        """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
+        have fewer elements: the view is of the first in each partition.
 
         Arguments:
             shape: extents; one may be -1
@@ -182,7 +182,7 @@ class NkiTensor:
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
+        """Split dimensions (groups in ``src_pattern``), permute them, and merge them (groups in ``dst_pattern``).
 
         Arguments:
             src_pattern: a name for each dimension, or a tuple of names for the parts of one
@@ -198,7 +198,7 @@ class NkiTensor:
         """
 
     def view(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+        """Reinterpret the bits as another dtype, which scales the last dimension; ``shape`` then reshapes the view.
 
         Arguments:
             dtype: the view's dtype
@@ -212,7 +212,7 @@ class NkiTensor:
         """
 
     def reinterpret_cast(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+        """Reinterpret the bits as another dtype, which scales the last dimension; ``shape`` then reshapes the view.
 
         Arguments:
             dtype: the view's dtype
@@ -226,10 +226,10 @@ class NkiTensor:
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
-        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
+        """Return a view by an access pattern on the storage: ``[stride, count]`` pairs, outermost first.
 
-        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
-        Whether the elements are in the storage is checked where the view is used.
+        The pattern replaces the shape and strides of the tensor. It begins ``offset`` elements after the start of the
+        tensor. An instruction that uses the view checks that the pattern stays inside the storage.
 
         Arguments:
             pattern: one pair for each dimension, outermost first, in elements of the storage; on chip partitions first
@@ -248,7 +248,7 @@ class NkiTensor:
         """
 
     def indirect(self, index, num_elem=None) -> Any:
-        """Columns of an on-chip tensor, picked by offsets that groups of partitions share.
+        """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``.
 
         Arguments:
             index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
@@ -348,7 +348,7 @@ def affine_range(start, stop=None, step=1) -> Any:
 
 
 def all(x, axis, dtype=None) -> Any:
-    """1 where all elements over the last free axes are not 0.
+    """Reduce the last free axes with logical and: 1 where all elements are nonzero, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -440,7 +440,7 @@ bool_: Any
 
 
 def broadcast_to(x, shape, dtype=None) -> Any:
-    """x repeated along its dimensions of 1; itself where it has the shape.
+    """Broadcast x along its dimensions of size 1 into a new tile. Return x itself if it has the shape and dtype.
 
     Arguments:
         x: a tile; [P, F...] in SBUF or PSUM
@@ -475,7 +475,7 @@ def ceil(x, dtype=None) -> Any:
 
 
 def copy(x, dtype=None) -> Any:
-    """A new SBUF tile of the same layout.
+    """Copy an on-chip tile to a new SBUF tile of the same shape.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -507,7 +507,7 @@ def cos(x, dtype=None) -> Any:
 
 
 def device_print(print_prefix, tensor) -> Any:
-    """Print a tensor when the kernel runs off the device.
+    """Print a tensor when the kernel runs on the CPU instead of the device.
 
     Arguments:
         print_prefix: a string; a text printed before the tensor
@@ -540,7 +540,7 @@ def divide(x, y, dtype=None) -> Any:
 
 
 def dropout(x, rate, dtype=None) -> Any:
-    """x with elements set to zero with probability ``rate``.
+    """Copy x, with each element set to zero with probability ``rate``.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -557,7 +557,7 @@ def dropout(x, rate, dtype=None) -> Any:
 
 
 def ds(start, size) -> Any:
-    """The slice ``start : start + size``.
+    """Return the slice ``start : start + size``. ``start`` may be a register or a tile of one integer.
 
     Arguments:
         start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
@@ -573,7 +573,7 @@ def ds(start, size) -> Any:
 
 
 def dynamic_range(start, stop=None, step=1) -> Any:
-    """A loop whose bounds may be registers. Deprecated: ``fori_loop``.
+    """Loop over a range whose bounds may be registers. Deprecated: use ``fori_loop``.
 
     Arguments:
         start: the first value, without stop the number of values: an int or a register
@@ -590,7 +590,7 @@ def dynamic_range(start, stop=None, step=1) -> Any:
 
 
 def empty_like(x, dtype=None, buffer=None, name='') -> Any:
-    """A tensor that is not set, with the shape, and unless given dtype and buffer, of another.
+    """Create an uninitialized tensor with the shape of another tensor, and by default its dtype and buffer.
 
     Arguments:
         x: a tile; a tensor in any memory
@@ -673,7 +673,7 @@ def exp(x, dtype=None) -> Any:
 
 
 def expand_dims(x, axis) -> Any:
-    """A view with a dimension of 1 put in.
+    """Return a view with a dimension of size 1 inserted at ``axis``.
 
     Arguments:
         x: a tile; [P, F...] in SBUF or PSUM
@@ -740,7 +740,7 @@ def fmod(x, y, dtype=None) -> Any:
 
 
 def fori_loop(lower, upper, body_fun, step=1) -> Any:
-    """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers.
+    """Run ``body_fun(i)`` for i = lower, lower + step, ... below upper. The bounds may be registers.
 
     Arguments:
         lower: an int or a register
@@ -758,7 +758,7 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
 
 
 def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
-    """A tensor of one value.
+    """Create a tensor filled with one value.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -777,7 +777,7 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
 
 def gather_flattened(data, indices, axis=0, dtype=None) -> Any:
-    """Per partition: data's free elements, flattened, at ``indices``.
+    """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements.
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
@@ -1044,7 +1044,7 @@ def less_equal(x, y, dtype=None) -> Any:
 
 
 def load(src, dtype=None) -> Any:
-    """HBM to a new SBUF tile.
+    """Load an HBM tensor into a new SBUF tile.
 
     Arguments:
         src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
@@ -1060,7 +1060,7 @@ def load(src, dtype=None) -> Any:
 
 
 def load_transpose2d(src, dtype=None) -> Any:
-    """A 2-D HBM view as a transposed tile.
+    """Load a 2-D HBM tensor transposed into a new SBUF tile.
 
     Arguments:
         src: a tile; [F, P] in HBM
@@ -1159,7 +1159,7 @@ def logical_xor(x, y, dtype=None) -> Any:
 
 
 def matmul(x, y, transpose_x=False) -> Any:
-    """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM.
+    """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM.
 
     Arguments:
         x: a tile; [M, K], or [K, M] with transpose_x; M and K at most 128
@@ -1211,7 +1211,7 @@ def maximum(x, y, dtype=None) -> Any:
 
 
 def mean(x, axis, dtype=None, keepdims=False) -> Any:
-    """The mean over the last free axes.
+    """Compute the mean over the last free axes.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1316,7 +1316,7 @@ def multiply(x, y, dtype=None) -> Any:
 def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> Any:
     """ndarray(shape, dtype, buffer=<MemoryRegion.sbuf: 'sbuf'>, name='', address=None)
 
-    A tensor whose elements are not set.
+    Create a tensor with uninitialized elements.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1351,7 +1351,7 @@ def negative(x, dtype=None) -> Any:
 
 
 def no_reorder() -> Any:
-    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside.
+    """Start the instructions of the block in program order. Dynamic loops are not allowed in the block.
 
     Arguments:
         none
@@ -1383,7 +1383,8 @@ def not_equal(x, y, dtype=None) -> Any:
 
 
 def num_programs(axes=0) -> Any:
-    """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None.
+    """Return the number of cores along axes of the launch grid: 1 along an axis that the grid does not have, and all
+    cores if ``axes`` is None.
 
     Arguments:
         axes: an integer or a tuple of integers; an axis of the launch
@@ -1398,7 +1399,7 @@ def num_programs(axes=0) -> Any:
 
 
 def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
-    """A tensor of ones.
+    """Create a tensor of ones.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1416,7 +1417,7 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
 
 def par_dim(x) -> Any:
-    """The number itself: dimension 0 is the partition.
+    """Return the number unchanged: dimension 0 is the partition without a mark.
 
     Arguments:
         x: an extent
@@ -1470,7 +1471,7 @@ def prod(x, axis, dtype=None, keepdims=False) -> Any:
 
 
 def program_id(axis=0) -> Any:
-    """The number of this core in the launch; 0 along an axis that the launch does not have.
+    """Return the index of this core along an axis of the launch grid, 0 along an axis that the grid does not have.
 
     Arguments:
         axis: an integer; an axis of the launch; an axis beyond those has one program
@@ -1502,7 +1503,7 @@ psum: Any
 
 
 def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
-    """Uniform numbers in [0, 1).
+    """Create a tensor of uniform random numbers in [0, 1).
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1584,7 +1585,7 @@ def right_shift(x, y, dtype=None) -> Any:
 
 
 def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> Any:
-    """x / sqrt(sum of x squared / n + epsilon) * w.
+    """Compute the RMS normalization x / sqrt(sum of x squared / n + epsilon) * w.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1623,7 +1624,7 @@ sbuf: Any
 
 
 def sequential_range(start, stop=None, step=1) -> Any:
-    """``range``; with registers as bounds ``dynamic_range``, as in older releases.
+    """Return a ``range``, or for bounds in registers a ``dynamic_range`` as in older releases.
 
     Arguments:
         start: the first value; without stop the number of values, from 0
@@ -1640,7 +1641,7 @@ def sequential_range(start, stop=None, step=1) -> Any:
 
 
 def shared_constant(constant) -> Any:
-    """An array, or the one in a ``.npy`` file, as a tensor in HBM.
+    """Create a tensor in HBM from an array, or from the array in a ``.npy`` file.
 
     Arguments:
         constant: an array of numbers; an array of NumPy, or the path of a .npy file
@@ -1657,7 +1658,7 @@ shared_hbm: Any
 
 
 def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
-    """The n x n identity in SBUF, or in ``dst``.
+    """Create the n x n identity matrix in SBUF, or write it to ``dst``.
 
     Arguments:
         n: an integer; its extent, 1 to 128
@@ -1754,7 +1755,7 @@ def sin(x, dtype=None) -> Any:
 
 
 def softmax(x, axis=-1, dtype=None) -> Any:
-    """exp(x - max(x)) divided by its sum over the last free axes.
+    """Compute softmax over the last free axes: exp(x - max(x)) divided by its sum.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1836,7 +1837,7 @@ def static_range(start, stop=None, step=1) -> Any:
 
 
 def store(dst, value) -> Any:
-    """SBUF tile to HBM.
+    """Store an SBUF tile to HBM.
 
     Arguments:
         dst: a tile; [P, F...] in HBM; a tile of indices may select rows
@@ -1927,7 +1928,7 @@ class tensor:
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel."""
 
     def slice(self, dim, start, end, step=1) -> Any:
-        """Elements ``start, start + step, ...`` below ``end`` of one dimension.
+        """Return a view of the elements ``start, start + step, ...`` below ``end`` of dimension ``dim``.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -1944,7 +1945,7 @@ class tensor:
         """
 
     def select(self, dim, index) -> Any:
-        """One element of a dimension, which is dropped; ``index`` may be known at run time only.
+        """Return a view at ``index`` of dimension ``dim``, which is dropped. ``index`` may be a run-time value.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -1959,7 +1960,7 @@ class tensor:
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
-        """Rows of an HBM tensor, one for each value of ``vector_offset``.
+        """Return a gather view of an HBM tensor: one row for each value of ``vector_offset``.
 
         Arguments:
             dim: an integer; 0
@@ -1974,7 +1975,7 @@ class tensor:
         """
 
     def permute(self, dims) -> Any:
-        """Dimensions in another order.
+        """Return a view with the dimensions in the order ``dims``. Dimension 0 of an on-chip tensor stays first.
 
         Arguments:
             dims: a tuple of integers; all dimensions in their new order
@@ -1988,7 +1989,7 @@ class tensor:
         """
 
     def broadcast(self, dim, size) -> Any:
-        """A dimension of size 1 repeated.
+        """Return a view that repeats dimension ``dim`` of size 1 ``size`` times, with stride 0.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -2003,7 +2004,7 @@ class tensor:
         """
 
     def expand_dim(self, dim) -> Any:
-        """A dimension of size 1 put in.
+        """Return a view with a dimension of size 1 inserted before dimension ``dim``.
 
         Arguments:
             dim: an integer; the index of the new dimension
@@ -2017,7 +2018,7 @@ class tensor:
         """
 
     def squeeze_dim(self, dim) -> Any:
-        """Without a dimension of size 1.
+        """Return a view without dimension ``dim``, which has size 1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -2031,7 +2032,7 @@ class tensor:
         """
 
     def reshape_dim(self, dim, shape) -> Any:
-        """One dimension split into several.
+        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -2046,7 +2047,7 @@ class tensor:
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
-        """Dimensions from start to end, inclusive, as one.
+        """Return a view with the contiguous dimensions ``start_dim`` to ``end_dim`` (inclusive) merged into one.
 
         Arguments:
             start_dim: an integer; the first
@@ -2061,8 +2062,8 @@ class tensor:
         """
 
     def reshape(self, shape) -> Any:
-        """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
-        partition.
+        """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
+        have fewer elements: the view is of the first in each partition.
 
         Arguments:
             shape: extents; one may be -1
@@ -2076,7 +2077,7 @@ class tensor:
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
+        """Split dimensions (groups in ``src_pattern``), permute them, and merge them (groups in ``dst_pattern``).
 
         Arguments:
             src_pattern: a name for each dimension, or a tuple of names for the parts of one
@@ -2092,7 +2093,7 @@ class tensor:
         """
 
     def view(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+        """Reinterpret the bits as another dtype, which scales the last dimension; ``shape`` then reshapes the view.
 
         Arguments:
             dtype: the view's dtype
@@ -2106,7 +2107,7 @@ class tensor:
         """
 
     def reinterpret_cast(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+        """Reinterpret the bits as another dtype, which scales the last dimension; ``shape`` then reshapes the view.
 
         Arguments:
             dtype: the view's dtype
@@ -2120,10 +2121,10 @@ class tensor:
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
-        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
+        """Return a view by an access pattern on the storage: ``[stride, count]`` pairs, outermost first.
 
-        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
-        Whether the elements are in the storage is checked where the view is used.
+        The pattern replaces the shape and strides of the tensor. It begins ``offset`` elements after the start of the
+        tensor. An instruction that uses the view checks that the pattern stays inside the storage.
 
         Arguments:
             pattern: one pair for each dimension, outermost first, in elements of the storage; on chip partitions first
@@ -2142,7 +2143,7 @@ class tensor:
         """
 
     def indirect(self, index, num_elem=None) -> Any:
-        """Columns of an on-chip tensor, picked by offsets that groups of partitions share.
+        """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``.
 
         Arguments:
             index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
@@ -2162,7 +2163,7 @@ tile_size: Any
 
 
 def transpose(x, dtype=None) -> Any:
-    """A 2-D tile with partition and free axis exchanged, in PSUM.
+    """Transpose a 2-D tile (exchange partition and free axis) into a new PSUM tile.
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
@@ -2204,7 +2205,7 @@ def unique_name(name) -> Any:
 
 
 def var(x, axis, dtype=None, keepdims=False) -> Any:
-    """The population variance over the last free axes, which stay with size 1.
+    """Compute the population variance over the last free axes, which the result keeps with size 1.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -2222,7 +2223,8 @@ def var(x, axis, dtype=None, keepdims=False) -> Any:
 
 
 def where(condition, x, y, dtype=None) -> Any:
-    """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number.
+    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, that
+    of y if x is a number, and float32 if both are numbers.
 
     Arguments:
         condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
@@ -2240,7 +2242,7 @@ def where(condition, x, y, dtype=None) -> Any:
 
 
 def while_loop(init, body_fun) -> Any:
-    """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number.
+    """Run ``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` is not changed.
 
     Arguments:
         init: a register: 0 runs no iteration; the loop does not change it
@@ -2256,7 +2258,7 @@ def while_loop(init, body_fun) -> Any:
 
 
 def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
-    """A tensor of zeros.
+    """Create a tensor of zeros.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -2274,7 +2276,7 @@ def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
 
 def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
-    """Zeros with the shape, and unless given dtype and buffer, of another tensor.
+    """Create a tensor of zeros with the shape of another tensor, and by default its dtype and buffer.
 
     Arguments:
         x: a tile; a tensor in any memory

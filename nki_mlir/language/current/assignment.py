@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Moving data between any two tensors: on chip by a copy, else by DMA. Elements are paired in iteration order."""
+"""Copies between any two tensors: by an on-chip copy or by DMA. Elements are paired in iteration order."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -31,7 +31,7 @@ def assign(target: NkiTensor, value: Any) -> None:
 
 
 def fill(target: NkiTensor, value: float) -> None:
-    """target = a number; HBM is filled from a tile."""
+    """Emit ``target`` = a number. A tensor in HBM is filled by a DMA from a tile."""
     if not target.size:
         return
     if target.on_chip:
@@ -40,7 +40,7 @@ def fill(target: NkiTensor, value: float) -> None:
         if value == 0 and not target.is_indirect():
             write_history.note_writer(low.core_view(target), write_history.ZERO)
         return
-    # One row of the tensor at a time repeats: the source reads one element with step 0.
+    # The source of the DMA reads the tile's one element with stride 0.
     tile = low.allocate((1, 1), target.dtype)
     creation.memset(low.core_view(tile), value)
     n = target.size
@@ -49,13 +49,14 @@ def fill(target: NkiTensor, value: float) -> None:
 
 
 def is_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether one shape splits dimensions of the other, or is the same: rows then stay together."""
+    """Whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
     starts, others = ({1, *accumulate(shape, mul)} for shape in (one, other))
     return starts <= others or others <= starts
 
 
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:
-    """dst = src, either of them in HBM or SBUF, either addressed at run time. The engine triggers what is not."""
+    """Emit DMAs from ``src`` to ``dst``, which are in HBM or SBUF and may have run-time addresses. ``engine`` triggers
+    a DMA without run-time addresses."""
     low.check_dma(dst, src, op)
     moved, kept = low.moved_shape(src), low.moved_shape(dst)
     if not is_regrouped(moved, kept):
@@ -72,7 +73,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
 
 
 def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
-    """Rows that are skipped keep what was in dst."""
+    """Emit ``dst`` = the elements of ``src``, which has a run-time address. Rows that are skipped keep their values."""
     shape = low.moved_shape(src)
     if dst.indirection is None and tuple(dst.shape) == shape:
         low.read_into(low.core_view(dst), src, mode=mode)
@@ -86,7 +87,7 @@ def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
 
 
 def _shaped(src: NkiTensor, shape: tuple[int, ...], op: str) -> NkiTensor:
-    """src with that shape, through a temporary where no view has it."""
+    """Return ``src`` with another shape, copied to a temporary in HBM if the shapes differ."""
     if tuple(src.shape) == shape:
         return src
     made = low.allocate(shape, src.dtype, private_hbm)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls in the beta generation's forms in kernels of this one: new tiles are returned, masks leave elements out."""
+"""Runs calls in the form of the beta generation (results as new tiles, masks) in kernels of this generation."""
 
 import importlib
 
@@ -17,7 +17,7 @@ WRITTEN = ("dst", "reduce_res", "dst_idx")
 
 
 def call(function: Function, arguments: dict[str, object]) -> object:
-    """What the beta generation's function of that name makes of these arguments."""
+    """Call the beta generation's function of the same name, and convert its result to this generation's tensor."""
     module, _, name = function.name.rpartition(".")
     target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
@@ -34,7 +34,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
 
 
 def as_beta(value: object, what: str, is_written: bool) -> object:
-    """An argument as the beta generation's functions take it."""
+    """Convert an argument to the form that functions of the beta generation take."""
     match value:
         case NkiTensor():
             require(value.indirection is None or not is_written,

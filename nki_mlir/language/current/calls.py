@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is around every function of the language: calls in any release's form, errors at the kernel's line."""
+"""The wrapper of every function of the language: binds calls in any release's form, and converts errors."""
 
 import importlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 
 
 class Current(Generation):
-    """The package ``nki``."""
+    """The binding of calls for the package ``nki``, with its errors for arguments that a parameter does not accept."""
 
     def word(self, kind: ParameterKind) -> str:
         return kind.label
@@ -55,7 +55,8 @@ class Current(Generation):
             active(f"nisa.{function.title}")
 
     def translated(self, error: KernelError) -> Exception:
-        """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
+        """Convert an error of the core to ``NkiValidationError``. Run-time errors (an index out of bounds, a read of an
+        unwritten tile) stay unchanged."""
         return error if isinstance(error, (IndirectOutOfBounds, UnwrittenTile)) else of_core(error)
 
     def cross(self, function: Function, arguments: dict[str, object]) -> object:
@@ -76,7 +77,7 @@ CURRENT.values.enumerations |= ENUMERATIONS
 
 
 def shown(value: object) -> str:
-    """A value that is not taken."""
+    """Return the text of a rejected value for an error message: its repr if short, else its type."""
     try:
         text = repr(value)
     except NkiMlirError:
@@ -85,7 +86,7 @@ def shown(value: object) -> str:
 
 
 def dtype_argument(dtype: object) -> DType:
-    """A dtype of the language, of NumPy or of a framework."""
+    """Return a dtype given as one of the language, of NumPy or of a framework, or raise an error."""
     found = dtype_value(dtype)
     if found is kinds.REFUSED:
         raise NkiTypeError(f"unsupported dtype '{dtype}'",
@@ -96,7 +97,7 @@ def dtype_argument(dtype: object) -> DType:
 
 
 def table_name(function: Callable[..., object]) -> str:
-    """The name that the table of signatures has for a function of this package, by the module that it is in."""
+    """Return the name in the table of signatures for a function of this package, derived from its module."""
     module, name = function.__module__.rpartition(".")[2], function.__name__
     if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
         return f"nki.language.{function.__qualname__}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.collectives`` (``ncc``): exchanges between the ranks of a group.
+"""``nki.collectives`` (``ncc``): collective operations between the ranks of a group.
 
-Ranks run in one process with ``simulate_ranks``; a kernel that runs by itself is the only rank of its group.
+``simulate_ranks`` runs ranks in one process. A kernel that runs without it is the only rank of its group.
 """
 
 import json
@@ -27,7 +27,7 @@ from nki_mlir.language.signatures.table import CURRENT, listing
 
 @dataclass(eq=False, init=False)
 class ReplicaGroup(NKIObject):
-    """Lists of ranks that exchange with each other; no rank is in two of them."""
+    """Disjoint groups of ranks: the ranks of a group exchange data with each other."""
 
     groups: list[list[int]] | None = None
 
@@ -42,13 +42,13 @@ class ReplicaGroup(NKIObject):
 
     @property
     def text(self) -> str:
-        """The lists as JSON."""
+        """The groups as JSON."""
         return json.dumps([[int(r) for r in group] for group in self.groups or ()])
 
 
 def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: object, single: bool = False,
           hbm: bool = False) -> None:
-    """What every collective asks of its tensors; ``single``: it takes one, ``hbm``: it takes them in HBM only."""
+    """Check the tensors and priority of a collective, which may require one (``single``), or HBM (``hbm``)."""
     for label, tensors in (("srcs", srcs), ("dsts", dsts)):
         require(isinstance(tensors, (list, tuple)) and tensors and all(isinstance(t, NkiTensor) for t in tensors),
                 f"{op} {label}: expecting 'sequence' of tensors", fix="give a list of tensors, for example srcs=[t]")
@@ -64,7 +64,7 @@ def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: objec
 
 
 def text_of(op: str, replica_group: object) -> str:
-    """The groups of a ``replica_group`` argument."""
+    """Return the groups of a ``replica_group`` argument as JSON, or raise an error."""
     if not isinstance(replica_group, ReplicaGroup):
         found = type(replica_group).__name__
         invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{found}'", fix="ReplicaGroup([[0, 1], [2, 3]])")
@@ -73,7 +73,7 @@ def text_of(op: str, replica_group: object) -> str:
 
 def transfer(what: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
              **attributes: object) -> None:
-    """dst = what everyone's src, and tensors beside it, give."""
+    """Emit a collective operation ``cls`` from ``src``, and the named operands ``beside``, to ``dst``."""
     if "op" in attributes:
         attributes["op"] = alu(attributes["op"], f"{what} op")
     attributes |= {"groups": text_of(what, attributes["groups"])} if "groups" in attributes else {}
@@ -85,7 +85,7 @@ def transfer(what: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: d
 @instruction
 def all_reduce(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", op: object,
                priority: object) -> None:
-    """Each dst = the reduction of everyone's src."""
+    """Reduce each src over all ranks of the group into its dst on every rank."""
     check("all_reduce", srcs, dsts, priority)
     for src, dst in zip(srcs, dsts):
         transfer("all_reduce", collectives.AllReduceOp, dst, src, op=op, groups=replica_group)
@@ -99,7 +99,7 @@ def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None
 @instruction
 def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: object, collective_dim: int,
                priority: object) -> None:
-    """Each dst = everyone's src, one after the other."""
+    """Concatenate each src over all ranks of the group into its dst on every rank."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
     for src, dst in zip(srcs, dsts):
@@ -109,7 +109,7 @@ def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: obje
 @instruction
 def reduce_scatter(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", collective_dim: int,
                    op: object, priority: object) -> None:
-    """Each dst = this rank's part of the reduction of everyone's src."""
+    """Reduce each src over all ranks of the group, and write this rank's part of the result to its dst."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
     for src, dst in zip(srcs, dsts):
@@ -119,7 +119,7 @@ def reduce_scatter(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: 
 @instruction
 def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", collective_dim: int,
                priority: object) -> None:
-    """Each dst = this rank's part of everyone's src, one after the other."""
+    """Concatenate this rank's part of each src over all ranks of the group into its dst."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
     for src, dst in zip(srcs, dsts):
@@ -130,7 +130,7 @@ def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
 @instruction
 def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_target_pairs: Sequence[tuple[int, int]],
                        priority: object) -> None:
-    """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
+    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
     require(isinstance(source_target_pairs, (tuple, list)) and all(is_shape(p) and len(p) == 2
@@ -159,7 +159,7 @@ def plain(by_channel: list[NkiTensor]) -> list[NkiTensor]:
 @instruction
 def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channel: list[NkiTensor],
                                 replica_group: "ReplicaGroup", channel_ids: list[int], priority: object) -> None:
-    """Around a ring: dst = src of the predecessor, for each channel."""
+    """Set dst to the src of the ring's previous rank, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
     channels(op, (srcs, dsts), channel_ids)
@@ -172,7 +172,7 @@ def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channe
 def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_by_channel: list[NkiTensor],
                                        dsts_by_channel: list[NkiTensor], replica_group: "ReplicaGroup", op: object,
                                        channel_ids: list[int], priority: object) -> None:
-    """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
+    """Set dst to op(src0, src1) of the ring's previous rank, for each channel."""
     kind = "collective_permute_implicit_reduce"
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
     channels(kind, (left, right, dsts), channel_ids)
@@ -184,7 +184,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_
 @reported
 def collective_permute_implicit_current_processing_rank_id(iteration_id: object, replica_group: "ReplicaGroup",
                                                            channel_id: object, name: object) -> VirtualRegister:
-    """The rank whose data a ring has brought here after that many steps, in a register."""
+    """Return a register with the rank whose data has reached this rank after ``iteration_id`` steps of the ring."""
     op = "collective_permute_implicit_current_processing_rank_id"
     one_of(channel_id, range(4), f"{op} channel_id")
     made = VirtualRegister()
@@ -194,7 +194,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
 
 @reported
 def rank_id(name: object) -> VirtualRegister:
-    """This rank's number in a register."""
+    """Return a register with the number of this rank."""
     made = VirtualRegister()
     emit(collectives.RankIdOp, {"dst": made.state})
     return made
@@ -209,7 +209,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups
 @instruction
 def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
                  metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
-    """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
+    """Gather parts of varying size from all ranks on every rank. That of rank s begins at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True", fix="leave it out, or give False")
     varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=True,
@@ -219,7 +219,7 @@ def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "R
 @instruction
 def all_to_all_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
                  metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
-    """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
+    """Send a part of src, of varying size, to each rank. Parts go to displacements, or to slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,
             counts_known=bool(recv_counts_known), displaced=bool(has_rdispls))

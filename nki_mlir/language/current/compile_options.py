@@ -19,10 +19,10 @@ class BadCompileOption(NkiMlirError, ValueError):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of a compilation. ``target``, ``lnc``, ``artifacts_dir``, ``output_path`` and ``emit_predicted_latency``
-    have an effect; the others are kept for the caller.
+    """Options of a compilation. ``target``, ``lnc``, ``artifacts_dir``, ``output_path``, ``enable_simulation`` and
+    ``emit_predicted_latency`` have an effect; the others are only stored.
 
-    ``target`` and ``lnc`` (the cores of the launch) are the kernel's own where they are None. ``output_path`` is
+    ``target`` and ``lnc`` (the cores of the launch) default to the kernel's. ``output_path`` is
     relative to ``artifacts_dir``, or where that is None to a temporary directory, which lives as long as the compiled
     kernel.
 
@@ -52,22 +52,22 @@ class CompileOptions:
             raise BadCompileOption(name="lnc", value=repr(self.lnc), allowed="1, 2").here()
 
     def set_pipeline_options(self, *options: str) -> "CompileOptions":
-        """A copy with these options, each ``name=value``; they replace options of the same names."""
+        """Return a copy with these options, each ``name=value``. They replace options of the same names."""
         names = [option.partition("=")[0] for option in options]
         others = [o for o in self.pipeline_options if o.partition("=")[0] not in names]
         return replace(self, pipeline_options=(*others, *options))
 
     def clear_pipeline_options(self, *prefixes: str) -> "CompileOptions":
-        """A copy without the options whose names begin with one of the prefixes; without prefixes, without options."""
+        """Return a copy without the options whose names begin with a prefix, or without any if no prefix is given."""
         kept = [o for o in self.pipeline_options if prefixes and not o.startswith(prefixes)]
         return replace(self, pipeline_options=tuple(kept))
 
     def disable_backend_optimizations(self) -> "CompileOptions":
-        """A copy whose pipeline options switch the allocator and the scheduler off."""
+        """Return a copy whose pipeline options switch the allocator and the scheduler off."""
         return self.set_pipeline_options(*[f"{name}=false" for name in BACKEND_OPTIMIZATIONS])
 
     def launched(self, function: object) -> Kernel:
-        """The kernel of a function or kernel, on the target and the cores of the options."""
+        """Return the kernel of a function or kernel, with the target and the cores of the options."""
         kernel = kernel_of(function)
         if self.target is not None and machine_named(self.target).name != machine_named(kernel.platform).name:
             kernel = kernel.with_changes(target=self.target)

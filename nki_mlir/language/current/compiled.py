@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.framework.compiled``: kernels whose calls leave the compiled kernel as a file, or run it with an executor."""
+"""``nki.framework.compiled``: kernels whose calls write the compiled kernel to a file, or run it with an executor."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from nki_mlir.language.kernel import capturing, default_executor, takes_attribut
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.mesh import Mesh
 
-CACHE = "_nki_compile_cache"                # of a function: what it was captured as, by key
+CACHE = "_nki_compile_cache"                # attribute of a function: its captures by key
 
 
 class UnequalRanks(NkiMlirError, RuntimeError):
@@ -40,7 +40,7 @@ class UnequalRanks(NkiMlirError, RuntimeError):
 
 
 class MultiRankExecutionError(NkiMlirError, RuntimeError):
-    """Ranks of one call failed; ``rank_failures`` is rank -> exception.
+    """Some ranks of a call failed; ``rank_failures`` is rank -> exception.
 
     Example:
         def executor(compiled, inputs, outputs, rank_id, world_size):
@@ -65,13 +65,13 @@ class MultiRankExecutionError(NkiMlirError, RuntimeError):
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class CompileKernel(Kernel):
-    """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called.
+    """A kernel that writes ``artifacts_dir/kernel.neff`` when it is called.
 
     ``_executor`` is a function of the CompiledKernel, the inputs and the outputs (arrays by name), which fills the
-    outputs; without one the kernel runs on the CPU, as with ``_enable_simulation``. Tensors of a framework run in the
-    framework and leave no file, unless there is an executor: then they are its NumPy arrays. Lists of arrays, one for
-    each rank, run the kernel on that many ranks and give a list of results; an executor then also gets ``rank_id`` and
-    ``world_size``.
+    outputs; without one the kernel runs on the CPU, as with ``_enable_simulation``. A call with tensors of a framework
+    runs in the framework and writes no file; with an executor they are converted to NumPy arrays instead. A call with
+    lists of arrays, one array per rank, runs the kernel on each rank and returns a list of results; an executor then
+    also gets ``rank_id`` and ``world_size``.
 
     Example:
         kernel = CompileKernel(func=double, artifacts_dir="artifacts", _enable_simulation=True)
@@ -98,7 +98,7 @@ class CompileKernel(Kernel):
         return map_leaves(self._result(inputs), is_array, as_class_of(inputs))
 
     def _result(self, inputs: dict[str, Any]) -> Any:
-        """What a call on arrays gives."""
+        """Run a call on arrays, with the executor if there is one, and return the result."""
         if self._executor is None and self.artifacts_dir is None:
             return super().__call__(**inputs)
         options = self._compile_opts()
@@ -109,7 +109,7 @@ class CompileKernel(Kernel):
         return super().__call__(**inputs)
 
     def _inputs_of_ranks(self, inputs: dict[str, Any]) -> list[dict[str, Any]] | None:
-        """The inputs of each rank; None where no input is a list of arrays."""
+        """Return the inputs of each rank, or None if no input is a list of arrays."""
         counts = {name: len(value) for name, value in inputs.items() if is_list_of_arrays(value)}
         if not counts:
             return None
@@ -121,7 +121,7 @@ class CompileKernel(Kernel):
                 for rank in range(max(counts.values()))]
 
     def _run_ranks(self, ranks: list[dict[str, Any]]) -> list[object]:
-        """The result of each rank. All are compiled before they run side by side, since they may exchange data."""
+        """Run the ranks concurrently, since they may exchange data, and return their results. Captures come first."""
         options = self._compile_opts()
         captured = [self._cached_compile_to_bir(inputs=inputs, compile_opts=options) for inputs in ranks]
         executor = CompiledKernel.execute if self._executor is None else self._executor
@@ -150,7 +150,7 @@ class CompileKernel(Kernel):
         return nir
 
     def _make_trace_cache(self, inputs: dict[str, Any], compile_opts: CompileOptions) -> object:
-        """The cache for captures: None, since kernels have theirs; subclasses may override it."""
+        """Return the cache for captures: None, since kernels cache captures themselves. Subclasses may override it."""
         return None
 
     @property
@@ -158,26 +158,26 @@ class CompileKernel(Kernel):
         return Frontend
 
     def compile(self, *arguments: object, **keywords: object) -> tuple[FrameworkConfig, str]:
-        """How a framework's program calls the kernel with these arguments, and the key of the capture."""
+        """Capture the kernel; return how a framework's program calls it with these arguments, and the capture's key."""
         inputs = self._convert_inputs(self._bind_args(*with_arrays(arguments, keywords)))
         nir = self._cached_compile_to_bir(inputs=inputs)
         return nir.build_config(), nir.cache_hash
 
     def _convert_input(self, value: Any, name: str) -> Any:
-        """One argument as NumPy arrays; for subclasses to override."""
+        """Convert the arrays in an argument to NumPy. Subclasses may override it."""
         return map_leaves(value, is_array, to_numpy)
 
     def _convert_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         return {name: self._convert_input(value, name) for name, value in inputs.items()}
 
     def get_cache_key(self, *arguments: object, **keywords: object) -> str:
-        """A text that is the same for calls that share one capture."""
+        """Return the key of the capture for these arguments: calls with equal keys share a capture."""
         inputs = self._convert_inputs(self._bind_args(*with_arrays(arguments, keywords)))
         return self._cached_compile_to_bir(inputs=inputs).cache_hash
 
 
 def as_class_of(inputs: dict[str, Any]) -> Callable[[Any], Any]:
-    """Gives arrays the class of the inputs where that is a program's own class of arrays."""
+    """Return a function that views an array as the one subclass of ``np.ndarray`` that the inputs have, if any."""
     classes = {type(value) for value in inputs.values() if isinstance(value, np.ndarray)} - {np.ndarray, np.memmap}
     own = classes.pop() if len(classes) == 1 else np.ndarray
     return lambda array: array.view(own) if isinstance(array, np.ndarray) and not isinstance(array, own) else array
@@ -190,7 +190,7 @@ def is_list_of_arrays(value: object) -> bool:
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class StandaloneKernel(CompileKernel):
-    """A ``CompileKernel`` that gives NumPy arrays also for tensors of a framework.
+    """A ``CompileKernel`` that returns NumPy arrays for tensors of a framework too.
 
     Example:
         seen = []

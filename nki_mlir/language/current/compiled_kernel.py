@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``CompiledKernel``: a kernel that is a file, run on arrays by name, and timed.
+"""``CompiledKernel``: a kernel in a file, to run on arrays by name and to time.
 
-The file is a NEFF as ``nki.baremetal`` writes it. Times are those of the timed machine, not of a device.
+The file is a NEFF as ``nki.baremetal`` writes it. Times are predictions of the timing model, not measured on a device.
 """
 
 import json
@@ -31,7 +31,8 @@ from nki_mlir.targets.neuron.format.artifacts import pack_kernel
 
 @dataclass
 class ExecutionResult:
-    """What a run gives. Latencies are seconds of the timed machine, which has no spread; ``hfu`` and ``mbu`` 0 to 1.
+    """The outputs of a run, with times if it was timed. Latencies are predicted, in seconds, all equal; ``hfu`` and
+    ``mbu`` are from 0 to 1.
 
     Example:
         compiled = compile_bir_to_neff(CompileOptions(), compile_to_bir(
@@ -51,24 +52,24 @@ class ExecutionResult:
     benchmark_iterations: int | None = None
     benchmark_warmup: int | None = None
     ntff_path: str | None = None
-    interval: tuple[float, float] | None = None         # where devices' latencies are expected, 80 of 100
+    interval: tuple[float, float] | None = None         # contains a device's latency with 80 % probability
     source: str = SOURCE
 
 
 class CompiledKernel:
-    """A kernel that is compiled to a file: ``neff_path``. ``bir`` is what it was compiled from.
+    """A kernel compiled to the file ``neff_path``. ``bir`` is the capture it was compiled from.
 
     Arguments:
         bir: the captured kernel, a NirResult
         compile_opts: where the file is written
-        inputs: arrays by name, on which it runs once where the options say ``enable_simulation``: ``birsim_outputs``
-        neff_path: a file that is there, in place of the options; ``bir`` may be None then
-        target: what that file was compiled for, where the caller knows it
-        lnc: the number of cores, likewise
-        artifacts_dir: where files beside it are
+        inputs: arrays by name; with the option ``enable_simulation`` it runs on them once: ``birsim_outputs``
+        neff_path: an existing file to use; ``bir`` may be None then
+        target: the target of that file, by default as the file says
+        lnc: the number of cores of that file, by default as the file says
+        artifacts_dir: the folder of the files beside it
 
     Errors:
-        A file that cannot be written, or is no compiled kernel, is an error.
+        A file that cannot be written, or is no compiled kernel.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=CompileOptions())
@@ -123,7 +124,7 @@ class CompiledKernel:
     @classmethod
     def from_frontend(cls, frontend_result: NirResult, compile_opts: CompileOptions, frontend_time: float = 0.0,
                       tensor_inputs: Mapping[str, object] | None = None) -> "CompiledKernel":
-        """Compile what a frontend captured."""
+        """Compile the capture that a frontend returned."""
         frontend_result.frontend_time = frontend_time or frontend_result.frontend_time
         return cls(frontend_result, compile_opts, tensor_inputs)
 
@@ -143,32 +144,32 @@ class CompiledKernel:
 
     @property
     def total_time_ns(self) -> int | None:
-        """As of ``NirResult``; of a file alone the predicted time."""
+        """The predicted time in ns: for a capture as ``NirResult.total_time_ns``, for a file always."""
         return round(self.model.milliseconds * 1e6) if self.bir is None else self.bir.total_time_ns
 
     @property
     def estimated_utilization(self) -> dict[str, float] | None:
-        """As of ``NirResult``."""
+        """Engine -> fraction of the time that it is busy, as in ``NirResult``; None for a file without a capture."""
         return None if self.bir is None else self.bir.estimated_utilization
 
     def prepare_inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The arrays of a call by name, contiguous; what is no array was a constant of the capture. The name of an
-        input that is updated ends in ``.must_alias_input``."""
+        """Return the arrays of a call by name, contiguous, without the constants of the capture. The name of an input
+        that is updated gets the suffix ``.must_alias_input``."""
         updated = self.input_output_aliases.values()
         return {s.name + (UPDATED_INPUT if s.name in updated else ""): np.ascontiguousarray(inputs[s.name])
                 for s in self.input_specs if s.name in inputs}
 
     def _ensure_loaded(self, rank_id: int = 0, world_size: int = 1) -> SpikeModel:
-        """The file loaded on a core, as ``nki.runtime`` does."""
+        """Load the file on core ``rank_id``."""
         return SpikeModel.load_from_neff(self.neff_path, core_id=rank_id)
 
     def prepare_outputs(self) -> dict[str, np.ndarray]:
-        """An array of zeros for each output, by name."""
+        """Return an array of zeros for each output, by name."""
         return {s.name: np.zeros(s.shape, s.dtype) for s in self.output_specs}
 
     def execute(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], *, rank_id: int = 0,
                 world_size: int = 1) -> ExecutionResult:
-        """Run on arrays by name, and fill the outputs. The inputs stay as they are; the ranks have no effect."""
+        """Run on arrays by name, and fill the outputs. Inputs are not changed. The ranks have no effect."""
         inputs = {name.removesuffix(UPDATED_INPUT): array for name, array in inputs.items()}
         arrays = [np.require(checked(s, inputs), requirements=["C", "A"]) for s in self.input_specs]
         targets = [checked(s, outputs) for s in self.output_specs]
@@ -177,7 +178,7 @@ class CompiledKernel:
         return ExecutionResult({s.name: array for s, array in zip(self.output_specs, targets)})
 
     def _results(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
-        """What a run on these arrays gives, which stay as they are."""
+        """Run on arrays without changing them, and return the results in the order of the outputs."""
         if self.bir is None:
             tensors = {s.name: SpikeTensor(array, s.name) for s, array in zip(self.input_specs, arrays)}
             found = self.model(tensors) or {}
@@ -192,7 +193,7 @@ class CompiledKernel:
 
     def run(self, profile: bool = False, rank_id: int = 0, world_size: int = 1, **inputs: np.ndarray
             ) -> ExecutionResult:
-        """Run on arrays by name; ``profile``: with latency, utilization, and a trace beside the compiled kernel."""
+        """Run on arrays by name. With ``profile`` also predict latency and utilization, and write a trace."""
         result = self.execute(inputs, self.prepare_outputs())
         if not profile:
             return result
@@ -202,7 +203,7 @@ class CompiledKernel:
 
     def benchmark(self, warmup: int = 5, iterations: int = 10, rank_id: int = 0, world_size: int = 1,
                   **inputs: np.ndarray) -> ExecutionResult:
-        """Run once, with latency and utilization: each of the iterations would take the same time."""
+        """Run once, and return the result with the predicted latency and utilization of each iteration."""
         result = self._timed(self.execute(inputs, self.prepare_outputs()))
         return replace(result, benchmark_iterations=iterations, benchmark_warmup=warmup)
 
@@ -214,7 +215,7 @@ class CompiledKernel:
 
 
 def checked(spec: ArraySpec, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array of that name, which has to be as it was compiled for."""
+    """Return the array of a spec's name, after checking its shape and dtype."""
     if spec.name not in arrays:
         raise BadArgument(what=f"the compiled kernel has an array {spec.name}, which is missing").here()
     array = arrays[spec.name]

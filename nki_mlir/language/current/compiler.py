@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.compiler``: kernels compiled apart from a framework, to MLIR modules."""
+"""``nki.compiler``: compiles kernels to MLIR modules without a framework."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from nki_mlir.machine import machine_named
 
 def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: object = None,
                    compile_opts: CompileOptions | None = None, **hyperparameters: object) -> NirResult:
-    """Capture a kernel.
+    """Capture a kernel for given inputs.
 
     Arguments:
         fn: the function or kernel
@@ -27,7 +27,7 @@ def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: object = Non
         A NirResult.
 
     Errors:
-        Those of the kernel.
+        Errors of the kernel.
 
     Example:
         compiled = compile_kernel(double, {"x": ((4, 8), np.float32)}, compile_opts=CompileOptions(lnc=1))
@@ -38,7 +38,7 @@ def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: object = Non
 
 def captured(fn: Callable[..., object], inputs: Any, options: CompileOptions, hyperparameters: dict[str, object],
              output_names: Sequence[str] = ()) -> NirResult:
-    """The capture for inputs by name, or in order."""
+    """Capture a kernel for inputs given by name or in order."""
     if not isinstance(inputs, Mapping):
         names = list(signature_of(kernel_of(fn).func).parameters)
         inputs = dict(zip(names, inputs))
@@ -47,13 +47,13 @@ def captured(fn: Callable[..., object], inputs: Any, options: CompileOptions, hy
 
 
 def described_pair(value: Any) -> object:
-    """An array of zeros for (shape, dtype); anything else as it is."""
+    """Return an array of zeros for a pair (shape, dtype), and any other value unchanged."""
     is_pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], (tuple, list))
     return zeros_of(*value) if is_pair else value
 
 
 class Frontend:
-    """Captures kernels: ``compile(fn, inputs=...)`` gives a NirResult.
+    """Captures kernels: ``compile(fn, inputs=...)`` returns a NirResult.
 
     Arguments:
         enable_backend_opt: no effect
@@ -72,15 +72,15 @@ class Frontend:
     def compile(self, fn: Callable[..., object], inputs: object = (), target: str | None = None, lnc: int | None = None,
                 artifacts_dir: str | None = None, dump_python_ast: bool = False,
                 output_names: Sequence[str] | None = None) -> NirResult:
-        """``compile_kernel`` of the function, on ``lnc`` cores."""
+        """Capture a kernel like ``compile_kernel``, for ``target`` and ``lnc`` cores."""
         return captured(fn, inputs, CompileOptions(target, lnc, artifacts_dir=artifacts_dir), {}, output_names or ())
 
 
 def resolve_frontend_cls(*choice: object, **options: object) -> type[Frontend]:
-    """The class of frontends.
+    """Return the class of frontends, of which there is one.
 
     Arguments:
-        choice: no effect: there is one
+        choice: no effect
         options: no effect
 
     Result:
@@ -96,17 +96,17 @@ def resolve_frontend_cls(*choice: object, **options: object) -> type[Frontend]:
 
 
 def resolve_target(func: object, target: str | None = None) -> str:
-    """The machine that a kernel is compiled for.
+    """Return the machine that a kernel is compiled for.
 
     Arguments:
         func: the function or kernel
-        target: its name, where the caller knows it
+        target: the name of a machine, by default the kernel's
 
     Result:
-        trn1, trn2, trn3, or gen2 to gen4, which are other names of them.
+        trn1, trn2 or trn3, or one of their other names gen2 to gen4.
 
     Errors:
-        A name that is none of a machine.
+        A name that no machine has.
 
     Example:
         assert resolve_target(double, "trn3") == "trn3"

@@ -21,7 +21,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Sequence[int],
                   dtype: DType) -> tuple[int, int] | None:
-    """(partition, byte in the partition) of an on-chip tensor."""
+    """Check the address of an on-chip tensor, and return it as (partition, byte in the partition) or None."""
     if address is None:
         return None
     partition, byte = pair(address, "address")
@@ -41,14 +41,14 @@ def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Se
 @makes(NkiTensor)
 @reported
 def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, address: Sequence[int] | None) -> NkiTensor:
-    """A tensor whose elements are not set."""
+    """Create a tensor with uninitialized elements."""
     builder = active("nl.ndarray")
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    # Batches of nothing are in HBM; a tile has elements.
+    # Empty tensors are allowed in HBM only (empty batches).
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
     require(extents and all(n >= least for n in extents), f"a tensor of shape {list(extents)} has an empty dimension",
             fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
-    if hasattr(buffer, "memory"):                               # a place that the kernel has made
+    if hasattr(buffer, "memory"):                               # a ``Window`` that the kernel has created
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view
     place, kind = region(buffer), dtype_argument(dtype)
@@ -68,37 +68,37 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
 
 @reported
 def zeros(shape: tuple[int, ...], dtype: object, buffer: object, name: str) -> NkiTensor:
-    """A tensor of zeros."""
+    """Create a tensor of zeros."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 @reported
 def ones(shape: tuple[int, ...], dtype: object, buffer: object, name: str) -> NkiTensor:
-    """A tensor of ones."""
+    """Create a tensor of ones."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 @reported
 def full(shape: tuple[int, ...], fill_value: float, dtype: object, buffer: object, name: str) -> NkiTensor:
-    """A tensor of one value."""
+    """Create a tensor filled with one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
 
 @reported
 def zeros_like(x: NkiTensor, dtype: DType, buffer: MemoryRegion, name: str) -> NkiTensor:
-    """Zeros with the shape, and unless given dtype and buffer, of another tensor."""
+    """Create a tensor of zeros with the shape of another tensor, and by default its dtype and buffer."""
     return _filled(x.shape, 0.0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
 def empty_like(x: NkiTensor, dtype: object, buffer: object, name: object) -> NkiTensor:
-    """A tensor that is not set, with the shape, and unless given dtype and buffer, of another."""
+    """Create an uninitialized tensor with the shape of another tensor, and by default its dtype and buffer."""
     return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
 def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
-    """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
+    """Create a tensor in HBM from an array, or from the array in a ``.npy`` file."""
     require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor",
             fix="give a NumPy array; a tensor of the kernel needs no constant")
     if isinstance(constant, str):
@@ -116,7 +116,7 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
 
 @reported
 def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
-    """The n x n identity in SBUF, or in ``dst``."""
+    """Create the n x n identity matrix in SBUF, or write it to ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}",
             fix=f"use up to {low.PARTITIONS} rows, and several tiles for a larger matrix")
@@ -129,7 +129,7 @@ def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
 
 @reported
 def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> NkiTensor:
-    """Uniform numbers in [0, 1)."""
+    """Create a tensor of uniform random numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     numbers = low.adopt(functions.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
     assignment.assign(made, numbers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.compiler.driver`` and ``nki.compiler.ncc_driver``: kernels compiled to files, and run from them."""
+"""``nki.compiler.driver`` and ``nki.compiler.ncc_driver``: compile kernels to files, and run them from the files."""
 
 import time
 import warnings
@@ -23,13 +23,13 @@ from nki_mlir.targets.neuron.format.artifacts import digest_of, unpack_trace
 if TYPE_CHECKING:
     from nki_mlir.dialects.kernel_function import ArgumentSpec
 
-Executor = Callable[..., object]        # of a CompiledKernel, inputs and outputs by name; of ranks their number, too
+Executor = Callable[..., object]        # of a CompiledKernel, inputs, outputs; for ranks also rank_id, world_size
 
 
 @without_own_frames
 def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], compile_opts: CompileOptions,
                           frontend: object = None, enable_cache: bool = True, trace_cache: object = None) -> NirResult:
-    """Capture a kernel.
+    """Capture a kernel for given inputs.
 
     Arguments:
         kernel_func: the function or kernel
@@ -43,7 +43,7 @@ def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], 
         A NirResult.
 
     Errors:
-        Those of the kernel.
+        Errors of the kernel.
 
     Example:
         nir = compile_kernel_to_nir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=CompileOptions())
@@ -55,7 +55,7 @@ def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], 
 @without_own_frames
 def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts: CompileOptions | None = None,
                    frontend: object = None, output_names: Sequence[str] = (), enable_cache: bool = True) -> NirResult:
-    """Capture a kernel, with names for its outputs.
+    """Capture a kernel for given inputs, with names for its outputs.
 
     Arguments:
         kernel: the function or kernel
@@ -69,7 +69,7 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
         A NirResult.
 
     Errors:
-        Those of the kernel; a number of names that is not that of the outputs.
+        Errors of the kernel; more or fewer names than outputs.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)}, output_names=["y"])
@@ -92,15 +92,15 @@ def compile_bir_to_neff(compile_opts: CompileOptions, bir: NirResult, input_arra
     Arguments:
         compile_opts: where the file is written; the target and the cores are those of the capture
         bir: the captured kernel
-        input_arrays: arrays, on which it runs once where the options say ``enable_simulation``
-        argument_names: their names, in order; by default those of the capture
+        input_arrays: arrays; with the option ``enable_simulation`` the kernel runs on them once
+        argument_names: names of the arrays, in order; by default those of the capture
         output_arg_names: names of the outputs, in order; by default those of the capture
 
     Result:
         A CompiledKernel, whose neff_path names the file.
 
     Errors:
-        A file that cannot be written; a number of names that is not that of the outputs.
+        A file that cannot be written; more or fewer names than outputs.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)})
@@ -118,26 +118,26 @@ def compile_bir_to_neff(compile_opts: CompileOptions, bir: NirResult, input_arra
 
 def _compile_bir_to_neff(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[str, Any] | None = None
                          ) -> CompiledKernel:
-    """``compile_bir_to_neff`` as later releases call it."""
+    """Compile a captured kernel to a file: ``compile_bir_to_neff`` with the parameters of later releases."""
     names = [s.name for s in nir.input_specs if inputs is not None and s.name in inputs]
     return compile_bir_to_neff(compile_opts, nir, None if inputs is None else [inputs[n] for n in names], names)
 
 
 def compile_mlir_to_neff(module: object, function_name: str, *, compile_opts: CompileOptions | None = None,
                          tensor_inputs: Mapping[str, object] | None = None) -> CompiledKernel:
-    """Compile a module to a file.
+    """Compile an MLIR module to a file.
 
     Arguments:
-        module: the nki level of a kernel, as NirResult.module or text
-        function_name: the kernel in it
+        module: a kernel in the nki dialect, as NirResult.module or text
+        function_name: the name of the kernel in the module
         compile_opts: where the file is written; the target is the module's
-        tensor_inputs: arrays by name, on which it runs once where the options say ``enable_simulation``
+        tensor_inputs: arrays by name; with the option ``enable_simulation`` the kernel runs on them once
 
     Result:
         A CompiledKernel, whose neff_path names the file.
 
     Errors:
-        A module that does not parse, is of another level, or has no such kernel.
+        A module that does not parse, is in another dialect, or has no such kernel.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)})
@@ -162,7 +162,7 @@ def compile_mlir_to_neff(module: object, function_name: str, *, compile_opts: Co
 
 
 def spec_of_argument(argument: "ArgumentSpec") -> TensorSpec:
-    """An argument of a module's kernel as captures have it."""
+    """Convert an argument of a module's kernel to the ``TensorSpec`` of a capture."""
     return TensorSpec(argument.name, argument.shape, argument.dtype)                # type: ignore[arg-type]
 
 
@@ -179,10 +179,10 @@ def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[s
             outputs; None runs the kernel on the CPU
 
     Result:
-        What the kernel returns. Arrays that it updates have the new values.
+        What the kernel returns. Arrays that the kernel updates are updated in place.
 
     Errors:
-        Arrays of other shapes or dtypes than the captured ones.
+        Arrays with other shapes or dtypes than in the capture.
 
     Example:
         x = np.ones((4, 8), np.float32)
@@ -207,7 +207,7 @@ def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[s
 
 
 def extract_perf_metrics(neff_path: str | Path, ntff_path: str | Path, verbose: bool = False) -> dict[str, Any] | None:
-    """The figures of a trace, by the profiler's names.
+    """Return the metrics of a trace, by the names that the vendor's profiler gives them.
 
     Arguments:
         neff_path: the compiled kernel
@@ -215,7 +215,7 @@ def extract_perf_metrics(neff_path: str | Path, ntff_path: str | Path, verbose: 
         verbose: whether a failure is a warning
 
     Result:
-        Figure -> value, or None where a file cannot be read or the trace is that of another kernel.
+        Metric -> value, or None if a file cannot be read or the trace is from another kernel.
 
     Errors:
         None.

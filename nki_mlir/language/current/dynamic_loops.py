@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops of the program itself: their trip counts are known at run time only.
+"""Loops with trip counts that are known at run time only.
 
-The loop's counter or condition is a register. Simulation runs the body again and again; capture runs it once, inside an
-``scf.while`` that reads the register.
+The loop's counter or condition is a register. Simulation runs the body once per iteration; capture runs it once, inside
+an ``scf.while`` that reads the register.
 
-A captured body runs once and stands for all iterations, so a name that one iteration leaves changed for the next one
-would be read wrongly. Kernels run as they are: the statement of a loop that is written as Python's own is found from
-where its frame is.
+Since a captured body stands for all iterations, Python state that one iteration changes for the next would be wrong;
+such state is an error. Kernels are not rewritten: the syntax tree of a Python ``for`` or ``while`` statement is found
+by the source position of the running frame.
 """
 
 import ast
@@ -28,11 +28,11 @@ from nki_mlir.language.current.memory import VirtualRegister, check_register
 from nki_mlir.language.held_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
-DEPTH = 10          # objects in objects in objects
+DEPTH = 10          # of nested objects that a snapshot descends into
 
 
 def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
-    """The user's ``for`` or ``while`` whose iterable or condition is being evaluated; None without source."""
+    """Return the user's ``for`` or ``while`` whose iterable or condition is being evaluated, or None without source."""
     frame = user_frame()
     if frame is None:
         return None
@@ -55,7 +55,7 @@ def check_jumps(node: ast.For | ast.While) -> None:
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
 def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
-    """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
+    """Return a value with a snapshot of its contents: of lists, dictionaries, and attributes of the user's objects."""
     if depth == DEPTH:
         return value, None
     match value:
@@ -70,7 +70,7 @@ def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
 
 
 def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
-    """Whether a name still means the same; entries that were added to its list or dictionary do not count."""
+    """Whether a value equals its snapshot ``before``. Entries added to a list or dictionary do not count."""
     value, inside = before
     if isinstance(now, PLAIN):
         return type(now) is type(value) and repr(now) == repr(value)
@@ -84,7 +84,7 @@ def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
 
 @contextmanager
 def not_carried(values: Callable[[], dict[str, object]]) -> Iterator[None]:
-    """An error if what runs inside leaves one of the names changed."""
+    """Raise an error at the end of the block if it has changed a variable that ``values`` returns."""
     before = {name: _snapshot(value) for name, value in values().items()}
     yield
     after = values()
@@ -94,7 +94,7 @@ def not_carried(values: Callable[[], dict[str, object]]) -> Iterator[None]:
 
 
 def for_statement() -> tuple[str, ...]:
-    """Names live at the head of the body of the ``for`` whose iterable the kernel is making."""
+    """Return the names that are live at the head of the body of the ``for`` whose iterable is being evaluated."""
     node = _statement(ast.For, "iter")
     if node is None:
         return ()
@@ -103,7 +103,7 @@ def for_statement() -> tuple[str, ...]:
 
 
 def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object]]:
-    """The variables of enclosing functions that a loop's body reads before it binds them, as they are now."""
+    """Return a function that returns the current values of the closure variables that a loop's body reads first."""
     inner = underlying(function)
     if inner is None:
         return dict
@@ -116,7 +116,7 @@ def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object
 # -- loops -------------------------------------------------------------------------------------------------------------
 @contextmanager
 def nesting() -> Iterator[None]:
-    """Inside a dynamic loop."""
+    """Mark the block as the body of a dynamic loop, which is not allowed inside of ``no_reorder``."""
     properties = active("a dynamic loop").properties
     require(not properties.get("no_reorder"), "Dynamic control-flow cannot be nested with a no_reorder block",
             fix="open the block inside of the loop's body")
@@ -129,14 +129,15 @@ def nesting() -> Iterator[None]:
 
 
 def note_idle(runs: bool) -> None:
-    """Note the source location of a loop that runs no iteration: it may be why an output is not written."""
+    """Record the source location of a loop that runs no iteration, since that may explain an unwritten output."""
     if not runs:
         active().properties.setdefault("idle_loops", []).append(user_location())
 
 
 def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[], dict[str, object]]
             ) -> Iterator[VirtualRegister]:
-    """The counter, once for each time the body's Python runs, which leaves ``state`` as it is where it is captured."""
+    """Yield the counter once for each time the body's Python runs: per iteration in simulation, once in capture. The
+    body must not change ``state``."""
     builder: Any = active("a dynamic loop")
     for label, value in (("lower", lower), ("upper", upper)):
         require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register",
@@ -162,7 +163,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
             with not_carried(state):
                 try:
                     yield counter
-                except GeneratorExit:       # nothing can be raised here
+                except GeneratorExit:       # an exception raised here would be lost
                     builder.violation = NkiValidationError(
                         "break and return are not allowed within dynamic loop",
                         fix="keep what decides in a register, and use nl.while_loop").here()
@@ -172,7 +173,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
 
 @reported
 def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]:
-    """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
+    """Loop over a range whose bounds may be registers. Deprecated: use ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
     active("nl.dynamic_range")
@@ -182,7 +183,7 @@ def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]
 
 @reported
 def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
-    """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
+    """Run ``body_fun(i)`` for i = lower, lower + step, ... below upper. The bounds may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors",
                 fix="write results to tensors that are made before the loop")
@@ -190,7 +191,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
 
 @reported
 def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
-    """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number."""
+    """Run ``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` is not changed."""
     check_register(init, "while_loop init")
     builder: Any = active("nl.while_loop")
     condition = register_alloc(init)
@@ -217,7 +218,7 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
 @reported
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""
+    """Start the instructions of the block in program order. Dynamic loops are not allowed in the block."""
     properties = active("nl.no_reorder").properties
     properties["no_reorder"] = properties.get("no_reorder", 0) + 1
     try:
@@ -237,13 +238,13 @@ class OpenLoop(NamedTuple):
 
 
 def while_statement() -> ast.While | None:
-    """The ``while`` whose condition is being evaluated, where that is a name; None where no such statement asks."""
+    """Return the ``while`` whose condition is being evaluated and is a name or attribute, else None."""
     node = _statement(ast.While, "test")
     return node if node is not None and isinstance(node.test, (ast.Name, ast.Attribute)) else None
 
 
 def asked_by_while() -> bool:
-    """Whether it is a ``while`` that asks for the truth of a register: the loop may be the device's."""
+    """Whether a ``while`` evaluates the truth of a register, so that its loop may run on the device."""
     frame = user_frame()
     asking: dict[object, bool] = active("a register").properties.setdefault("asking_places", {})
     key = None if frame is None else (frame.f_code, frame.f_lasti)
@@ -256,7 +257,8 @@ def asked_by_while() -> bool:
 
 
 def while_register(register: VirtualRegister) -> bool | None:
-    """What ``while register`` is to see: True, then the body is captured, then False. None where no ``while`` asks."""
+    """Return the truth of the condition in ``while register`` during capture: True before the body is captured and
+    False after. Return None if no ``while`` evaluates it."""
     builder: Any = active("while register")
     frame, node = user_frame(), while_statement()
     if frame is None or node is None:
@@ -279,7 +281,7 @@ def while_register(register: VirtualRegister) -> bool | None:
 
 
 def truth(register: VirtualRegister) -> bool:
-    """What Python sees of a register that is a condition: only of a ``while``."""
+    """Return the truth of a register, which only the condition of a ``while`` may use."""
     value = register.value
     going = while_register(register) if value is None else (value != 0 if asked_by_while() else None)
     if going is None:

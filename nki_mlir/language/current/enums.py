@@ -17,7 +17,7 @@ class engine(enum.Enum):
 
 
 class dge_mode(enum.Enum):
-    """Who makes the descriptors of a DMA."""
+    """What generates the descriptors of a DMA: software, hardware, or neither."""
 
     unknown, swdge, hwdge, none = 0, 1, 2, 3
 
@@ -39,7 +39,7 @@ class nc_version(enum.Enum):
 
 
 class dma_engine(enum.Enum):
-    """What moves the data of ``sendrecv``."""
+    """The engine that transfers the data of ``sendrecv``."""
 
     dma, gpsimd_dma = 1, 2
 
@@ -49,7 +49,7 @@ gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 
 def engine_name(value: "engine", op: str = "", *has: str) -> str:
-    """The core's name of an engine argument; ``unknown`` is the first of those that the instruction ``has``."""
+    """Return the name of an engine argument. ``unknown`` becomes the first of ``has``, the instruction's engines."""
     name = "unknown" if value is None else value.name
     core_rule(not has or name in ("unknown", *has), WrongAttribute, attribute="engine", op=op, found=repr(name),
               expected=f"one of {', '.join(('unknown', *has))}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors and warnings of the current generation: one class for what an instruction does not allow."""
+"""Errors and warnings of the current generation, and the checks of arguments that raise them."""
 
 import operator
 import os
@@ -14,7 +14,7 @@ from nki_mlir.language.signatures.kinds import is_shape
 
 
 class Advised(NkiMlirError):
-    """An error whose advice is given where it is raised, and its code where a rule of both generations broke."""
+    """An error that gets its advice where it is raised, and its code too if the rule is one of both generations."""
 
     why = "{why}"
     fix = "{fix}"
@@ -26,19 +26,19 @@ class Advised(NkiMlirError):
 
 
 class NkiValidationError(Advised, AssertionError):
-    """An operand or parameter that the hardware or the language does not allow."""
+    """An operand or argument that the hardware or the language does not allow."""
 
     code = "NKI-VALIDATION"
 
 
 class NkiIndexError(NkiValidationError, IndexError):
-    """A subscript or view that leaves its tensor."""
+    """A subscript or view that reaches outside its tensor."""
 
     code = "err_tensor_access_out_of_bound"
 
 
 class NkiTypeError(Advised, TypeError):
-    """A value of a kind that the language does not take there."""
+    """A value of a type that the parameter or operation does not accept."""
 
     code = "NKI-TYPE"
 
@@ -56,25 +56,25 @@ def out_of_range(text: str, fix: str = "", code: str = "") -> NoReturn:
 
 
 def require(holds: object, text: str, why: str = "", fix: str = "", code: str = "") -> None:
-    """A rule of this generation; one that the other generation has as well has its code."""
+    """Raise ``NkiValidationError`` unless ``holds``. ``code`` is given for a rule that the beta generation has too."""
     if not holds:
         invalid(text, why, fix, code)
 
 
 def core_rule(holds: object, error: type[KernelError], **values: object) -> None:
-    """A rule of both generations where no operation states it: the error is the core's, with its code and fix."""
+    """Raise the core's error, converted, unless ``holds``: for rules of both generations that no operation verifies."""
     if not holds:
         raise of_core(error(**values))
 
 
 def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
-    """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
+    """Report a broken rule of the device unless ``holds``: ``NKI_MLIR_DEVICE_RULES`` decides what follows."""
     if not holds:
         active().report(NkiValidationError(text, fix=fix, code=code), contested=False)
 
 
 def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
-    """An integer: Python's rule for lengths and indices, which a quotient of ``/`` breaks."""
+    """Return ``value`` as an integer by Python's rule for indices, which rejects floats such as a quotient of ``/``."""
     try:
         return operator.index(value)
     except NkiMlirError:
@@ -85,29 +85,29 @@ def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
 
 
 def integers(value: Any, what: str, fix: str = "give a tuple of integers") -> None:
-    """Lengths, ranks or channels are a tuple or a list of integers."""
+    """Check that ``value`` is a tuple or a list of integers."""
     require(is_shape(value), f"{what}: expecting 'sequence' of integers, got {value!r}", fix=fix)
 
 
 def one_of(value: object, choices: Sequence[int], what: str) -> None:
-    """A number is one of a few."""
+    """Check that ``value`` is one of ``choices``."""
     numbers = [str(n) for n in choices]
     require(value in choices, f"{what} {value} is {'none of' if numbers[1:] else 'not'} {', '.join(numbers)}",
             fix=f"use {' or '.join(filter(None, (', '.join(numbers[:-1]), numbers[-1])))}")
 
 
 def aligned_byte(byte: int, step: int, text: str) -> None:
-    """An address is a multiple of the size of what begins there."""
+    """Check that a byte address is a multiple of ``step``."""
     require(byte >= 0 and byte % step == 0, text, fix=f"use a multiple of {step}")
 
 
 def dimension(dim: int, least: int, limit: int, rank: int, what: str = "dimension") -> None:
-    """The number of a dimension is from ``least`` to below ``limit``."""
+    """Check that a dimension is at least ``least`` and less than ``limit``."""
     require(least <= dim < limit, f"{what} {dim} of a tensor of {rank} dimensions", fix=f"use 0 to {rank - 1}")
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:
-    """Two integers."""
+    """Return ``value`` as a pair of integers, or raise an error."""
     require(isinstance(value, (tuple, list)) and len(value) == 2, f"{what}: expecting 'pair', got {value!r}",
             fix="give two integers")
     first, second = (integer(n, what) for n in value)
@@ -115,7 +115,7 @@ def pair(value: Any, what: str) -> tuple[int, int]:
 
 
 def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
-    """The (step, count) pairs of a pattern, outermost first."""
+    """Return an access pattern as (step, count) pairs, outermost first, or raise an error."""
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
             f"{what}: a pattern is a list of [step, count] pairs, got {pattern}",
@@ -124,12 +124,12 @@ def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
 
 
 def of_core(error: KernelError) -> NkiValidationError:
-    """An error of the core as one of this generation, with the code that the other generation has for it."""
+    """Convert an error of the core to ``NkiValidationError`` or ``NkiIndexError``, with the same code."""
     kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
     return kind(error.headline, *error.advice, error.code).located(error.at or user_location())     # type: ignore[return-value]
 
 
-INSTEAD = {             # names of the beta generation
+INSTEAD = {             # names of the beta generation -> what to use in this one
     "loop_reduce": "keep a tile beside the loop and write it with nisa.tensor_tensor",
     "par_dim": "dimension 0 is the partition; leave it out",
     "static_cast": "copy to a tile of that dtype: nl.copy(x, dtype=...)",
@@ -141,16 +141,16 @@ INSTEAD = {             # names of the beta generation
 
 
 def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error of a name that a module or tensor does not have, with the one that was meant."""
+    """Return the error for a name that a module or tensor does not have. It suggests a name to use instead."""
     return unknown(owner, name, names, INSTEAD)
 
 
 def older(text: str, at: Location | None = None) -> None:
-    """A warning of a form that the newest release does not have, where ``NKI_MLIR_STRICT`` asks for it."""
+    """Warn that the newest release does not have a form that the kernel uses, if ``NKI_MLIR_STRICT`` is set."""
     if os.environ.get("NKI_MLIR_STRICT"):
         warn(text, at)
 
 
 def warn(text: str, at: Location | None = None) -> None:
-    """A warning at the kernel's line; the same one is shown once a line."""
+    """Warn at the kernel's source line. The same warning is shown once per line."""
     warn_once(text, NkiWarning, at or user_location())

@@ -45,7 +45,7 @@ def on_chip(op: str, label: str, value: object) -> NkiTensor:
 
 
 def result_type(dtype: object, *operands: object) -> DType:
-    """The dtype given, or that of the tiles: numbers have no say."""
+    """Return ``dtype`` if it is given, else the promoted dtype of the tiles. Python numbers do not take part."""
     if dtype is not None:
         return dtype_argument(dtype)
     kinds = [x.dtype for x in operands if isinstance(x, NkiTensor)]
@@ -67,7 +67,7 @@ def _binary(name: str) -> Callable[..., object]:
         if dtype is None and name == "divide" and kind.is_integer:
             kind = FLOAT32
         if dtype is None and ALU[name].on_bits and kind is FLOAT32:
-            kind = UINT32                       # all bits of uint32 and of what stands beside it
+            kind = UINT32                       # float32 would lose bits of a uint32 operand
         operands = iter(low.core_view(t) for t in tiles)
         left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))
         return low.adopt(ops.binary(name, left, right, dtype=kind), name in VERDICTS)
@@ -75,7 +75,7 @@ def _binary(name: str) -> Callable[..., object]:
 
 
 def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
-    """Shapes are equal; a [P, 1] tile beside [P, F] is accepted with a warning."""
+    """Raise an error for two tiles of different shapes. A [P, 1] tile with a [P, F] tile only causes a warning."""
     for wide, narrow in ((x, y), (y, x)):
         if wide.shape[0] == narrow.shape[0] and wide.ndim == narrow.ndim and narrow.size == narrow.shape[0]:
             warn(f"{op} broadcasts {list(narrow.shape)} to {list(wide.shape)}, which is not portable; use .broadcast")
@@ -84,7 +84,7 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
             fix="give both one shape, for example with nl.broadcast_to", code="NKI-SHAPE")
 
 
-EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the domain of the instruction first
+EVERYWHERE = {"sin": "sin_reduced"}        # variants that first reduce the argument to the range of the instruction
 
 
 def _unary(name: str) -> Callable[..., object]:
@@ -108,7 +108,7 @@ globals().update(ELEMENTWISE)
 # -- data movement -----------------------------------------------------------------------------------------------------
 @reported
 def load(src: NkiTensor, dtype: object) -> NkiTensor:
-    """HBM to a new SBUF tile."""
+    """Load an HBM tensor into a new SBUF tile."""
     in_hbm("load", "src", src)
     low.check_partitions(src.shape[0], "load", "src")
     made = low.allocate(src.shape, result_type(dtype, src))
@@ -118,7 +118,7 @@ def load(src: NkiTensor, dtype: object) -> NkiTensor:
 
 @reported
 def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
-    """A 2-D HBM view as a transposed tile."""
+    """Load a 2-D HBM tensor transposed into a new SBUF tile."""
     in_hbm("load_transpose2d", "src", src)
     core_rule(src.ndim == 2, ShapeMismatch, what=f"load_transpose2d takes a 2-D view, got {tuple(src.shape)}")
     made = low.allocate(src.shape[::-1], result_type(dtype, src))
@@ -128,7 +128,7 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
 
 @reported
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """SBUF tile to HBM."""
+    """Store an SBUF tile to HBM."""
     in_hbm("store", "dst", dst)
     assignment.dma(dst, value, op="store")
 
@@ -136,13 +136,13 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 @reported
 @token("copy")
 def copy(x: NkiTensor, dtype: object) -> NkiTensor:
-    """A new SBUF tile of the same layout."""
+    """Copy an on-chip tile to a new SBUF tile of the same shape."""
     return low.copied(on_chip("copy", "x", x), result_type(dtype, x), op="copy")
 
 
 @reported
 def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
-    """A 2-D tile with partition and free axis exchanged, in PSUM."""
+    """Transpose a 2-D tile (exchange partition and free axis) into a new PSUM tile."""
     source = on_chip("transpose", "x", x)
     core_rule(source.ndim == 2, ShapeMismatch, what=f"transpose takes at most 2 dimensions, got {list(x.shape)}",
               fix="transpose two dimensions at a time")
@@ -159,14 +159,14 @@ def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
 
 @reported
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
-    """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM."""
+    """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
     left, right = on_chip("matmul", "x", x), on_chip("matmul", "y", y)
     return low.adopt(ops.matmul(low.core_view(left), low.core_view(right), transpose_x=transpose_x))
 
 
 @reported
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: object) -> NkiTensor:
-    """Per partition: data's free elements, flattened, at ``indices``."""
+    """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements."""
     op = "gather_flattened"
     one_of(axis, (0,), f"{op} axis")
     source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
@@ -176,7 +176,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: o
 
 @reported
 def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTensor:
-    """x repeated along its dimensions of 1; itself where it has the shape."""
+    """Broadcast x along its dimensions of size 1 into a new tile. Return x itself if it has the shape and dtype."""
     wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
@@ -188,13 +188,13 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTens
 
 @reported
 def expand_dims(x: NkiTensor, axis: object) -> NkiTensor:
-    """A view with a dimension of 1 put in."""
+    """Return a view with a dimension of size 1 inserted at ``axis``."""
     return x.expand_dim(axis)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
-    """The tile that a function folds, and the axes along which: the last free ones."""
+    """Return the tile that a function reduces and its reduction axes, which are the last free axes."""
     source = on_chip(op, "x", x)
     axes = low.free_axes(op, source, axis)
     return low.core_view(source), list(axes)
@@ -214,7 +214,7 @@ globals().update({name: _reduction(name, op) for name, op in REDUCTIONS.items()}
 @reported
 @token("logical_and")
 def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
-    """1 where all elements over the last free axes are not 0."""
+    """Reduce the last free axes with logical and: 1 where all elements are nonzero, else 0."""
     made = ops.reduce("logical_and", *tile_and_axes("all", x, axis), dtype=result_type(dtype, x))
     return low.adopt(made, verdict=True)
 
@@ -222,27 +222,27 @@ def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
 @reported
 @token("average")
 def mean(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
-    """The mean over the last free axes."""
+    """Compute the mean over the last free axes."""
     return low.adopt(functions.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
 
 
 @reported
 def var(x: NkiTensor, axis: object, dtype: object, keepdims: object) -> NkiTensor:
-    """The population variance over the last free axes, which stay with size 1."""
+    """Compute the population variance over the last free axes, which the result keeps with size 1."""
     return low.adopt(functions.var(*tile_and_axes("var", x, axis), dtype=result_type(dtype, x), keepdims=True))
 
 
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
 def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
-    """exp(x - max(x)) divided by its sum over the last free axes."""
+    """Compute softmax over the last free axes: exp(x - max(x)) divided by its sum."""
     return low.adopt(functions.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
 
 
 @reported
 def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtype: object,
              compute_dtype: object) -> NkiTensor:
-    """x / sqrt(sum of x squared / n + epsilon) * w."""
+    """Compute the RMS normalization x / sqrt(sum of x squared / n + epsilon) * w."""
     (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
     return low.adopt(functions.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
                                          compute_dtype=compute_dtype))
@@ -250,14 +250,15 @@ def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtyp
 
 @reported
 def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
-    """x with elements set to zero with probability ``rate``."""
+    """Copy x, with each element set to zero with probability ``rate``."""
     view = low.core_view(on_chip("dropout", "x", x))
     return low.adopt(functions.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
 
 
 @reported
 def where(condition: NkiTensor, x: NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
-    """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number."""
+    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, that
+    of y if x is a number, and float32 if both are numbers."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
              for label, v in (("x", x), ("y", y))]
@@ -268,7 +269,7 @@ def where(condition: NkiTensor, x: NkiTensor, y: float | NkiTensor, dtype: objec
 
 @reported
 def device_print(print_prefix: str, tensor: object) -> None:
-    """Print a tensor when the kernel runs off the device."""
+    """Print a tensor when the kernel runs on the CPU instead of the device."""
     ops.device_print(print_prefix, low.core_view(low.reading(low.is_tensor(tensor, "device_print", "tensor"))))
 
 
@@ -297,15 +298,15 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
 
 
 def set_elements(tensor: NkiTensor, key: object, value: object) -> None:
-    """``tensor[key] = value``."""
+    """Assign ``value`` to the view ``tensor[key]``, and warn that assignment is not portable."""
     older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
     target = tensor[key]
-    if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
+    if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has already written
         assignment.assign(target, value)
 
 
 def copied_as(tensor: NkiTensor, dtype: object) -> NkiTensor:
-    """A copy in another dtype."""
+    """Copy a tensor, converted to another dtype."""
     return copy(tensor, dtype)
 
 

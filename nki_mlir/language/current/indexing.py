@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts: integers, slices, ``...`` and ``nl.ds``, at run time a register or a tile.
+"""Subscripts of tensors: integers, slices, ``...`` and ``nl.ds``, and run-time indices in a register or a tile.
 
-One integer picks an element, a tile of several a row for each of them. ``nl.arange`` and ``nl.mgrid``, index vectors of
-the beta generation, describe a view each.
+An integer, a register or a tile of one integer selects an element of a dimension. A tile of several integers gathers a
+row for each. Index vectors of the beta generation (``nl.arange``, ``nl.mgrid``) describe a strided view.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
 
 @dataclass(frozen=True)
 class RegisterSlice:
-    """The slice ``ds(register, size)``: its start is a register."""
+    """A slice ``ds(start, size)`` whose start is known at run time: a register or a tile of one integer."""
 
     start: VirtualRegister | NkiTensor
     size: int
 
 
 def ds(start: object, size: int) -> "slice | RegisterSlice":
-    """The slice ``start : start + size``."""
+    """Return the slice ``start : start + size``. ``start`` may be a register or a tile of one integer."""
     count = integer(size, "ds size")
     core_rule(count >= 0, BadSliceSize, size=count)
     if isinstance(start, (VirtualRegister, NkiTensor)):
@@ -39,7 +39,8 @@ def ds(start: object, size: int) -> "slice | RegisterSlice":
 
 
 def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
-    """The view. On chip dimension 0 stays, and so does one free dimension."""
+    """Return the view ``tensor[key]``. Integers drop their dimension, but an on-chip view keeps dimension 0 and at
+    least one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
     if sum(i is Ellipsis for i in items) > 1:
         invalid("an index has at most one ...", fix="write : for the other dimensions", code="NKI-SUBSCRIPT")
@@ -70,7 +71,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
 
 
 def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
-    """(the view with one dimension restricted, whether that dimension goes)."""
+    """Apply one item of a subscript. Return the view with dimension ``dim`` restricted, and whether to drop it."""
     extent = view.shape[dim]
     match item:
         case None:
@@ -131,7 +132,7 @@ def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size
 
 
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
-    """One row of the dimension for each index."""
+    """Return a gather view with one row of dimension ``dim`` for each index."""
     view.check_direct("a second index")
     require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none",
             fix="give a tile of shape (N, 1)")
@@ -141,7 +142,8 @@ def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
 
 # -- index vectors -----------------------------------------------------------------------------------------------------
 def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
-    """Element ``(items[0][i, j], items[1][i, j], ...)`` at ``(i, j)``: one integer or index vector a dimension."""
+    """Return the view whose element ``(i, j)`` is element ``(items[0][i, j], items[1][i, j], ...)``. Each item is an
+    integer or an index vector, one per dimension."""
     try:
         return _picked(tensor, items)
     except KernelError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every function of ``nki.isa`` has in common: its errors, the handle it returns, its name for scheduling."""
+"""The decorator of the functions of ``nki.isa``, the handle they return, and the checks of their operators."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -21,14 +21,14 @@ ACTIVATION_FUNCTIONS = frozenset((
 
 
 class NkiInstruction:
-    """One instruction, to order others after it."""
+    """The handle of an issued instruction, to order other instructions after it."""
 
     def __init__(self, kind: str, name: str | None, loops: tuple[object, ...]) -> None:
         self.kind, self.name, self.loops = kind, name, loops
         self.producers: list[NkiInstruction] = []
 
     def depends_on(self, *producers: "NkiInstruction") -> "NkiInstruction":
-        """Run after those instructions. They are in the same dynamic loop, or in one around it."""
+        """Order this instruction after ``producers``, which are in the same dynamic loop or an enclosing one."""
         for producer in producers:
             require(isinstance(producer, NkiInstruction), "depends_on takes instructions",
                     fix="give what instructions return, for example depends_on=[a, b]")
@@ -43,8 +43,8 @@ class NkiInstruction:
 
 
 def instruction(function: Callable[..., object]) -> Any:
-    """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
-    the function."""
+    """Make a function an instruction, which is callable in any release's form and returns its handle. The wrapper
+    handles the last parameter, ``name``, and does not pass it to the function."""
     if not hasattr(function, "__signature__"):
         CURRENT.with_defaults(function, table_name(function))
     kind, shown = function.__name__, [*signature(function).parameters.values()]
@@ -66,7 +66,7 @@ def instruction(function: Callable[..., object]) -> Any:
 
 def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...], keywords: dict[str, object]
                    ) -> bool:
-    """Whether the destination is an empty part of a tensor, and so is all that the instruction would read."""
+    """Whether the destination is an empty part of a tensor. Operands that are not empty are an error then."""
     dst = keywords.get("dst", arguments[0] if arguments else None)
     if not isinstance(dst, NkiTensor) or dst.size:
         return False
@@ -78,12 +78,12 @@ def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...]
 
 
 def named(token: object) -> str:
-    """A value given as an operator, as one writes it."""
+    """Return the text of a value that was passed as an operator, for error messages."""
     return str(getattr(token, "__name__", repr(token)))
 
 
 def alu(token: object, what: str) -> str:
-    """The name of an ALU operator."""
+    """Return the name of an ALU operator, or raise an error."""
     try:
         return alu_token(token).name
     except UnknownToken as error:
@@ -91,7 +91,7 @@ def alu(token: object, what: str) -> str:
 
 
 def activation_name(token: object, what: str) -> str:
-    """The name of an activation function."""
+    """Return the name of an activation function, or raise an error."""
     name = token_name(token)
     if name not in ACTIVATION_FUNCTIONS:
         near = ", ".join(sorted(ACTIVATION_FUNCTIONS))

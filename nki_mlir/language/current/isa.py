@@ -25,13 +25,13 @@ from nki_mlir.language.signatures.table import listing, names_of, published
 
 @reported
 def get_nc_version() -> nc_version:
-    """The generation of the kernel's target."""
+    """Return the core generation of the kernel's target."""
     return nc_version(machine().generation)
 
 
 @reported
 def get_nc_sub_version() -> int:
-    """The revision of the kernel's target, 0 where ``NKI_NC_SUB_VERSION`` says nothing else."""
+    """Return the revision of the kernel's target: ``NKI_NC_SUB_VERSION``, by default 0."""
     return int(os.environ.get("NKI_NC_SUB_VERSION", "0"))
 
 

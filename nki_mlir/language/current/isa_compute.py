@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions of the Vector, Scalar and GpSimd engines that compute: elementwise, reductions, activations.
 
-Those that are no more than their operation (``language/regular.py``) write ``dst``; their rules are what this
-generation forbids besides.
+Instructions that only emit their operation come from the table in ``language/regular.py``: ``writing`` emits them, and
+``RULES`` has the checks that only this generation makes.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 
 
 def unary_operand(op: str, name: str, operand: object, label: str) -> object:
-    """The operand of an operator of one input, which must be nothing."""
+    """Check the operand of an operator and return it. For an operator of one input it must be None or 0."""
     if ALU[name].arity != 1:
         core_rule(operand is not None or label != "operand1" or op != "tensor_scalar", core.UnpairedOperand,
                   missing=label)
@@ -50,7 +50,7 @@ def unary_operand(op: str, name: str, operand: object, label: str) -> object:
 
 
 def check_operand(op: str, name: str, operand: object, label: str) -> None:
-    """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
+    """Report a floating-point operand tile that is not float32. Integer tiles are accepted as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
     device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}",
            fix="copy it to a float32 tile first, with nisa.tensor_copy", code=DtypeOfOperand.code)
@@ -107,7 +107,7 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
 
 @instruction
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: object = None) -> None:
-    """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
+    """dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
         low.copy_on_chip(out, src, engine=e.engine_name(engine))
@@ -115,7 +115,7 @@ def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: ob
 
 @contextmanager
 def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
-    """The destination; where ``dtype`` is another one, a tile of that dtype, copied to the destination at the end."""
+    """Yield the destination, or if ``dtype`` is another dtype a tile of it, copied to the destination at the end."""
     if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
         yield dst
         return
@@ -126,14 +126,14 @@ def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
 
 @reported
 def tensor_copy_dynamic_src(dst: object, src: object, engine: object, name: object) -> object:
-    """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
+    """Copy a view with ``scalar_offset``: the form of older releases for ``tensor_copy``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @reported
 def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: object) -> object:
-    """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
+    """Copy to a view with ``scalar_offset``: the form of older releases for ``tensor_copy``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)
 
@@ -160,7 +160,7 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
 
 @instruction
 def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
-    """dst = value, which an integer tile rounds to the nearest even integer."""
+    """dst = value. For an integer tile the value is rounded to the nearest integer, ties to even."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
         require(value == 0, f"memset of {target.dtype} takes only 0, got {value}",
@@ -177,7 +177,7 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
 
 @instruction
 def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
-    """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
+    """dst = data, with each element set to zero with probability ``prob``. The others are not rescaled."""
     low.one_dtype("dropout", "data", dst=dst, data=data)
     with low.operands("dropout", dst, data=data) as (target, source):
         tile, number = low.number_and_tile("dropout", "prob", prob, source)
@@ -185,13 +185,14 @@ def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-FREE_AXES = range(1, 5)         # that release 2.28 has names for
+FREE_AXES = range(1, 5)         # the axes that release 2.28 has names for
 
 
 def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, ...]:
-    """The axes as release 2.28 takes them, by their number alone: that many last ones; none where others are meant.
+    """Return the axes by the rule of release 2.28, which reduces as many last axes as ``axis`` names, or () if it does
+    not apply.
 
-    It applies to axes that later releases refuse, where the size of the destination agrees.
+    The rule applies to axes that later releases refuse, if the size of the destination matches.
     """
     several: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
     if not several or not all(type(a) is int and a in FREE_AXES for a in several) or len(set(several)) < len(several):
@@ -243,7 +244,7 @@ COMMANDS = dict.fromkeys(
 
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
                 command: str, **attributes: object) -> None:
-    """Emit an instruction that accumulates in the registers, and the copy to ``reduce_res`` if the call has one."""
+    """Emit an instruction that accumulates in the engine's registers and writes them to ``reduce_res``, if given."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
         emit(cls, views, reduce_cmd=command, **attributes)
@@ -253,8 +254,8 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
 
 
 def command_of(op: str, command: e.reduce_cmd) -> str:
-    """The name of a ``reduce_cmd`` argument; the commands of instructions that are not in ``COMMANDS`` are those of
-    their operation."""
+    """Return the name of a ``reduce_cmd`` argument, checked against ``COMMANDS``. For an instruction that is not listed
+    there the operation checks it."""
     name, has = str(command.name), COMMANDS.get(op)
     core_rule(has is None or name in has, WrongAttribute, attribute="reduce_cmd", op=op, found=repr(name),
               expected=f"one of {', '.join(has or ())}")
@@ -262,7 +263,7 @@ def command_of(op: str, command: e.reduce_cmd) -> str:
 
 
 def loaded(op: str, command: str, init: object, partitions: int) -> str:
-    """The command; ``load_reduce`` puts its value into the registers first and then is a reduce."""
+    """Return the command to emit. ``load_reduce`` becomes a load of ``init`` into the registers and ``reduce``."""
     if command != "load_reduce":
         require(init is None or (not isinstance(init, NkiTensor) and init == 0),
                 f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}",
@@ -278,7 +279,8 @@ def loaded(op: str, command: str, init: object, partitions: int) -> str:
 # -- activations -------------------------------------------------------------------------------------------------------
 def activation_operands(op: str, fn: str, bias: Any, scale: object,
                         beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
-    """An activation's bias, converted to a float tile where it is a number, and scale as operands; its attributes."""
+    """Return the tile operands and the attributes of an activation for a bias and scale. A nonzero number as bias
+    becomes a float tile."""
     scale = low.scalar(op, "scale", scale, beside)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
         bias = None
@@ -298,7 +300,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
 @instruction
 def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
                reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
-    """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
+    """dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu",
             code="NKI-OPERATOR")
@@ -314,14 +316,14 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
 
 
 def summing(reduce_op: object) -> str:
-    """The operator that an activation's registers fold with: they add where the kernel names none."""
+    """Return the operator with which an activation's registers accumulate, by default add."""
     return "add" if reduce_op is None else alu(reduce_op, "activation reduce_op")
 
 
 @instruction
 def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor,
                       bias: object, scale: float) -> None:
-    """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
+    """dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes."""
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
     with low.operands(kind, dst, data=data, scratch=True) as (target, source):
@@ -345,7 +347,8 @@ TEXTS: dict[str, regular.Convert] = {
 
 
 def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
-    """Write ``dst``: tiles of one shape are paired with it, others are rows of any lengths."""
+    """Return the function that emits an instruction of the table ``regular``. Tiles of one shape are paired with
+    ``dst``, others are rows of any length."""
     flat, rule = entry.shape is not None, RULES.get(name)
     reads = any(tile.name == "dst" and tile.reads for tile in cls.tiles)
     accumulates = any(tile.name == "accumulator" for tile in cls.tiles)
@@ -401,7 +404,7 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
         warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
     attributes["fill"] = FP32_MIN
     low.is_tensor(tile, op, "on_true_tile")
-    if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the first release's default, replaced
+    if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the default of the first release
         older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         attributes["reduce_cmd"] = "reset_reduce"
 

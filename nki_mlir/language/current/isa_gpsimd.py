@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Patterns, searches, shuffles and gathers on chip, and random numbers."""
+"""Instructions for affine patterns, searches, shuffles and gathers on chip, and random numbers."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -45,9 +45,9 @@ def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[
 
 def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, offset: int, *views: View
            ) -> tuple[Index, list[View]] | None:
-    """(offset + p * channel_multiplier + the pattern's steps) as an index over the views' common shape, and the views.
+    """Return the index offset + p * channel_multiplier + pattern over the views' common shape, and those views.
 
-    None where the pattern and the views have no common shape.
+    Return None if the pattern and the views have no common shape.
     """
     # The pattern is one more view in the pairing, of a buffer that is never read.
     values = View(views[0].buffer, Index(), Index(), (views[0].dims[0], *pattern_dims(op, pattern, views[0])),
@@ -109,7 +109,7 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
 
 def select_by_tile(target: View, source: View, pattern: object, multiplier: int, offset: object, value: float,
                    comparison: str) -> None:
-    """The selection with its predicate as a tile: where the form cannot be a predicate of the instruction itself."""
+    """Emit a selection with the predicate in a tile, for predicates that ``AffineSelectOp`` cannot express."""
     places = low.allocate(target.shape, INT32)
     iota(places, pattern, offset, multiplier)
     view = low.core_view(places)
@@ -123,7 +123,7 @@ def select_by_tile(target: View, source: View, pattern: object, multiplier: int,
 
 # -- searches ----------------------------------------------------------------------------------------------------------
 def backwards(row: View) -> View:
-    """8 elements of each partition, the last first."""
+    """Return a view of the 8 elements of each partition in reverse order."""
     step = row.dims[1].free
     return row.like(free=row.free + 7 * step, dims=(row.dims[0], Dim(0, -step, 8)))
 
@@ -138,7 +138,7 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         expected = (source.shape[0], 8)
         core_rule(values.shape == expected, ShapeMismatch, fix=f"make it with shape {expected}",
                   what=f"operand 'vals' of '{op}' has shape {list(values.shape)}, which must be {list(expected)}")
-        # The values are served from the last to the first: the class serves them in the order it gets them.
+        # The instruction matches the last value first, the operation the first: the views are reversed.
         views = {"dst": target, "data": source, "vals": backwards(values)}
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
@@ -150,7 +150,7 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
 def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> None:
-    """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
+    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
     require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}",
@@ -205,7 +205,7 @@ def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
 
 @instruction
 def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
-    """The largest values of each list, which spans 16 partitions, in ascending order, and their indices."""
+    """Find the largest values of each list, which spans 16 partitions, in ascending order, and their indices."""
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
@@ -215,7 +215,7 @@ def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
 def generator(engine: str) -> View:
-    """The generator's state of an engine."""
+    """Return the state of an engine's random generator."""
     if engine == "gpsimd":
         return creation.tensor_of(active().state("gpsimd_random_state", (1, 2), UINT32))
     return functions.generator_state()
@@ -223,7 +223,7 @@ def generator(engine: str) -> View:
 
 @instruction
 def rng(dst: NkiTensor, engine: e.engine) -> None:
-    """dst = random bits, of an integer type."""
+    """dst = random bits, in an integer dtype."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
         emit(random.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)}, engine=chosen)
@@ -257,7 +257,7 @@ def set_rng_seed(src_seeds: NkiTensor) -> None:
 
 
 def _state_words(op: str, label: str, tensor: NkiTensor, engine: str) -> View:
-    """The seed and the count, in the first words of the state of an engine's generator."""
+    """Return a view of the seed and the count: the first two words of a tile with the state of a generator."""
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, label, tensor)
     core_rule(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"), WrongMemory, op=op,
@@ -270,7 +270,7 @@ def _state_words(op: str, label: str, tensor: NkiTensor, engine: str) -> View:
 
 @instruction
 def rand_set_state(src_seeds: NkiTensor, engine: e.engine) -> None:
-    """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
+    """Set the generator's state to one that ``rand_get_state`` wrote, or seed it from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", "src_seeds", src_seeds, chosen)
     emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
@@ -278,7 +278,7 @@ def rand_set_state(src_seeds: NkiTensor, engine: e.engine) -> None:
 
 @instruction
 def rand_get_state(dst: NkiTensor, engine: e.engine) -> None:
-    """dst = the generator's state."""
+    """dst = the state of the engine's random generator."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:
         words = _state_words("rand_get_state", "dst", out, chosen)

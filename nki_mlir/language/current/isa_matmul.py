@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensor-engine instructions: products that overwrite or accumulate, transposes."""
+"""Tensor-engine instructions: matmuls that overwrite or accumulate, and transposes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -24,7 +24,7 @@ from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, UINT8
 
 
 def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
-    """An identity of bytes as the other operand's type."""
+    """Convert a uint8 operand (an identity matrix) to the dtype of the other operand, if that is a float."""
     return low.copied(operand, like.dtype) if operand.dtype is UINT8 and like.dtype.is_float else operand
 
 
@@ -32,7 +32,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, accumulate: bool | None,
               tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, it adds to elements that are written."""
+    """dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written."""
     op = "nc_matmul"
     part = ArrayPart(op, tile_position or (), tile_size or ())
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
@@ -68,30 +68,30 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
 
 
 def check_memory(op: str, out: NkiTensor) -> None:
-    """As the operation says it, before anything is read from where the product accumulates."""
+    """Check that the destination is in PSUM, before its write history is read. The operation has the same rule."""
     core_rule(out.buffer is psum, WrongMemory, operand="dst", op=op, expected="psum", found=out.buffer.space)
 
 
 def check_array(op: str, dim: int, extent: int, shape: Sequence[int]) -> None:
-    """stationary fits the array."""
+    """Check that dimension ``dim`` of stationary fits the array of the Tensor engine."""
     every = (machine().partitions, machine().stationary_free_max)[dim]
     core_rule(extent <= every, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
 
 
 def note_product(dst: object) -> None:
-    """An instruction has written a product to the tensor."""
+    """Note in the write history that a product has been written to a tensor."""
     if isinstance(dst, NkiTensor) and not dst.is_indirect():
         write_history.note_writer(low.core_view(dst), write_history.PRODUCT)
 
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
-    """The two halves of the contraction."""
+    """Return the (stationary, moving) operands of each half of a double-row contraction."""
     check_double_row("double_row", {"stationary": stationary, "moving": moving}, is_transpose)
     return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
 
 
 def check_result(out: NkiTensor, length: int) -> None:
-    """The columns of a product and its place among the banks: whether its result may be in several of them."""
+    """Report a product with too many columns for the target, or whose result crosses a PSUM bank where it may not."""
     core, bank = machine(), machine().psum_bank_bytes
     limit = core.moving_free_max if core.product_banks == 1 else core.product_banks * bank // out.itemsize
     device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
@@ -106,7 +106,7 @@ def check_result(out: NkiTensor, length: int) -> None:
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:
-    """Whether a product adds to what is there; elements that were never written are zeroed where others were."""
+    """Return whether a product accumulates. Zero unwritten elements if others have been written."""
     if accumulate is False:
         return False
     state = write_history.state(out)
@@ -128,7 +128,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
 
 
 def check_pattern(out: View, state: str, accumulate: bool | None) -> None:
-    """Warn of a sum that the hardware computes wrong: without a first product, or of regions that overlap in part."""
+    """Warn of a sum that the hardware computes wrongly: without a first product, or of regions that overlap in part."""
     begins = "; the first product of a sum has accumulate=False"
     if state == "some":
         warn(f"nc_matmul accumulates onto {write_history.count_written(out)} of the {prod(out.shape)} elements of its "
@@ -145,7 +145,7 @@ def check_pattern(out: View, state: str, accumulate: bool | None) -> None:
 
 
 def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose: bool, accumulates: bool) -> None:
-    """One product, cut where its destination crosses a PSUM bank; operands are paired with it by place."""
+    """Emit a product, split where its destination crosses a PSUM bank."""
     stationary = low.flat_tile("nc_matmul", "stationary", left)
     views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:
@@ -167,7 +167,7 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
 
 
 def bank_spans(target: View) -> list[tuple[int, int]]:
-    """The free elements of a result in runs that one product may write: of one bank, and not too long."""
+    """Split the free elements of a result into runs that one product may write: in one bank, of limited length."""
     length, at, most = prod(target.shape[1:]), 0, machine().moving_free_max
     bank, start, spans = machine().psum_bank_bytes // target.dtype.itemsize, target.free.const, []
     dense = target.dims[-1].free == 1 and all(a.free == b.free * b.count for a, b in pairwise(target.dims[1:]))
@@ -179,7 +179,7 @@ def bank_spans(target: View) -> list[tuple[int, int]]:
 
 
 def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[int, int]]]:
-    """Boxes, as (start, count) for each dimension, that make up a run of elements in row-major order."""
+    """Yield boxes, as (start, count) per dimension, that cover the row-major run of elements ``start`` to ``end``."""
     if len(counts) == 1:
         yield [(start, end - start)]
         return
@@ -202,7 +202,7 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
 def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stationary_scale: NkiTensor,
                  moving_scale: NkiTensor, tile_position: Sequence[int] | None,
                  tile_size: Sequence[int] | None, accumulate: bool | None) -> None:
-    """dst = the product of two microscaled matrices in PSUM."""
+    """dst = stationary.T @ moving of two microscaled matrices, in PSUM."""
     op = "nc_matmul_mx"
     part = ArrayPart(op, tile_position or (), tile_size or ())
     part.require(part.has_all_columns, "it takes all columns")
@@ -221,7 +221,7 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
 
 
 def element_of(op: str, label: str, tensor: NkiTensor) -> str:
-    """The small float that a packed type holds."""
+    """Return the name of the float type whose elements a packed dtype (``..._x4``) holds."""
     low.is_tensor(tensor, op, label)
     element: str = tensor.dtype.name.removesuffix("_x4")
     require(tensor.dtype.name.endswith("_x4"), f"{op} {label} must be a packed type (..._x4), it is {tensor.dtype}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions that move data: DMA between HBM and SBUF, values of registers, exchanges between cores of a launch."""
+"""Instructions that move data: DMA between HBM and SBUF, register moves, exchanges between cores of a launch."""
 
 from collections.abc import Sequence
 from math import prod
@@ -28,7 +28,7 @@ DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
-    """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
+    """Check the rules of a descriptor mode, and return the name of the out-of-bounds mode."""
     if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}",
                 fix="give both one dtype, or another dge_mode", code=DtypeOfOperand.code)
@@ -54,7 +54,7 @@ def check_priority(priority: object) -> None:
 
 
 def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
-    """dst = op(dst, src) by way of SBUF."""
+    """Emit dst = op(dst, src), computed in SBUF temporaries."""
     require(dst.indirection is None and src.indirection is None,
             f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has",
             fix="use nl.add, or compute the address before")
@@ -70,9 +70,9 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_mode, dge_mode: e.dge_mode,
              engine: e.engine, *,
              dst_rmw_op: object = None) -> None:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
+    """dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
-    With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
+    With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
     """
     for label, t in (("dst", dst), ("src", src)):
         low.any_tensor(t, "dma_copy", label)
@@ -110,7 +110,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
     dst = padded(dst, expected)
     if src.indirection is not None:
         before = low.allocate(src.shape, src.dtype, private_hbm)
-        if mode == "skip":                                  # what has no address stays as it is in dst
+        if mode == "skip":                                  # skipped rows keep their values in dst
             assignment.dma(before.permute(permutation), dst)
         src = fetched(op, before, src, mode)
     with low.writing(dst, op) as out:
@@ -120,7 +120,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
 
 
 def padded(dst: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
-    """A destination of fewer dimensions, with dimensions of size 1 put in where ``shape`` has them."""
+    """Return a destination of too few dimensions with dimensions of size 1 inserted where ``shape`` has them."""
     for k, n in enumerate(shape):
         if dst.ndim < len(shape) and n == 1 and k > 0 and (k >= dst.ndim or dst.shape[k] != 1):
             older("dma_transpose dst has fewer dimensions than the transposed src")
@@ -129,7 +129,8 @@ def padded(dst: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 
 
 def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
-    """``made``, with what src addresses at run time: rows that an index tensor names column by column, or one box."""
+    """Read the elements of ``src``, which has a run-time address, into ``made`` and return it. An index tensor of
+    several columns is read column by column."""
     found = src.indirection
     assert found is not None
     if found.kind != "vector":
@@ -152,7 +153,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 @instruction
 def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales: object, unique_indices: object,
                 oob_mode: e.oob_mode) -> None:
-    """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
+    """dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
             f"{op} takes 1 to {Machine.dma_sources_max} sources", fix="add the sources in several calls")
@@ -194,7 +195,7 @@ def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
 
 
 def spread(src: NkiTensor, mode: str) -> NkiTensor:
-    """What a tensor addresses at run time, in HBM; what has no address adds nothing."""
+    """Return an HBM copy of a tensor with a run-time address. Skipped elements are -0.0, which adds nothing."""
     made = low.allocate(src.shape, src.dtype, private_hbm)
     if mode == "skip":
         assignment.fill(made, -0.0)
@@ -203,7 +204,7 @@ def spread(src: NkiTensor, mode: str) -> NkiTensor:
 
 
 def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
-    """dst = dst + src."""
+    """Emit dst = dst + src."""
     if src.indirection is not None:
         src = spread(src, mode)
     if dst.indirection is None:
@@ -214,7 +215,7 @@ def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
 
 
 def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
-    """dst = the sum, rounded once: what is between is float32."""
+    """Emit dst = the sum of srcs, rounded once: intermediate sums are float32."""
     held = srcs[0]
     for k, source in enumerate(srcs[1:]):
         last = k == len(srcs) - 2
@@ -224,7 +225,7 @@ def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
 
 
 def emit_sum(dst: View, lhs: View, rhs: View) -> None:
-    """dst = lhs + rhs as one transfer; operands that have no pattern in common are laid out densely first."""
+    """Emit dst = lhs + rhs as one DMA. Operands without a common pattern are copied to dense temporaries first."""
     views = low.dma_views(dst, lhs, rhs)
     if views is None:
         flat = []
@@ -241,7 +242,7 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
 
 # -- values of registers -----------------------------------------------------------------------------------------------
 def writable(register: VirtualRegister, what: str) -> View:
-    """The tile of a register that an instruction writes."""
+    """Return the tile of a register for an instruction that writes it. A loop counter is an error."""
     check_register(register, what)
     require(not register.frozen, f"{what}: a loop's own register cannot be written",
             fix="copy it with nisa.register_move to a register from nisa.register_alloc")
@@ -249,12 +250,12 @@ def writable(register: VirtualRegister, what: str) -> View:
 
 
 def as_tensor(state: View) -> NkiTensor:
-    """The [1, 1] tile of a register."""
+    """Return the [1, 1] tile of a register as a tensor."""
     return NkiTensor.full(Storage(state.buffer, sbuf, INT32))
 
 
 def as_int32(tensor: NkiTensor) -> NkiTensor:
-    """A tensor of one 32-bit integer, read by its bits; others are converted."""
+    """Return a 32-bit integer tensor reinterpreted as int32, and any other tensor unchanged, which a copy converts."""
     if tensor.dtype.is_integer and tensor.itemsize == 4:
         return tensor.like(dtype=INT32)
     return tensor
@@ -267,7 +268,7 @@ def put(state: View, value: object, what: str) -> None:
 
 @reported
 def register_alloc(x: object) -> VirtualRegister:
-    """A new register, with a value where one is given."""
+    """Return a new register, initialized from a number, a register or a tensor of one element if given."""
     made = VirtualRegister()
     if isinstance(x, NkiTensor):
         register_load(made, x)
@@ -290,7 +291,7 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
 
 @instruction
 def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
-    """dst = the element of a tensor of one element."""
+    """dst = the element of the one-element tensor src."""
     state = writable(dst, "register_load")
     tensor = low.one_element(src, "register_load", "src")
     if tensor.dtype.is_float:
@@ -300,7 +301,7 @@ def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
 
 @instruction
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
-    """The one element of a tensor = a register."""
+    """Store a register to the one-element tensor dst."""
     tensor = low.one_element(dst, "register_store", "dst")
     check_register(src, "register_store src")
     assignment.assign(as_int32(tensor), as_tensor(src.state))
@@ -308,7 +309,7 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
 
 # -- between the cores of a launch -------------------------------------------------------------------------------------
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
-    """Whether an instruction is between several cores, which the launch must have; on one core it is a no-op."""
+    """Whether an instruction involves several cores, all of which the launch must have. On one core it is a no-op."""
     if len(numbers) < 2:
         return False
     cores = prod(active(what).grid)
@@ -319,9 +320,10 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 @instruction
 def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
-    """Wait for the other cores; what was written to ``data`` before is seen by all after.
+    """Wait for the other cores. Writes to ``data`` before the barrier are visible to all cores after it.
 
-    A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
+    With a tile or a tensor in private HBM as ``data``, which other cores cannot access, the barrier orders all tensors
+    that the cores share.
     """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
     given = cores if isinstance(cores, (tuple, list, range)) else [cores]
@@ -337,7 +339,7 @@ def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
 @instruction
 def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: int, pipe_id: int,
              dma_engine: object) -> None:
-    """Send src to a core and receive dst from one."""
+    """Send ``src`` to core ``send_to_rank`` and receive ``dst`` from core ``recv_from_rank``."""
     low.in_sbuf("sendrecv", src=src, dst=dst)
     low.one_dtype("sendrecv", "src", dst=dst, src=src)
     if dma_engine is e.dma_engine.gpsimd_dma:

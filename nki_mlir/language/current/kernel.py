@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of the current generation: one program a core, Python's own control flow, outputs that are returned."""
+"""Kernels of the current generation: one program per core, plain Python control flow, outputs by ``return``."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
-ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # where calls leave compiled kernels
+ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to which calls write compiled kernels
 
 C = TypeVar("C", bound="Kernel")
 
@@ -59,8 +59,8 @@ C = TypeVar("C", bound="Kernel")
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class Kernel(CoreKernel):
-    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None on a grid of
-    several axes.
+    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None for a grid
+    of several axes.
 
     Example:
         kernel = nki.jit(double)
@@ -86,7 +86,7 @@ class Kernel(CoreKernel):
             state["fixed"] = self._fixed()
 
     def __getitem__(self: K, cores: object) -> K:
-        """One number of cores; several axes are those of the beta generation, of any size."""
+        """Return the kernel with a launch grid: a number of cores, or several axes as in the beta generation."""
         grid = extents_of(cores)
         limit = machine_named(self.platform).launch_cores
         if len(grid) == 1:
@@ -99,32 +99,32 @@ class Kernel(CoreKernel):
         return self.with_changes(grid=grid, cores=named, has_grid=True, lnc=cores_in(grid))
 
     def enable_address_rotation(self: K) -> K:
-        """A copy; where tiles lie is chosen here anyway."""
+        """Return a copy with the option set. It has no effect: the compiler allocates tiles itself."""
         return self.with_changes(options=self.options | {"address_rotation": True})
 
     def disable_address_rotation(self: K) -> K:
-        """A copy, as above."""
+        """Return a copy with the option cleared. It has no effect: the compiler allocates tiles itself."""
         return self.with_changes(options=self.options | {"address_rotation": False})
 
     def enable_core_barrier_checker(self: K) -> K:
-        """A copy; barriers are always checked here."""
+        """Return a copy with the option set. It has no effect: core barriers are always checked."""
         return self.with_changes(options=self.options | {"core_barrier_checker": True})
 
     def disable_core_barrier_checker(self: K) -> K:
-        """A copy, as above."""
+        """Return a copy with the option cleared. It has no effect: core barriers are always checked."""
         return self.with_changes(options=self.options | {"core_barrier_checker": False})
 
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
-        """The kernel with instructions ordered.
+        """Return the kernel with additional dependences between instructions.
 
         Arguments:
-            edges: (name, dependency) or (name, [dependencies]), names of instructions: the first runs after the others
+            edges: (name, dependency) or (name, [dependencies]), instruction names: the first runs after the others
 
         Result:
             A kernel.
 
         Errors:
-            An edge that is no pair of names, and a name that no instruction has, are errors.
+            An edge that is not a pair of names, or a name that no instruction has.
 
         Example:
             @nki.jit
@@ -164,7 +164,7 @@ class Kernel(CoreKernel):
             raise
 
     def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
-        """Leave the compiled kernel as ``kernel.neff`` in the folder, where all tensors are NumPy arrays."""
+        """Compile the kernel to ``kernel.neff`` in ``folder``, unless an argument is a tensor of a framework."""
         arguments, keywords = with_arrays(arguments, keywords)
         if framework_of(arguments, keywords) is None:
             from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
@@ -173,13 +173,13 @@ class Kernel(CoreKernel):
             write_file(Path(folder) / "kernel.neff", pack_kernel(streams))
 
     def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":
-        """The kernel as a subclass, with settings of that class, and its own cache."""
+        """Return the kernel as an instance of ``cls`` with the fields ``settings`` and an empty cache."""
         kept = {part.name: getattr(self, part.name) for part in fields(Kernel) if part.name != "specializations"}
         return cls(**kept | settings)
 
     def _bind_args(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
-        """The arguments of a call by parameter, without defaults."""
-        values_of(self.func, arguments, keywords)               # an error where they do not fit
+        """Return the arguments of a call by parameter name, without defaults."""
+        values_of(self.func, arguments, keywords)               # raises an error if they do not match the signature
         bound: dict[str, Any] = {}
         signature = signature_of(self.func)
         for name, value in signature.bind(*arguments, **keywords).arguments.items():
@@ -202,7 +202,7 @@ class Kernel(CoreKernel):
         return super().run(arguments, keywords, on)
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-        """Part of the calling kernel."""
+        """Capture the function as part of the calling kernel."""
         require(not self.has_grid or self.grid == (1,),
                 f"kernel {self.__name__} is called in a kernel with its own grid",
                 fix="call it without a grid: the calling kernel's is the only one",
@@ -216,7 +216,7 @@ class Kernel(CoreKernel):
 
     @staticmethod
     def describe(value: object) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype of an array argument."""
+        """Return the shape and dtype of an array argument."""
         if isinstance(value, np.ma.MaskedArray):
             raise MaskedArgument().here()
         array = simulator.to_numpy(value)
@@ -228,7 +228,7 @@ class Kernel(CoreKernel):
                                code="NKI-ARGUMENT").here() from None
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
-        """Run the function's Python on a builder, which is current; what it returns."""
+        """Run the function's Python on the current builder and return its result. Check the names in the schedule."""
         region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
         builder.settles = builder.names_by_assignment = True
@@ -253,12 +253,12 @@ class Kernel(CoreKernel):
     def _capture(self, bound: Bound) -> Specialization:
         try:
             return super()._capture(bound)
-        except TargetRule as error:             # of the kernel as a whole; instructions turn their own
+        except TargetRule as error:             # instructions convert their errors themselves
             raise of_core(error) from error
 
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
               ) -> Traced:
-        """The outputs of a captured kernel: what it returns, or the parameters that it writes."""
+        """Capture the kernel and return its outputs: the tensors it returns, or else the parameters it writes."""
         returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor),
                               lambda v: output_view(v, self.location))
         made = traced(builder, returned, parameters, (), False, self.location)
@@ -268,8 +268,8 @@ class Kernel(CoreKernel):
         return made
 
     def warn_overwritten(self, builder: Builder, bound: Bound, parameters: list[Buffer], traced: Traced) -> None:
-        """Warn of parameters whose arrays change although the kernel does not say so: it returns other tensors, or
-        declares other parameters as mutable."""
+        """Warn of each parameter that the kernel writes but neither returns nor declares mutable, if it returns tensors
+        or declares other parameters mutable."""
         mutable = self.declared_mutable(bound)
         if self.by_reference or not (mutable or traced.structure):
             return
@@ -282,7 +282,7 @@ class Kernel(CoreKernel):
 
 
 def extents_of(cores: Any) -> tuple[int, ...]:
-    """The extents of a launch grid: numbers, core markers of the beta generation, and sequences of them."""
+    """Return the extents of a launch grid: numbers, core markers of the beta generation, or sequences of them."""
     if isinstance(cores, (tuple, list)) and cores:
         return tuple(n for c in cores for n in extents_of(c))
     try:
@@ -293,12 +293,13 @@ def extents_of(cores: Any) -> tuple[int, ...]:
 
 
 def cores_in(grid: tuple[int, ...]) -> int | None:
-    """The cores of a launch; None where the grid has several axes."""
+    """Return the number of cores of a launch, or None for a grid of several axes."""
     return grid[0] if len(grid) == 1 else None if grid else 1
 
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
-    """A returned tensor as the core's view of its buffer, or of a copy where it is a part; ``at`` is the kernel."""
+    """Return the core view of a returned tensor. A part of a tensor is copied to a new one in HBM first. ``at`` is the
+    location of the kernel, for errors."""
     if tensor.buffer is not memory.shared_hbm and tensor.storage.buffer.role == "local":
         older(f"the kernel returns {tensor.name}, which is in {tensor.buffer.value}: results are in nl.shared_hbm", at)
     if tensor.indirection is None:
@@ -315,7 +316,7 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
 
 
 def kernel_of(function: object) -> Kernel:
-    """The kernel in whatever decorators are around it; a plain function becomes one."""
+    """Return the kernel inside other decorators, or make a kernel of a plain function."""
     if isinstance(function, Kernel):
         return function
     if isinstance(function, Simulation):
@@ -333,15 +334,15 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
 
 
 def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
-    """A kernel of this function. Usable bare, with keywords, and on a kernel.
+    """Make a kernel of a function. Usable as a bare decorator, with keywords, and on a kernel.
 
     Arguments:
         fn: the function or kernel; without it the result is a decorator
-        mode: simulation is the simulator, baremetal and benchmark are those, else the arguments decide
+        mode: simulation, baremetal or benchmark runs calls that way; otherwise the arguments decide
         kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
     Result:
-        A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[2]`` runs on two cores.
+        A kernel: it returns NumPy, JAX or PyTorch arrays as it is called with; ``kernel[2]`` runs on two cores.
 
     Errors:
         None.
@@ -361,7 +362,7 @@ def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: A
 
 
 class Simulation:
-    """A kernel (or plain function) as a function on arrays that runs in the simulator, on ``[cores]``."""
+    """A kernel (or plain function) that runs in the simulator when it is called with arrays, on ``[cores]`` cores."""
 
     def __init__(self, kernel: object) -> None:
         self.kernel = kernel_of(kernel)
@@ -376,17 +377,17 @@ class Simulation:
 
 
 def simulate(kernel: object) -> Simulation:
-    """The kernel in the simulator.
+    """Return a function that runs the kernel in the simulator.
 
     Arguments:
-        kernel: the function or kernel, on cores or without
+        kernel: the function or kernel, with a launch grid or without
 
     Result:
-        A function on NumPy, JAX or PyTorch arrays, which gives what the kernel returns; inputs that the kernel writes
-        are updated. ``simulate(kernel)[2]`` is on two cores.
+        A function on NumPy, JAX or PyTorch arrays that returns what the kernel returns and updates the inputs that the
+        kernel writes. ``simulate(kernel)[2]`` runs on two cores.
 
     Errors:
-        Arrays of 64-bit elements are errors, as are those of the kernel.
+        Arrays of 64-bit elements, and errors of the kernel.
 
     Example:
         assert np.array_equal(nki.simulate(double)(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
@@ -395,7 +396,7 @@ def simulate(kernel: object) -> Simulation:
 
 
 def cpu_simulate(kernel: object) -> Simulation:
-    """The simulator of older releases.
+    """Return a function that runs the kernel in the simulator: the name of ``simulate`` in older releases.
 
     Arguments:
         kernel: the function or kernel
@@ -413,7 +414,7 @@ def cpu_simulate(kernel: object) -> Simulation:
 
 
 def launched(what: str) -> Builder:
-    """The launch that a function asks about."""
+    """Return the builder of the running launch. ``what`` names the function for the error outside of a kernel."""
     builder = current.get()
     if builder is None:
         invalid(f"{what} was called outside of a kernel",
@@ -423,7 +424,7 @@ def launched(what: str) -> Builder:
 
 
 def grid_axis(value: object, what: str) -> int:
-    """The number of an axis of the launch grid, which is not counted from the end."""
+    """Return ``value`` as an axis of the launch grid. A negative number is an error."""
     axis = integer(value, what)
     require(axis >= 0, f"invalid program axis {axis}", fix="use 0 for the first axis", code="NKI-GRID-AXIS")
     return axis
@@ -431,7 +432,7 @@ def grid_axis(value: object, what: str) -> int:
 
 @reported
 def program_id(axis: object) -> int:
-    """The number of this core in the launch; 0 along an axis that the launch does not have."""
+    """Return the index of this core along an axis of the launch grid, 0 along an axis that the grid does not have."""
     builder = launched("nl.program_id")
     axis = grid_axis(axis, "program_id axis")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
@@ -439,7 +440,8 @@ def program_id(axis: object) -> int:
 
 @reported
 def num_programs(axes: Any) -> int:
-    """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
+    """Return the number of cores along axes of the launch grid: 1 along an axis that the grid does not have, and all
+    cores if ``axes`` is None."""
     builder = launched("nl.num_programs")
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     several = [grid_axis(axis, "num_programs axes") for axis in several]

@@ -22,13 +22,13 @@ ds = reported(indexing.ds)
 is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (memory.is_hbm, memory.is_on_chip, memory.is_psum,
                                                               memory.is_sbuf))
 DType = str
-tensor = NkiTensor              # in annotations
+tensor = NkiTensor              # for annotations
 
 DTYPES = {name: BY_NAME[name] for name in ("bool", *names_of("nki.language")) if name in BY_NAME}
 
 
 class OperatorName:
-    """A name that is an operator of instructions only, no function."""
+    """An operator that instructions take by name; calling it is an error."""
 
     def __init__(self, name: str) -> None:
         self.nki_token = self.__name__ = name
@@ -41,7 +41,7 @@ class OperatorName:
         return f"nl.{self.nki_token}"
 
     def __reduce__(self) -> str:
-        """Copies are the operator itself."""
+        """Return the operator's name, so that copies and pickles are the same object."""
         return self.nki_token
 
 
@@ -63,7 +63,7 @@ def affine_range(start: object, stop: object, step: object) -> range:
 
 @reported
 def sequential_range(start: object, stop: object, step: object) -> range | Iterator[memory.VirtualRegister]:
-    """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
+    """Return a ``range``, or for bounds in registers a ``dynamic_range`` as in older releases."""
     if isinstance(start, memory.VirtualRegister) or isinstance(stop, memory.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)
     return _span("sequential_range", start, stop, step)
@@ -77,7 +77,7 @@ def static_range(start: object, stop: object, step: object) -> range:
 
 @reported
 def par_dim(x: int) -> int:
-    """The number itself: dimension 0 is the partition."""
+    """Return the number unchanged: dimension 0 is the partition without a mark."""
     older("par_dim is deprecated")
     return x
 
@@ -90,6 +90,6 @@ def __getattr__(name: str) -> NoReturn:
     raise unknown_name("module 'nki.language'", name, __all__)
 
 
-# Names of Python's own in this table, last so that the code above means Python's.
+# These shadow Python's builtins: assigned last, so that the code above uses the builtins.
 globals().update(DTYPES, range=range)
 __dir__ = listing(globals(), "nki.language", CURRENT, *__all__, "bool", "range")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From ``NkiTensor`` to operands of the core: views, temporaries for run-time addresses, pairing."""
+"""Lowers ``NkiTensor`` to operands of the core: views, temporaries for run-time addresses, operands of one shape."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ PARTITIONS = Machine.partitions
 
 # -- allocating --------------------------------------------------------------------------------------------------------
 def carrier(dtype: DType) -> DType:
-    """The element type of memory that holds a dtype: packed small floats are integers there."""
+    """Return the element type of memory that stores a dtype: packed small floats are stored as integers."""
     if dtype in MICROSCALING and dtype.is_integer:
         return UINT16 if dtype.itemsize == 2 else UINT32
     return dtype
@@ -47,7 +47,7 @@ def carrier(dtype: DType) -> DType:
 
 def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
-    """A tensor with its own memory."""
+    """Allocate memory in ``region`` and return a tensor of it."""
     builder = active("a tensor creation")
     if region.space != "hbm" and not prod(shape):
         invalid(f"a tile of shape {list(shape)} has an empty dimension",
@@ -64,7 +64,7 @@ def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *,
 
 
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
-    """A result of the core's functions."""
+    """Wrap a view that a function of the core returned in a tensor, and note its elements as written."""
     region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
     write_history.note(view)
     made = NkiTensor.of_view(view, region, verdict)
@@ -74,7 +74,7 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
 
 # -- views -------------------------------------------------------------------------------------------------------------
 def core_view(tensor: NkiTensor) -> View:
-    """The view of a tensor without run-time addresses."""
+    """Return (and memoize) the core view of a tensor, without its run-time address. Check that it is in its storage."""
     if tensor.core is None:
         check_reach(tensor)
         tensor.core = _core_view(tensor)
@@ -98,14 +98,14 @@ def _core_view(tensor: NkiTensor) -> View:
 
 
 def table_of(tensor: NkiTensor) -> View:
-    """All memory of a tensor: [1, N] in HBM; on chip its own partitions, [P, N]."""
+    """Return a view of all elements of a tensor's storage: [1, N] in HBM, on chip [P, N] in the tensor's partitions."""
     own = _core_view(tensor)
     rows = own.dims[0] if tensor.on_chip else ONE_MORE
     return own.like(free=Index(), dims=(rows, Dim(0, 1, tensor.storage.row(tensor.dtype))))
 
 
 def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
-    """A tensor in any memory, of any extent."""
+    """Check that an operand is a tensor, in any memory and of any extent, and return it."""
     if isinstance(value, View):
         invalid(f"{op} {operand}: expecting 'tensor', got a tile of a beta-1 API (neuronxcc)",
                 why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round",
@@ -117,7 +117,7 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
 
 
 def check_partitions(rows: int, op: str, operand: str) -> None:
-    """There are as many partitions as a tile has rows; the code and the fix are those of both generations."""
+    """Check that a tile has at most 128 partitions. The error has the code and fix that both generations share."""
     if rows > PARTITIONS:
         error = TooManyPartitions(count=rows, limit=PARTITIONS)
         invalid(f"{op} {operand} partition dimension {rows} exceeds maximum {PARTITIONS}", *error.advice, error.code)
@@ -139,7 +139,7 @@ def one_element(value: object, op: str, operand: str) -> NkiTensor:
 
 # -- run-time addresses ------------------------------------------------------------------------------------------------
 def index_view(found: Indirection) -> View:
-    """The index tile [1, 1] or [N, 1] in int32 or uint32."""
+    """Return the index of a run-time address as a [1, 1] or [N, 1] tile of int32 or uint32, copied if needed."""
     if isinstance(found.index, VirtualRegister):
         return found.index.state
     index = reading(found.index)
@@ -156,7 +156,7 @@ def index_view(found: Indirection) -> View:
 
 
 def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
-    """Where the elements of a run-time pattern lie in a row of its table."""
+    """Return the attributes that locate the elements of a run-time pattern in a row of the view ``table_of``."""
     steps = list(tensor.strides)
     start = tensor.offset
     if tensor.on_chip:
@@ -168,7 +168,7 @@ def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, objec
 
 
 def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
-    """Where the elements of an on-chip tensor lie that are in partitions of the run time, over all its partitions."""
+    """Return the attributes that locate the elements of an on-chip tensor whose partitions are indexed at run time."""
     check_reach(tensor, free_only=True)
     shape = tuple(tensor.shape)
     steps = [0 if n == 1 or (k == 0 and found.kind == "vector") else s
@@ -179,7 +179,7 @@ def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, obj
 
 
 def every_partition(tensor: NkiTensor) -> View:
-    """All memory of an on-chip tensor."""
+    """Return a view of all partitions of an on-chip tensor's storage."""
     dims = Dim(1, 0, tensor.storage.buffer.shape[0]), Dim(0, 1, tensor.storage.row(tensor.dtype))
     return View(tensor.storage.buffer, Index(), Index(), dims, tensor.dtype)
 
@@ -188,7 +188,7 @@ def group_size(op: str) -> int:
     return Machine.quadrant if op.startswith("nc_matmul") else Machine.gpsimd_group
 
 
-# Operations that read, and that write, what is addressed at run time.
+# Pairs of operations that read and that write elements with run-time addresses.
 COLUMNS = dynamic_access.GatherColumnsOp, dynamic_access.ScatterColumnsOp
 ROWS = dynamic_access.DmaDynamicReadOp, dynamic_access.DmaDynamicWriteOp
 ELEMENTS = dynamic_access.DynamicReadOp, dynamic_access.DynamicWriteOp
@@ -196,7 +196,8 @@ ELEMENTS = dynamic_access.DynamicReadOp, dynamic_access.DynamicWriteOp
 
 def run_time_access(tensor: NkiTensor, group: int, **modes: str
                     ) -> tuple[tuple[type[Op], type[Op]], View, dict[str, View], dict[str, Any]]:
-    """The operations for what a tensor addresses at run time, its memory, the index in that, their attributes."""
+    """Return how to access a tensor with a run-time address: the (read, write) operations, the view of its memory, the
+    index operand and the attributes."""
     if tensor.ndim == 1:                        # temporaries have two dimensions at least
         tensor = tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
     found = tensor.indirection
@@ -210,14 +211,14 @@ def run_time_access(tensor: NkiTensor, group: int, **modes: str
 
 
 def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
-    """dst = the elements that the tensor addresses at run time; dst has the tensor's shape."""
+    """Emit ``dst`` = the elements of a tensor with a run-time address. ``dst`` has the tensor's shape."""
     (reads, _), memory, index, attributes = run_time_access(tensor, group, mode=mode)
     emit(reads, {"dst": dst, "src": memory, **index}, **attributes)
 
 
 def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass",
                group: int = Machine.gpsimd_group) -> None:
-    """The elements that the tensor addresses at run time = src."""
+    """Emit the write of ``src`` to the elements of a tensor with a run-time address."""
     (_, writes), memory, index, attributes = run_time_access(tensor, group, mode=mode, rmw=rmw)
     if writes is not dynamic_access.ScatterColumnsOp:
         write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
@@ -225,12 +226,12 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
 
 
 def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
-    """The shape of what a run-time address names."""
+    """Return the shape of a temporary for a tensor's elements: the tensor's, with at least two dimensions."""
     return tuple(tensor.shape) if len(tensor.shape) > 1 else (*tensor.shape, 1)
 
 
 def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
-    """The tensor, or a tile with what it addresses at run time."""
+    """Return the tensor, or if it has a run-time address a new tile with its elements."""
     if tensor.indirection is None:
         return tensor
     made = allocate(moved_shape(tensor), tensor.dtype)
@@ -241,10 +242,11 @@ def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
 @contextmanager
 def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False,
             scratch: bool = False) -> Iterator[NkiTensor]:
-    """The tensor to write, with ``flat`` one that ``flat_view`` takes.
+    """Yield the tensor that an instruction writes. With ``flat`` the tensor is one that ``flat_view`` accepts.
 
-    What is addressed at run time, or is not flat, is written through a temporary when the block ends; so is, with
-    ``scratch`` (the instruction has another result), what repeats elements, which keep the last value.
+    A tensor with a run-time address, or that is not flat, is replaced by a temporary, which is copied to the tensor
+    when the block ends. So is, with ``scratch`` (the instruction has another result), a tensor that repeats elements:
+    each keeps the last value. With ``reads`` the temporary first gets the elements of the tensor.
     """
     tensor = is_tensor(dst, op, operand)
     if tensor.indirection is None:
@@ -275,7 +277,7 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
 
 
 def repeated(tensor: NkiTensor) -> list[int]:
-    """The free dimensions along which a tile repeats its elements (stride 0)."""
+    """Return the free dimensions along which a tile repeats its elements (stride 0)."""
     return [k for k in range(1, tensor.ndim) if tensor.strides[k] == 0 and tensor.shape[k] > 1]
 
 
@@ -283,12 +285,12 @@ def repeated(tensor: NkiTensor) -> list[int]:
 def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine: str = "unknown") -> None:
     with operands(op, dst, src=src) as (target, source):
         if engine == "scalar" and target.dtype is source.dtype and target.dtype.itemsize == 4:
-            target, source = target.like(dtype=FLOAT32), source.like(dtype=FLOAT32)     # bits, through its float32
+            target, source = target.like(dtype=FLOAT32), source.like(dtype=FLOAT32)     # copies all bits
         emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
 
 
 def copied(src: NkiTensor, dtype: DType, region: MemoryRegion = sbuf, op: str = "tensor_copy") -> NkiTensor:
-    """A copy on chip, in another dtype or memory."""
+    """Copy a tensor to a new on-chip tile of ``dtype`` in ``region``."""
     made = allocate(src.shape if src.indirection is None else moved_shape(src), dtype, region)
     copy_on_chip(made, src, op)
     return made
@@ -311,13 +313,13 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:
-    """dst = src by DMA, neither of them addressed at run time."""
+    """Emit a DMA from ``src`` to ``dst``, neither of which has a run-time address."""
     move(core_view(dst), core_view(src), engine)
     write_history.mark(dst.storage, core_view(dst))
 
 
 def move(dst: View, src: View, engine: str = "unknown") -> None:
-    """A DMA between two views; where no pair of patterns describes it, through a dense copy in HBM."""
+    """Emit a DMA between two views, or two DMAs through a dense HBM temporary if no pair of patterns expresses it."""
     pair = dma_views(dst, src)
     if pair is not None:
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
@@ -332,7 +334,7 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
 
 
 def dma_views(*views: View) -> list[View] | None:
-    """Views of any memories with one shape, whose dimension 0 is the partition of all that are on chip."""
+    """Return the views refined to one shape whose dimension 0 is the partition of each on-chip view, or None."""
     made = aligned(views, first=0)
     if made is None:
         return None
@@ -350,13 +352,14 @@ def dma_views(*views: View) -> list[View] | None:
 
 
 def _is_spread(view: View) -> bool:
-    """Whether dimension 0 of an on-chip view is no partition: it steps through one partition's elements."""
+    """Whether dimension 0 of an on-chip view, which has no partition stride, has several elements or a free stride."""
     return view.dims[0].free != 0 or view.dims[0].count > 1
 
 
 # -- operands of an instruction ----------------------------------------------------------------------------------------
 def paired(op: str, **operands: object) -> list[View]:
-    """Views of one shape, paired in iteration order; the first operand is the one that is written."""
+    """Return views of the operands with one common shape, elements paired in iteration order. The first is the
+    destination."""
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
     (first, head), *others = tensors.items()
     for label, t in others:
@@ -369,7 +372,7 @@ def paired(op: str, **operands: object) -> list[View]:
         if t.buffer is psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
-    if views is None:               # extents that do not nest: sources become dense tiles, which split anywhere
+    if views is None:               # extents that do not nest: dense copies of the sources can be split anywhere
         dense = [head, *(_dense(t) for _, t in others)]
         views = aligned([core_view(t) for t in dense])
     if views is None:
@@ -381,13 +384,13 @@ def paired(op: str, **operands: object) -> list[View]:
 @contextmanager
 def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False, **others: object
              ) -> Iterator[list[View]]:
-    """Views of the tensor to write, which is ``writing`` for the block, and of the other operands, paired."""
+    """Yield the views of ``paired`` for the destination, which is open for ``writing``, and the other operands."""
     with writing(dst, op, reads=reads, scratch=scratch) as out:
         yield paired(op, dst=out, **others)
 
 
 def _dense(tensor: NkiTensor) -> NkiTensor:
-    """The tensor as [P, N]: a copy where its elements do not lie that way."""
+    """Return the tensor as [P, N], copied to a new tile if it is not contiguous."""
     if not tensor.is_contiguous():
         made = allocate(tensor.shape, tensor.dtype)
         emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
@@ -396,7 +399,7 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
 
 
 def scalar(op: str, label: str, value: object, beside: View) -> Any:
-    """A scalar operand: a number, or a [P, 1] tile with the rank of the tile it stands beside."""
+    """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``."""
     if isinstance(value, VirtualRegister):
         invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store",
                 fix="store it to a tile with nisa.register_store first")
@@ -411,38 +414,38 @@ def scalar(op: str, label: str, value: object, beside: View) -> Any:
 
 
 def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[Any, float]:
-    """A scalar operand as (tile or None, number)."""
+    """Return a scalar operand as (tile or None, number)."""
     return core.operand(scalar(op, label, value, beside), op)
 
 
 def tile(op: str, label: str, value: object) -> View:
-    """One operand by itself, with its own shape."""
+    """Return the view of an operand in its shape, not paired with others."""
     return core_view(reading(is_tensor(value, op, label), op))
 
 
 def _rows(tensor: NkiTensor) -> View:
-    """The view with as few dimensions as its strides allow."""
+    """Return the view with dimensions merged as far as the strides allow."""
     views = aligned([core_view(tensor)])
     assert views is not None                                    # one view nests with itself
     return views[0]
 
 
 def flat_tile(op: str, label: str, value: object) -> View:
-    """One operand by itself as [P, N]: a copy of it where its strides need one."""
+    """Return an operand as a [P, N] view, of a copy if its strides do not merge."""
     tensor = reading(is_tensor(value, op, label), op)
     view = _rows(tensor)
     return view if view.ndim == 2 else core_view(_dense(tensor))
 
 
 def flat_view(out: NkiTensor) -> View:
-    """The tile of ``writing(flat=True)``, viewed as [P, N]."""
+    """Return the [P, N] view of a tile that ``writing(flat=True)`` yielded."""
     view = _rows(out)
     assert view.ndim == 2
     return view
 
 
 def one_dtype(op: str, like: str, **tensors: Any) -> None:
-    """Tensors of one dtype, that of the operand ``like``: the instruction converts nothing."""
+    """Check that tensors have the dtype of the operand ``like``, for instructions that do not convert."""
     expected = is_tensor(tensors[like], op, like).dtype
     for label, tensor in tensors.items():
         found = any_tensor(tensor, op, label).dtype
@@ -450,7 +453,7 @@ def one_dtype(op: str, like: str, **tensors: Any) -> None:
 
 
 def in_sbuf(op: str, **tensors: object) -> None:
-    """Operands of engines that read and write SBUF only."""
+    """Check that operands are in SBUF, for engines that access only SBUF."""
     for label, t in tensors.items():
         if isinstance(t, (NkiTensor, View)):
             found = is_tensor(t, op, label).buffer
@@ -461,7 +464,7 @@ def in_sbuf(op: str, **tensors: object) -> None:
 
 
 def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
-    """Axes of a reduction: the last free ones."""
+    """Return the axes of a reduction, which must be the last free axes of the tensor, in ascending order."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     core_rule(several, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
     require(len({a % tensor.ndim for a in several}) == len(several), f"{op} axis {axis} names an axis twice",

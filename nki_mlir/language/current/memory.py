@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What kernels keep values in: memory regions, what fits in them on the target, allocations in them; registers.
+"""Memory regions, their sizes on the target, allocations in them, and registers.
 
-Registers are 32-bit values of the run time, each a [1, 1] tile, so that both builders run them alike.
+A register holds a 32-bit value that is known at run time. It is stored in a [1, 1] tile, so that capture and simulation
+use the same operations.
 """
 
 import enum
@@ -23,7 +24,7 @@ from nki_mlir.scalar.dtypes import INT32, DType
 
 
 class MemoryRegion(enum.Enum):
-    """Where a tensor lives."""
+    """A memory that tensors are allocated in, as the ``buffer=`` argument names it."""
 
     sbuf = "sbuf"
     psum = "psum"
@@ -38,10 +39,10 @@ class MemoryRegion(enum.Enum):
 
     @property
     def space(self) -> str:
-        """The core's name of the memory."""
+        """The capture core's name of the memory: sbuf, psum or hbm."""
         return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
 
-    # What release 0.2 had of a memory; ``older_memory`` defines it, which knows tensors.
+    # Methods of release 0.2. The module ``older_memory`` assigns them: they need tensors.
     __getitem__: ClassVar[Callable[["MemoryRegion", object], Any]]
     ptr: ClassVar[Callable[..., Any]]
     view: ClassVar[Callable[..., Any]]
@@ -73,12 +74,12 @@ def is_on_chip(buffer: object) -> bool:
 
 
 def region_value(buffer: object) -> object:
-    """A region that a name stands for; anything else as it is."""
+    """Return the region that a string names; return any other value unchanged."""
     return MemoryRegion.__members__.get(buffer, buffer) if isinstance(buffer, str) else buffer
 
 
 def region(buffer: object) -> MemoryRegion:
-    """A ``buffer=`` argument."""
+    """Return the region of a ``buffer=`` argument, or raise an error."""
     buffer = region_value(buffer)
     if not isinstance(buffer, MemoryRegion):
         invalid(f"expecting 'buffer type', got {buffer!r}; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
@@ -94,12 +95,12 @@ def target() -> str:
 
 
 def machine() -> Machine:
-    """The machine of the kernel that runs, or the one that the environment names."""
+    """Return the machine that the running kernel targets, or outside of kernels the one that the environment names."""
     return machine_named(target())
 
 
 class TileSize(functions.TileSize):
-    """``nl.tile_size``: what fits one instruction, and the memories of the target."""
+    """``nl.tile_size``: the limits on operands of an instruction, and the sizes of the target's memories."""
 
     psum_bank_fmax = Machine.psum_free_max
     psum_bank_fmax_bytes = Machine.psum_bank_bytes
@@ -141,15 +142,15 @@ tile_size = TileSize()
 # -- allocations -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """One allocation: the core's buffer and the region it is in.
+    """An allocation: the capture core's buffer and its region.
 
-    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert;
-    ``written_elements``: what has been written (``write_history.py``).
+    ``identity``: it holds an identity matrix. ``verdict``: it is the result of a comparison, which kernels assert.
+    ``written_elements``: the views that instructions have written (``write_history.py``).
     """
 
     buffer: Buffer
     region: MemoryRegion
-    dtype: DType                        # as the kernel declared it; packed types are kept as integers
+    dtype: DType                        # the declared one; the buffer stores packed types as integers
     address: tuple[int, int] | None = None
     identity: bool = False
     verdict: bool = False
@@ -160,17 +161,17 @@ class Storage:
         return self.buffer.on_chip
 
     def row(self, dtype: DType) -> int:
-        """Elements of a dtype in one partition (in all of an HBM tensor)."""
+        """Return how many elements of ``dtype`` a partition of the allocation has (in HBM the entire allocation)."""
         shape = self.buffer.shape[1:] if self.on_chip else self.buffer.shape
         return prod(shape) * self.buffer.dtype.itemsize // dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
 class Indirection:
-    """A run-time part of a view's addresses.
+    """The part of a view's addresses that is computed at run time.
 
-    ``scalar``: one value is added to every address; ``vector``: one for each row; both times ``scale``. ``columns``:
-    the free elements of ``source`` are picked by offsets that groups of partitions share.
+    Kind ``scalar`` adds one value to every address, ``vector`` one value per row; both values are scaled by ``scale``.
+    Kind ``columns`` gathers free elements of ``source`` at offsets that groups of partitions share.
     """
 
     kind: str
@@ -178,15 +179,15 @@ class Indirection:
     scale: int = 1
     extent: int = 0                     # values below this are in bounds
     dim: int = 0
-    source: Any = None                  # columns: the tensor that is picked from
+    source: Any = None                  # columns: the tensor that is gathered from
 
     @property
     def picks_rows(self) -> bool:
-        """Whether it moves along dimension 0: on chip from partition to partition, which DMA does."""
+        """Whether the index moves along dimension 0. On chip that crosses partitions, which only DMA can do."""
         return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)
 
     def tell_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
-        """Warn where the index counts other elements than it would in the shape of the view that it is applied to."""
+        """Warn if the stride that scales the index is not the one of the view ``name`` that ``ap`` was called on."""
         dim, step = self.dim, self.scale
         if dim < len(shape) and (shape[dim] == 1 or strides[dim] == step):
             return
@@ -197,11 +198,11 @@ class Indirection:
 
 # -- registers ---------------------------------------------------------------------------------------------------------
 class VirtualRegister:
-    """A value that is known while the program runs. ``frozen``: a loop's own, which the body cannot write."""
+    """A 32-bit value that is known at run time. The loop body cannot write a ``frozen`` one, a loop counter."""
 
     __slots__ = ("frozen", "state")
     __hash__ = object.__hash__
-    __bool__: ClassVar[Callable[["VirtualRegister"], bool]]     # ``dynamic_loops`` defines it: it opens loops
+    __bool__: ClassVar[Callable[["VirtualRegister"], bool]]     # ``dynamic_loops`` assigns it: it opens loops
 
     def __init__(self, state: View | None = None, frozen: bool = False) -> None:
         self.state = state if state is not None else View.full(active("a register").allocate((1, 1), INT32, "sbuf"))
@@ -209,7 +210,7 @@ class VirtualRegister:
 
     @property
     def value(self) -> int | None:
-        """The number in it while the kernel is simulated; None while it is captured."""
+        """The register's number while the kernel is simulated; None while it is captured."""
         held = self.state.buffer.handle
         return int(held[0, 0]) if isinstance(held, np.ndarray) else None
 
@@ -232,6 +233,6 @@ class VirtualRegister:
 
 
 def check_register(value: object, what: str) -> None:
-    """A parameter that takes a register, and no number or tile."""
+    """Check that an argument is a register, not a number or a tile."""
     require(isinstance(value, VirtualRegister), f"{what}: expecting 'register', got '{type(value).__name__}'",
             fix="make one with nisa.register_alloc")

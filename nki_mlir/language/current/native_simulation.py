@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Simulated calls at the speed of native code, where a call like this one has been simulated before.
+"""Runs simulated calls as native code once equal calls have been simulated without findings.
 
-Bounds, races, rules of the device and reads of what nothing has written do not depend on the values of a kernel whose
-loops, branches and addresses do not: what the simulator found for shapes and constants once it would find again. So the
-first calls with some shapes are simulated; where they had nothing to say, and printed nothing, one of them runs both
-ways, and where the results agree the calls after it are native. All else stays in the simulator: kernels whose
-addresses or branches are data, that draw random numbers, print, or look values up in bounded tables; functions that
-refer to what they could change; replaced functions of the language; a debugger or tracer.
+If the loops, branches and addresses of a kernel do not depend on data, neither do the simulator's findings: bounds,
+races, rules of the device, reads of unwritten elements. They are the same for all calls with equal shapes and
+constants. So the first calls with some shapes are simulated. If they cause no warning and print nothing, one call runs
+both ways, and if the results agree later calls run as native code. The simulator keeps all other calls: kernels with
+addresses or branches that depend on data, that draw random numbers, print, or look values up in bounded tables;
+functions that refer to state they could change; calls while functions of the language are replaced, or a debugger or
+tracer is active.
 """
 
 import dis
@@ -38,16 +39,16 @@ from nki_mlir.language.kernel import Kernel
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
 
-MOST = 256                              # calls with different shapes that are known of a function
-WORTH = 8                               # calls from which on compiling is worth its time
-CLOSE = 1e-5                            # relative L2 by which the two ways may differ, of float32
-# What a kernel with one of these does, only a run knows.
+MOST = 256                              # remembered calls of a function, by shapes and constants
+WORTH = 8                               # after so many calls compiling pays off
+CLOSE = 1e-5                            # relative L2 distance allowed between the float32 results of both ways
+# Operations whose effects or findings are known at run time only.
 BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require_written", "nisa.require_written",
           "nisa.rank_id")
 
 
 class Progress(Enum):
-    """What is known of calls with the same shapes and constants."""
+    """What is known about calls with equal shapes and constants."""
 
     CLEAN = "simulated, and nothing was said"
     NATIVE = "native code gives the same"
@@ -56,7 +57,7 @@ class Progress(Enum):
 
 @dataclass
 class KnownCall:
-    """Calls of a function that have one key, and the kernel that has their capture."""
+    """The calls of a function with one key: their progress, the kernel with their capture, and how many there were."""
 
     progress: Progress
     kernel: Kernel
@@ -69,8 +70,8 @@ _lock = threading.Lock()
 
 def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: Callable[[Kernel, bool], object]
         ) -> object:
-    """The result of a call, by whichever way will do. ``native`` runs a kernel of the same function, on copies of the
-    arguments where the flag says so."""
+    """Return the result of a call, from native code if equal calls allow it, else from the simulator. ``native`` runs a
+    kernel of the same function, on copies of the arguments if its flag is true."""
     if not may_be_native(kernel, bound):
         return simulated()
     key = key_of_bound(kernel.settings(), bound)
@@ -90,7 +91,7 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
         return native(known.kernel, False)
     known.count += 1
     if known.progress is Progress.CLEAN and known.count >= WORTH:
-        known.progress = Progress.SIMULATED                 # also where what follows raises
+        known.progress = Progress.SIMULATED                 # stays so if the code below raises
         if decided_by_shapes(known.kernel, bound):
             fast = attempted(lambda: native(known.kernel, True))
             with watched() as said:
@@ -102,7 +103,7 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
 
 
 def may_be_native(kernel: Kernel, bound: Bound) -> bool:
-    """Whether nothing steps or is replaced, and the arguments are plain."""
+    """Whether a call can run as native code: no tracer or replaced function, and plain writable C-contiguous arrays."""
     return (type(kernel.func) is FunctionType and bound.plain is not None and sys.gettrace() is None
             and sys.getprofile() is None
             and all(type(a) is np.ndarray and a.flags.c_contiguous and a.flags.writeable for a in bound.tensors)
@@ -111,7 +112,7 @@ def may_be_native(kernel: Kernel, bound: Bound) -> bool:
 
 # -- what is said ------------------------------------------------------------------------------------------------------
 class Watch(io.TextIOBase):
-    """Notes that something is written, and writes it."""
+    """A text stream that forwards to ``stream`` and records in ``used`` whether anything was written."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self.used = stream, False
@@ -126,7 +127,7 @@ class Watch(io.TextIOBase):
 
 @contextmanager
 def watched() -> Iterator[Callable[[], bool]]:
-    """Whether anything is printed or warned of within; it is, all the same."""
+    """Yield a function that tells whether the block has printed or warned so far. Output and warnings still appear."""
     before = sys.stdout, sys.stderr
     watches = Watch(before[0]), Watch(before[1])
     sys.stdout, sys.stderr = watches
@@ -147,7 +148,7 @@ def watched() -> Iterator[Callable[[], bool]]:
 
 # -- what decides ------------------------------------------------------------------------------------------------------
 def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
-    """Whether the checks of a call say the same for all values; captures the kernel."""
+    """Whether the findings of a call are the same for all values of its arrays. Captures the kernel to find out."""
     try:
         with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
@@ -161,7 +162,7 @@ def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
 
 
 def is_decided(module: Module) -> bool:
-    """Whether no address, branch or draw of a module is data."""
+    """Whether a module has no data-dependent addresses or branches, random draws, prints or exchanges between cores."""
     for op in operations_of(module, lambda name: True):
         if op.name in BY_RUN:
             return False
@@ -177,7 +178,7 @@ PLAIN = (int, float, complex, str, bytes, type(None), type(...), bool, range, sl
 
 
 def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
-    """Whether a function, and what it calls by name, refers to nothing that it could change beside its arguments."""
+    """Whether a function, and each function it calls by name, refers to no mutable state besides its arguments."""
     seen = set() if seen is None else seen
     if id(function) in seen:
         return True
@@ -203,7 +204,7 @@ def cell_is_full(cell: CellType) -> bool:
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
-    """The code with those of the functions and comprehensions inside it."""
+    """Yield a code object and those of the functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -211,7 +212,7 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def is_unchanged(value: object, seen: set[int]) -> bool:
-    """Whether no call can change the value: it is immutable, or a function without side effects."""
+    """Whether no call can change a value: it is immutable, or a function without side effects."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
     if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
@@ -226,7 +227,7 @@ def is_unchanged(value: object, seen: set[int]) -> bool:
 
 
 def attempted(native: Callable[[], object]) -> object:
-    """The result of native code; None where it fails."""
+    """Return the result of native code, or None if it raises an error."""
     try:
         return native()
     except (NkiMlirError, IndexError, TypeError, ValueError):
@@ -234,7 +235,7 @@ def attempted(native: Callable[[], object]) -> object:
 
 
 def agree(one: object, other: object) -> bool:
-    """Whether two results are the same but for the last digits."""
+    """Whether two results are equal up to rounding."""
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(map(agree, one, other))
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
@@ -247,24 +248,25 @@ def agree(one: object, other: object) -> bool:
     usual = np.isfinite(b)
     if not np.array_equal(a[~usual], b[~usual], equal_nan=True):
         return False
-    unit = {4: CLOSE, 2: 2.0 ** -9}.get(one.dtype.itemsize, 0.0)        # float32; rounded once; exactly
+    unit = {4: CLOSE, 2: 2.0 ** -9}.get(one.dtype.itemsize, 0.0)        # float32; 16 bits, rounded once; else exact
     return bool(np.linalg.norm(a[usual] - b[usual]) <= unit * np.linalg.norm(b[usual]))
 
 
 # -- replaced functions ------------------------------------------------------------------------------------------------
-VENDOR_NAMES = "nki.isa", "nki.language"            # under which programs replace them
+VENDOR_NAMES = "nki.isa", "nki.language"            # the modules in which programs replace functions
 
 
 @functools.cache
 def originals() -> list[dict[str, object]]:
-    """What the modules of the language have; a kernel that uses one has loaded it."""
+    """Return (once) the public functions of this package's isa and language modules, by name, for modules that are
+    loaded. A kernel that uses one has loaded it."""
     modules = [sys.modules.get(f"{__package__}.{name}") for name in ("isa", "language")]
     return [{name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
             if module is not None else {} for module in modules]
 
 
 def replaced() -> bool:
-    """Whether a function of the language is another one than ours."""
+    """Whether a program has replaced a function in ``nki.isa`` or ``nki.language``."""
     for name, ours in zip(VENDOR_NAMES, originals()):
         now = vars(sys.modules[name]) if name in sys.modules else ours
         if any(now.get(key) is not value for key, value in ours.items()):

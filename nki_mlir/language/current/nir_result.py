@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What compiling a kernel gives before it is a file: its arrays, its predicted time, and how a framework calls it."""
+"""``NirResult``: a captured kernel with its arrays, its predicted time, and the config for a framework's call."""
 
 import ast
 import base64
@@ -17,11 +17,11 @@ from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType
 
-SOURCE = "model"                # of all times
+SOURCE = "model"                # of all times: the timing model
 
 
 class ArraySpec(NamedTuple):
-    """An input or output of a compiled kernel."""
+    """Name, shape and dtype of an input or output of a compiled kernel."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class ArraySpec(NamedTuple):
 
 
 class KernelDescriptor(NamedTuple):
-    """The arrays of a captured kernel, and which output is which input (index -> index)."""
+    """The inputs and outputs of a captured kernel; ``aliases`` maps an output to the input it updates (indices)."""
 
     func_name: str
     input_specs: list[ArraySpec]
@@ -39,13 +39,13 @@ class KernelDescriptor(NamedTuple):
 
 
 class FrameworkConfig(NamedTuple):
-    """What a framework's program says to call a kernel.
+    """The config with which a framework's program calls a kernel.
 
     Arguments:
         backend_config: the call's config
-        backend_config_b64: the same as JSON in base64
+        backend_config_b64: the config as JSON in base64
         output_specs: the outputs
-        operand_output_aliases: input -> output that it is updated as, by index
+        operand_output_aliases: index of an updated input -> index of the output that it aliases
         has_collectives: whether ranks exchange data
 
     Errors:
@@ -70,17 +70,17 @@ def spec_of(name: str, shape: Sequence[int], dtype: DType) -> ArraySpec:
 
 
 class NirResult:
-    """A kernel captured for given inputs, not yet a file.
+    """A kernel captured for given inputs, before it is compiled to a file.
 
     Arguments:
         kernel: the kernel
         specialization: its capture
-        options: how it is compiled
+        options: the options of its compilation
         output_names: names of the outputs, in order; by default those of the kernel
         frontend_time: seconds that the capture took
 
     Errors:
-        A number of names that is not that of the outputs is an error.
+        More or fewer names than outputs.
 
     Example:
         options = CompileOptions(emit_predicted_latency=True)
@@ -112,7 +112,7 @@ class NirResult:
         return self.kernel(*arguments, **keywords)
 
     def __iter__(self) -> "Iterator[NirResult]":
-        """Twice itself: earlier releases give a pair of what is compiled and what describes its arrays."""
+        """Yield the result twice: earlier releases returned a pair (capture, description of its arrays)."""
         return iter((self, self))
 
     @property
@@ -127,12 +127,12 @@ class NirResult:
 
     @property
     def aliases(self) -> dict[int, int]:
-        """Outputs that are updated inputs: index of the output -> index of the input."""
+        """Outputs that are updated inputs: index of the output -> index of the input that it updates."""
         return {k: r.input for k, r in enumerate(self.specialization.results) if r.input is not None}
 
     @property
     def descriptor(self) -> KernelDescriptor:
-        """Its arrays."""
+        """The kernel's name, inputs, outputs and aliases."""
         return KernelDescriptor(self.function_name, self.input_specs, self.output_specs, self.aliases)
 
     @property
@@ -142,7 +142,7 @@ class NirResult:
 
     @property
     def none_positions(self) -> tuple[int, ...]:
-        """Where a returned tuple has None."""
+        """The positions at which the returned tuple has None."""
         structure = self.specialization.structure
         parts = ast.literal_eval(structure) if structure.startswith(("(", "[")) else ()
         return tuple(k for k, part in enumerate(parts) if part is None)
@@ -154,11 +154,11 @@ class NirResult:
 
     @property
     def sg00_dir(self) -> str:
-        """The part of it for the first core."""
+        """The part of ``work_dir`` for the first core."""
         return str(Path(self.work_dir) / "sg00")
 
     def build_config(self) -> FrameworkConfig:
-        """How a framework's program calls the kernel."""
+        """Return the config with which a framework's program calls the kernel."""
         spec = self.specialization
         text = "".join(str(module) for module in spec.modules)
         config = {"func_name": self.function_name, "grid": list(spec.grid), "target": spec.target,
@@ -169,17 +169,17 @@ class NirResult:
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:
-        """From where to where devices' times are expected, 80 of 100; None like ``total_time_ns``."""
+        """The interval (ns) that contains a device's time with 80 % probability; None where ``total_time_ns`` is."""
         return self.specialization.timing.interval_ns if self.options.emit_predicted_latency else None
 
     @property
     def total_time_ns(self) -> int | None:
-        """The predicted time in ns; None unless the options say ``emit_predicted_latency``."""
+        """The predicted time in ns; None without the option ``emit_predicted_latency``."""
         return round(self.specialization.timing.total_ns) if self.options.emit_predicted_latency else None
 
     @property
     def estimated_utilization(self) -> dict[str, float] | None:
-        """Engine -> the part of the time, 0 to 1, that it is busy; None like ``total_time_ns``."""
+        """Engine -> fraction of the time that it is busy; None without the option ``emit_predicted_latency``."""
         if not self.options.emit_predicted_latency:
             return None
         timing = self.specialization.timing
@@ -187,29 +187,29 @@ class NirResult:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures of the profile, by the profiler's names."""
+        """The metrics of the profile, by the names that the vendor's profiler gives them."""
         from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
         return vendor_summary(self.specialization.profile)
 
     @property
     def mac_count(self) -> int:
-        """Multiplications with an addition on the tensor engine, those of transposes included."""
+        """The number of multiply-accumulates on the tensor engine, including those of transposes."""
         from nki_mlir.targets.neuron.profile.vendor_summary import FLOPS_OF_A_PE  # start-up: loads MLIR
         return int(self.summary["hardware_flops"]) // FLOPS_OF_A_PE
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes to and from HBM."""
+        """The number of bytes transferred to and from HBM."""
         return self.specialization.timing.hbm_bytes
 
     @property
     def cache_hash(self) -> str:
-        """A text that equal captures share."""
+        """The key of the capture: equal captures have equal keys."""
         return self.specialization.key
 
 
 def described(spec: ArraySpec) -> list[object]:
-    """An array as JSON has it."""
+    """Convert the spec of an array to JSON values."""
     return [spec.name, list(spec.shape), str(spec.dtype)]
 
 

@@ -20,7 +20,7 @@ from nki_mlir.language.current.meta import tensor
 
 __all__ = ["Kernel", "baremetal", "benchmark", "cpu_simulate", "dtype", "jit", "profile", "simulate", "simulate_kernel",
            "tensor", "trace"]
-MODULES = ("collectives", "compiler", "isa", "language", "meta", "typing")           # which are parts of it
+MODULES = ("collectives", "compiler", "isa", "language", "meta", "typing")           # submodules
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""On-chip memory as release 0.2 wrote it: ``nl.sbuf[partitions, bytes].view(dtype, shape)``, ``sbuf.ptr``; bare names.
+"""On-chip memory in the forms of release 0.2: ``nl.sbuf[partitions, bytes].view(dtype, shape)``, ``sbuf.ptr``.
 
-A place that ``ptr`` makes is one memory: its views, and those of places in it, are of the same bytes. Every kernel has
-``sbuf``, ``psum`` and ``hbm`` without an import: while its Python runs, the names are globals of the modules whose
-functions use them and do not define them.
+A region that ``ptr`` allocates is one memory: all its views, and those of regions inside it, share its bytes. Kernels
+may use the names ``sbuf``, ``psum`` and ``hbm`` without an import: while a kernel's Python runs, they are added to the
+globals of modules whose functions use but do not define them.
 """
 
 import builtins
@@ -32,16 +32,17 @@ from nki_mlir.language.current.memory import MemoryRegion, Storage, hbm, machine
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import UINT8, DType
 
-WORD = 4                # bytes: rows of a memory are whole words, so that views of every dtype have whole rows
+WORD = 4                # bytes: a row is a multiple of it, so that views of every dtype fill rows exactly
 
 
 @dataclass(eq=False)
 class WindowMemory:
-    """Partitions and bytes that views share; allocated with the dtype of the first of them."""
+    """An on-chip allocation that windows share. The first view allocates it, with its dtype. Sizes and starts are
+    (partitions, bytes)."""
 
     buffer: MemoryRegion
     size: tuple[int, int]
-    start: tuple[int, int] | None               # None: where the allocator wants
+    start: tuple[int, int] | None               # None: the allocator chooses
     storages: list[Storage] = field(default_factory=list)
 
     def storage(self, dtype: DType) -> Storage:
@@ -56,7 +57,7 @@ class WindowMemory:
 
 @dataclass(frozen=True)
 class Window:
-    """A rectangle of SBUF or PSUM: where it begins (partition, byte) and its size; in a memory, if it is of one."""
+    """A rectangle of SBUF or PSUM, or of the allocation ``memory``: its start and size in (partitions, bytes)."""
 
     buffer: MemoryRegion
     start: tuple[int, int]
@@ -64,7 +65,7 @@ class Window:
     memory: WindowMemory | None = None
 
     def ptr(self, size: object = None, offset: object = (0, 0)) -> "Window":
-        """A part of the buffer."""
+        """Return the window of ``size`` at ``offset`` inside this one."""
         start = pair(offset, "ptr offset")
         extent = (self.size[0] - start[0], self.size[1] - start[1]) if size is None else pair(size, "ptr size")
         require(_holds((0, 0), self.size, start, extent),
@@ -77,7 +78,7 @@ class Window:
 
     @reported
     def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:
-        """A tensor in this place."""
+        """Create a tensor at the start of the window."""
         kind = dtype_argument(dtype)
         integers(shape, "view shape")
         extents = tuple(integer(n, "shape") for n in shape)
@@ -110,14 +111,14 @@ def _has_bytes(size: tuple[int, int], fix: str) -> None:
 
 
 def _bytes_of(buffer: MemoryRegion) -> int:
-    """The bytes that a partition of a memory has."""
+    """Return the number of bytes in a partition of SBUF or PSUM."""
     return (machine().sbuf_bytes_per_partition if buffer is MemoryRegion.sbuf
             else machine().psum_banks * machine().psum_bank_bytes)
 
 
 # -- methods of memories -----------------------------------------------------------------------------------------------
 def window(buffer: MemoryRegion, key: object) -> Window:
-    """``nl.sbuf[partitions, bytes]``: a place for ``.view(dtype, shape)``."""
+    """Return the window ``nl.sbuf[partitions, bytes]``, on which ``.view(dtype, shape)`` creates tensors."""
     _has_partitions(buffer, "are sliced")
     keys = key if isinstance(key, tuple) else (key,)
     extents = machine().partitions, _bytes_of(buffer)
@@ -133,7 +134,7 @@ def window(buffer: MemoryRegion, key: object) -> Window:
 
 
 def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
-    """``nl.sbuf.ptr(size, offset)``: new memory, or a part of memory that there is."""
+    """Return the window ``nl.sbuf.ptr(size, offset)``, in an allocation that contains it or else in a new one."""
     _has_partitions(buffer, "have regions")
     size, start = pair(size, "ptr size"), None if offset is None else pair(offset, "ptr offset")
     _has_bytes(size, "give sizes of 1 or more")
@@ -148,7 +149,7 @@ def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
 
 
 def view(buffer: MemoryRegion, dtype: object, shape: object, name: str = "") -> NkiTensor:
-    """``nl.sbuf.view(dtype, shape)``: a tensor somewhere in a memory."""
+    """Create the tensor ``nl.sbuf.view(dtype, shape)``, at an address that the allocator chooses."""
     return ndarray(shape, dtype, buffer, name)
 
 
@@ -159,12 +160,12 @@ MemoryRegion.__getitem__, MemoryRegion.ptr, MemoryRegion.view = window, ptr, vie
 NAMES: dict[str, MemoryRegion] = {"sbuf": sbuf, "psum": psum, "hbm": hbm}
 
 _lock = free_in_child(threading.Lock())
-_uses: Counter[tuple[int, str]] = Counter()          # kernels that run with a name in the globals with that id
+_uses: Counter[tuple[int, str]] = Counter()          # (id of globals, name) -> running kernels that use it
 
 
 @contextmanager
 def bare_names(function: object) -> Iterator[None]:
-    """The names, for the kernel's function and those that it sees."""
+    """In the block, define the names ``NAMES`` for a kernel's function and the functions it refers to."""
     wanted = list(missing(function))
     with _lock:
         for scope, name in wanted:
@@ -184,7 +185,7 @@ def bare_names(function: object) -> Iterator[None]:
 
 
 def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
-    """(globals, name) of each of the names that a function, or one that it sees, uses and its module has not."""
+    """Yield (globals, name) for each of ``NAMES`` that a function, or one it refers to, uses undefined."""
     pending, seen = [underlying(function)], set()
     while pending:
         inner = pending.pop()
@@ -208,7 +209,7 @@ def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
 
 @cache
 def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """(globals, attributes) that code and the functions inside it read."""
+    """Return the names of (globals, attributes) that a code object and the functions inside it read."""
     used, attributes = set(), set()
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tensors are not, a number or an array, and the methods that they had in older releases."""
+"""Base of tensors: errors for uses as a number or a NumPy array, and the methods that tensors had in older releases."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OlderMethods(TensorObject):
-    """Base of tensors."""
+    """The base class of tensors: their methods of older releases, and errors for operators and conversions."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -34,7 +34,8 @@ class OlderMethods(TensorObject):
     expand_dim: "Callable[..., Self]"
 
     def __bool__(self) -> bool:
-        """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
+        """Whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``. Any
+        other tensor is true."""
         own: Any = self
         return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
 
@@ -63,7 +64,7 @@ class OlderMethods(TensorObject):
                            code="NKI-DEVICE-VALUE").here()
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> object:
-        """An operator with a NumPy number on its left; other functions of NumPy compute on tensors at a prompt only."""
+        """Apply an operator with a NumPy number on its left. NumPy's other functions take tensors only at a prompt."""
         if (known := self._at_prompt(function, method, operands, keywords)) is not None:
             return known
         operator = OF_NUMPY.get(function.__name__)
@@ -82,15 +83,15 @@ class OlderMethods(TensorObject):
     def as_tile(self) -> "OlderMethods":
         return self
 
-    astype: ClassVar[Callable[[Any, object], Any]]            # ``functions`` defines it
+    astype: ClassVar[Callable[[Any, object], Any]]            # ``functions`` assigns it
 
     def transpose(self, *axes: object) -> "Self":
-        """The dimensions in another order: reversed unless it is given."""
+        """Return a view with the dimensions in the order ``axes``, by default reversed."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
 
     def expand_dims(self, axis: object) -> Any:
-        """Dimensions of 1 put in, at these places of the result."""
+        """Return a view with dimensions of size 1 inserted, which are dimensions ``axis`` of the result."""
         axes = [integer(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank, made = len(self.shape) + len(axes), self
         for place in sorted(a + rank if a < 0 else a for a in axes):
@@ -98,7 +99,7 @@ class OlderMethods(TensorObject):
         return made
 
     def broadcast_to(self, *shape: object) -> "Self":
-        """Dimensions of 1 repeated."""
+        """Return a view that repeats dimensions of size 1 to ``shape``, with stride 0."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
                 f"shape {list(self.shape)} does not broadcast to {list(wanted)}",
@@ -107,7 +108,7 @@ class OlderMethods(TensorObject):
                                                 zip(self.strides, self.shape, wanted)])
 
     def leading_part(self, shape: Sequence[int]) -> "Self | None":
-        """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
+        """Return a view of each partition's first elements in a smaller shape, or None if ``shape`` is not smaller."""
         least = self.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == self.shape[0]
         count = prod(shape[1:])
         if not least or count >= self.size // self.shape[0] or self.indirection is not None:
@@ -117,7 +118,7 @@ class OlderMethods(TensorObject):
 
 
 class Address(tuple[int, ...]):
-    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
+    """The address of a tensor: (partition, byte), or empty if the allocator chooses it."""
 
     tensor: "OlderMethods"
 
@@ -128,7 +129,7 @@ class Address(tuple[int, ...]):
         return made
 
     def reshape(self, dtype: object, shape: object) -> object:
-        """The bits at this place as another dtype and shape."""
+        """Return a view of the tensor's bits as another dtype and shape."""
         return self.tensor.view(dtype, shape)
 
     view = reshape

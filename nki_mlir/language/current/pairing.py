@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands of one instruction are paired in iteration order: views brought to one shape where only their counts agree.
+"""Pairs the operands of an instruction in iteration order: brings views with equal element counts to one shape.
 
-Shapes are refined until every view's dimensions are whole groups of the refined ones, then merged again where all views
-are dense. The elements' order never changes.
+Dimensions are split until all views have the same extents, then merged again where all views are dense. The order of
+the elements never changes.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from nki_mlir.capture.tensor import View
 
 
 def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
-    """The views with one shape from dimension ``first`` on; None where no strided view has such a shape.
+    """Return the views with a common shape from dimension ``first`` on, or None if their extents do not nest.
 
-    Element counts must agree. ``first`` is 1 where dimension 0 is the partition of each.
+    Element counts must agree. ``first`` is 1 if dimension 0 of each view is the partition.
     """
     if first == 1 and all(len(v.dims) == 2 for v in views) and len({v.dims[1].count for v in views}) == 1:
         return list(views)
@@ -30,7 +30,8 @@ def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
 
 
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:
-    """All places where some view's dimension begins, as products of the extents inside; None if they do not nest."""
+    """Return the boundaries of all views' dimensions, each as the product of the extents inside it. Return None if one
+    does not divide the next."""
     found = {1}
     for dims in tails:
         inside = 1
@@ -53,7 +54,7 @@ def _split(dims: Sequence[Dim], cuts: Sequence[int]) -> list[Dim]:
 
 
 def _merged(split: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
-    """Neighbouring dimensions that are dense in every view become one."""
+    """Merge neighbouring dimensions that are dense in every view."""
     if not split or not split[0]:
         return [() for _ in split]
     groups = [[k] for k in range(len(split[0]))]
@@ -74,7 +75,7 @@ def _dense(outer: Dim, inner: Dim) -> bool:
 
 
 def box_of(view: View, box: Sequence[tuple[int, int]]) -> View:
-    """A part of a view: (start, count) of each dimension."""
+    """Return the part of a view given by (start, count) per dimension."""
     starts = list(zip(box, view.dims))
     return view.like(partition=view.partition + sum(start * d.partition for (start, _), d in starts),
                      free=view.free + sum(start * d.free for (start, _), d in starts),

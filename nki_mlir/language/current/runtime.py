@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.runtime``: compiled kernels loaded from their files, and run on tensors of the simulated device.
+"""``nki.runtime``: loads compiled kernels from files and runs them on tensors of the simulated device.
 
-Values come from the simulator of instruction streams, times from the timed machine: each execution takes the same time.
+The simulator of instruction streams computes the values. Times are those of the timing model, equal for each execution.
 ``nrtpy`` and ``spike`` are other names of this module.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.timing import Timing
 
 CORES = "NEURON_RT_VISIBLE_CORES"
-UPDATED_INPUT = ".must_alias_input"         # behind the name of an input that is also an output
+UPDATED_INPUT = ".must_alias_input"         # suffix of the name of an input that is also an output
 
 
 class SpikeRuntimeError(NkiMlirError, RuntimeError):
@@ -41,7 +41,7 @@ class SpikeRuntimeError(NkiMlirError, RuntimeError):
 
 
 class SpikeError(SpikeRuntimeError):
-    """A use of the runtime that it does not take.
+    """A use of the runtime that is not allowed.
 
     Example:
         assert issubclass(SpikeError, SpikeRuntimeError)
@@ -49,7 +49,7 @@ class SpikeError(SpikeRuntimeError):
 
 
 class NrtError(SpikeRuntimeError):
-    """A file or memory that the runtime does not take.
+    """A file or memory that the runtime cannot use.
 
     Example:
         assert issubclass(NrtError, SpikeRuntimeError)
@@ -57,7 +57,7 @@ class NrtError(SpikeRuntimeError):
 
 
 class TensorInfo(NamedTuple):
-    """An input or output of a loaded kernel; ``size`` in bytes."""
+    """Shape, dtype and size in bytes of an input or output of a loaded kernel."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -69,7 +69,7 @@ class SpikeTensor:
 
     Arguments:
         array: its elements, which are copied
-        name: what it is called
+        name: its name
         core_id: the core that it belongs to
 
     Errors:
@@ -86,7 +86,7 @@ class SpikeTensor:
 
     @classmethod
     def from_numpy(cls, array: np.ndarray, name: str | None = None, core_id: int = 0) -> "SpikeTensor":
-        """A tensor with the elements of an array."""
+        """Return a tensor with a copy of the elements of an array."""
         return cls(array, name, core_id)
 
     @property
@@ -98,12 +98,12 @@ class SpikeTensor:
         return self.tensor_ref.dtype
 
     def numpy(self) -> np.ndarray:
-        """A copy as an array."""
+        """Return a copy of the elements as an array."""
         elements: np.ndarray = self.tensor_ref.copy()
         return elements
 
     def write_from_numpy(self, array: np.ndarray) -> None:
-        """Write the bytes of an array; another number of bytes is a ValueError."""
+        """Overwrite the tensor with the bytes of an array. Raises ValueError for another number of bytes."""
         if array.nbytes != self.tensor_ref.nbytes:
             raise ValueError(f"the array has {array.nbytes} bytes, the tensor {self.tensor_ref.nbytes}")
         data = np.frombuffer(np.ascontiguousarray(array).tobytes(), self.dtype)
@@ -112,7 +112,7 @@ class SpikeTensor:
 
 @dataclass(frozen=True)
 class SpikeBenchmark:
-    """Durations of executions in milliseconds of the model, which has no spread.
+    """Durations of executions in milliseconds. The timing model predicts them, so they are all equal.
 
     Example:
         assert BenchmarkResult([0.5, 0.5], 2).mean_ms == 0.5
@@ -122,7 +122,7 @@ class SpikeBenchmark:
     iterations: int = 0
     warmup_iterations: int = 0
     source: str = "model"
-    interval_ms: tuple[float, float] | None = None          # where devices' durations are expected, 80 of 100
+    interval_ms: tuple[float, float] | None = None          # contains a device's duration with 80 % probability
 
     @property
     def mean_ms(self) -> float:
@@ -136,7 +136,7 @@ class SpikeBenchmark:
 
 
 class LoadedKernel(NamedTuple):
-    """What ``model_ref`` of a model is."""
+    """The ``model_ref`` of a model: the core that it is loaded on."""
 
     core_id: int
 
@@ -145,13 +145,13 @@ class SpikeModel:
     """A compiled kernel that is loaded on a core.
 
     Arguments:
-        content: what its file holds
+        content: the unpacked content of its file
         neff_path: the file
-        name: what it is called
+        name: its name, by default the kernel's
         core_id: the core
 
     Errors:
-        As of the calls.
+        None; its methods raise errors.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)}, output_names=["y"])
@@ -176,7 +176,7 @@ class SpikeModel:
     @classmethod
     def load_from_neff(cls, neff_path: str | Path, name: str | None = None, core_id: int = 0, cc_enabled: bool = False,
                        rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
-        """Load the kernel in a file. Raises ``NrtError`` where the file holds no kernel."""
+        """Load the kernel in a file. Raises ``NrtError`` if the file cannot be read or contains no kernel."""
         check_core(core_id)
         try:
             content = unpack_kernel(Path(neff_path).read_bytes(), str(neff_path))
@@ -189,40 +189,41 @@ class SpikeModel:
 
     @cached_property
     def timing(self) -> "Timing":
-        """Of one execution, on the model."""
+        """The predicted timing of one execution."""
         from nki_mlir.targets.neuron.timing import time_programs  # start-up: loads MLIR
         return time_programs(self.content.programs, mode=self.content.mode)
 
     @property
     def milliseconds(self) -> float:
-        """What one execution takes."""
+        """The predicted duration of one execution."""
         return self.timing.total_ns / 1e6
 
     @cached_property
     def profile(self) -> dict[str, Any]:
-        """Where the time goes, as JSON has it."""
+        """The profile of one execution, as a JSON object."""
         from nki_mlir.targets.neuron.profile import profile_of  # start-up: loads MLIR
         return profile_of(self.content.programs, self.content.mode)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures of the profile, by the profiler's names."""
+        """The metrics of the profile, by the names that the vendor's profiler gives them."""
         from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
         return vendor_summary(self.profile)
 
     def allocate_output_tensors(self) -> list[SpikeTensor]:
-        """A tensor of zeros for each output."""
+        """Return a tensor of zeros for each output."""
         return [SpikeTensor(np.zeros(info.shape, dtype_of(info.dtype).numpy), name, self.model_ref.core_id)
                 for name, info in self.output_tensors_info.items()]
 
     def _allocate_outputs_with_aliases(self, inputs: Mapping[str, SpikeTensor]) -> dict[str, SpikeTensor]:
-        """A tensor for each output by name; outputs that are updated inputs are those."""
+        """Return a tensor for each output by name. An output that aliases an input is the input's tensor."""
         known = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
         return {str(t.name): known[str(t.name)] if t.name in self.alias_info else t
                 for t in self.allocate_output_tensors()}
 
     def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], what: str) -> None:
-        """Raises ValueError for names, AssertionError for shapes, dtypes and cores that are not the kernel's."""
+        """Check tensors against the kernel's inputs or outputs. Raises ValueError for other names, AssertionError for
+        other shapes, dtypes and cores."""
         if set(tensors) != set(infos):
             raise ValueError(f"the {what} of {self.name} are {', '.join(infos)}; got {', '.join(tensors) or 'none'}")
         for name, tensor in tensors.items():
@@ -234,7 +235,7 @@ class SpikeModel:
 
     def __call__(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
                  save_trace: bool = False, ntff_name: str | None = None) -> dict[str, SpikeTensor] | None:
-        """Run, and fill the outputs; they are the result where they are allocated here."""
+        """Run the kernel and fill the outputs. Without ``outputs`` allocate them and return them by name."""
         inputs = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
         self.checked(inputs, self.input_tensors_info, "inputs")
         targets = dict(outputs) if outputs is not None else self._allocate_outputs_with_aliases(inputs)
@@ -250,13 +251,13 @@ class SpikeModel:
         return targets if outputs is None else None
 
     def trace(self) -> bytes:
-        """The trace of one execution."""
+        """Return the trace of one execution as the content of an .ntff file."""
         return pack_trace(NtffContent(self.content.kernel, self.content.digest, 1, self.model_ref.core_id,
                                       self.summary, self.profile))
 
     def benchmark(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
                   warmup_iter: int = 5, benchmark_iter: int = 5, mode: str = "device") -> SpikeBenchmark:
-        """Run once, and say how long each of the iterations would take."""
+        """Run once, and return the predicted duration for each of ``benchmark_iter`` iterations."""
         if mode not in ("device", "host"):
             raise SpikeError(what=f"there is no mode {mode!r} of benchmark", fix="use device or host")
         self(inputs, outputs)
@@ -272,7 +273,7 @@ _started: list[bool] = []
 
 
 def start() -> None:
-    """From here on the cores cannot be chosen any more."""
+    """Mark the runtime as started: ``configure`` is an error until ``reset``."""
     if not _started:
         _started.append(True)
 
@@ -283,10 +284,10 @@ def check_core(core_id: int) -> None:
 
 
 def configure(visible_cores: Sequence[int]) -> None:
-    """Choose the cores.
+    """Choose the cores that the runtime uses.
 
     Arguments:
-        visible_cores: their numbers
+        visible_cores: numbers of cores
 
     Result:
         None.
@@ -309,7 +310,7 @@ def configure(visible_cores: Sequence[int]) -> None:
 
 
 def reset() -> None:
-    """Close the runtime.
+    """Close the runtime, so that ``configure`` can choose cores again.
 
     Arguments:
         none
@@ -328,7 +329,7 @@ def reset() -> None:
 
 
 class Spike:
-    """The runtime as an object: models and tensors of it.
+    """The runtime as an object, with methods for its models and tensors.
 
     Example:
         assert Spike.get_visible_neuron_core_count() >= 1
@@ -336,7 +337,7 @@ class Spike:
 
     @staticmethod
     def get_visible_neuron_core_count() -> int:
-        """How many simulated cores there are: those that the environment names, else one."""
+        """Return the number of simulated cores: those that ``NEURON_RT_VISIBLE_CORES`` lists, else one."""
         text = os.environ.get(CORES, "").strip() or "0"
         cores: set[int] = set()
         for part in text.split(","):
@@ -345,56 +346,56 @@ class Spike:
         return len(cores)
 
     def load_model(self, neff_path: str, core_id: int = 0, **options: object) -> SpikeModel:
-        """The kernel in a file."""
+        """Load the kernel in a file."""
         return SpikeModel.load_from_neff(neff_path, core_id=core_id)
 
     def execute(self, model: SpikeModel, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor],
                 ntff_name: str | None = None, save_trace: bool = False) -> None:
-        """Run a model, and fill the outputs. Memory without a dtype is taken as the model's tensors have it."""
+        """Run a model and fill the outputs. A tensor of raw bytes gets the dtype and shape of the model's tensor."""
         ins, outs = model.input_tensors_info, model.output_tensors_info
         model({n: as_tensor(t, ins.get(n)) for n, t in inputs.items()},
               {n: as_tensor(t, outs.get(n)) for n, t in outputs.items()}, save_trace, ntff_name)
 
     def get_tensor_info(self, model: SpikeModel) -> "ModelTensors":
-        """The inputs and outputs of a model."""
+        """Return shapes, dtypes and sizes of the inputs and outputs of a model."""
         return ModelTensors(model.input_tensors_info, model.output_tensors_info)
 
     def allocate_tensor(self, size: int, core_id: int = 0, name: str | None = None) -> SpikeTensor:
-        """So many bytes of memory, zeros."""
+        """Allocate ``size`` bytes of zeros."""
         check_core(core_id)
         return SpikeTensor(np.zeros(size, np.uint8), name, core_id)
 
     def slice_from_tensor(self, tensor: SpikeTensor, offset: int = 0, size: int | None = None,
                           name: str | None = None) -> SpikeTensor:
-        """Some bytes of a tensor, which share its memory."""
+        """Return a tensor of the bytes from ``offset`` on, which shares the memory of ``tensor``."""
         return sharing(tensor, bytes_of(tensor, offset, size), name)
 
     def free_tensor(self, tensor: SpikeTensor) -> None:
-        """Nothing is held for a tensor."""
+        """Do nothing: a tensor holds no resources of the runtime."""
 
     def tensor_write(self, tensor: SpikeTensor, data: bytes, offset: int = 0) -> None:
-        """Write bytes into a tensor."""
+        """Write bytes into a tensor from byte ``offset`` on."""
         values = np.frombuffer(bytes(data), np.uint8)
         bytes_of(tensor, offset, len(values))[...] = values
 
     def tensor_read(self, tensor: SpikeTensor, offset: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a tensor."""
+        """Return ``size`` bytes of a tensor from byte ``offset`` on."""
         return bytes_of(tensor, offset, size).tobytes()
 
     def tensor_write_from_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
-        """Write the bytes of an object that has a buffer, an array for example."""
+        """Write the bytes of an object with a buffer (for example an array) into a tensor."""
         self.tensor_write(tensor, np.ascontiguousarray(buffer).tobytes(), offset)
 
     def tensor_read_to_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
-        """Fill a buffer, an array for example, with bytes of a tensor."""
+        """Fill the buffer of an object (for example an array) with bytes of a tensor."""
         target = memoryview(buffer).cast("B")
         target[:] = self.tensor_read(tensor, offset, len(target))
 
     def unload_model(self, model: SpikeModel) -> None:
-        """Nothing is held for a model."""
+        """Do nothing: a model holds no resources of the runtime."""
 
     def close(self) -> None:
-        """As ``reset``."""
+        """Close the runtime, like ``reset``."""
         reset()
 
 
@@ -406,7 +407,7 @@ class ModelTensors(NamedTuple):
 
 
 def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
-    """Bytes of a tensor, which share its memory; raises ``SpikeError`` where it ends before them."""
+    """Return a view of bytes of a tensor. Raises ``SpikeError`` if the tensor does not contain them all."""
     flat = tensor.tensor_ref.reshape(-1).view(np.uint8)
     end = len(flat) if size is None else offset + size
     if not 0 <= offset <= end <= len(flat):
@@ -417,14 +418,15 @@ def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
 
 
 def sharing(tensor: SpikeTensor, memory: np.ndarray, name: str | None = None) -> SpikeTensor:
-    """A tensor of memory that another one has."""
+    """Return a tensor of ``memory``, a part of the memory of ``tensor``, on the same core."""
     made = SpikeTensor(np.empty(0, np.uint8), name or tensor.name, tensor.core_id)
     made.tensor_ref = memory
     return made
 
 
 def as_tensor(tensor: SpikeTensor, info: TensorInfo | None) -> SpikeTensor:
-    """Memory without a dtype as an input or output of a model, which it is shared with."""
+    """Return a tensor of raw bytes as one with the dtype and shape of ``info``, sharing its memory. Any other tensor is
+    returned unchanged."""
     raw = tensor.dtype == np.uint8 and len(tensor.shape) == 1
     if info is None or not raw or tensor.tensor_ref.nbytes != info.size:
         return tensor

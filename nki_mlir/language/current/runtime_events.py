@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``SystemTraceSession``: the begins and ends of executions of loaded kernels, on the clock of the model."""
+"""``SystemTraceSession``: records start and stop events of executions of loaded kernels, with predicted times."""
 
 import json
 from typing import Any
 
 _sessions: "list[SystemTraceSession]" = []
-_clock: list[int] = [0]                 # ns of the model that all executions took
+_clock: list[int] = [0]                 # predicted ns of all executions so far
 
 
 def note_execution(milliseconds: float, first_core: int, cores: int) -> None:
-    """An execution begins and ends: an event each for every core, in the sessions that are open."""
+    """Add a start and a stop event per core for an execution to all open sessions, and advance the clock."""
     began, ended = _clock[0], _clock[0] + round(1e6 * milliseconds)
     _clock[0] = ended
     for session in _sessions:
@@ -25,10 +25,10 @@ def note_execution(milliseconds: float, first_core: int, cores: int) -> None:
 
 
 class SystemTraceSession:
-    """Notes executions between its begin and its end.
+    """Records the executions of kernels while it is open (as a context manager).
 
     Arguments:
-        core_id: the core that is watched; all of them where it is None
+        core_id: the core to record; None records all cores
 
     Errors:
         None.
@@ -42,16 +42,16 @@ class SystemTraceSession:
         self.core_id, self.events, self.executions, self.tracked = core_id, list[dict[str, Any]](), 0, 0
 
     def fetch_events_json(self) -> str:
-        """The events so far as text; they are gone then."""
+        """Return the events so far as JSON text, and remove them."""
         events, self.events = self.events, []
         return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])], "source": "model"})
 
     def drain_events(self) -> None:
-        """Forget the events so far."""
+        """Remove the events so far."""
         self.events = []
 
     def stop(self) -> None:
-        """Note nothing more."""
+        """Stop recording."""
         if self in _sessions:
             _sessions.remove(self)
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Simulation: a kernel's Python runs as it is, and every instruction executes at once with NumPy.
+"""Simulation: runs a kernel's Python and executes every instruction with NumPy when it is issued.
 
-Fresh memory holds NaN (floats) or 4 (integers), so that reads of what was never written show. The two cores of a
-launch, and the ranks of a group, are threads that take turns.
+Fresh memory is filled with NaN (floats) or 4 (integers), so that reads of unwritten elements show in the results. The
+two cores of a launch, and the ranks of a group, are threads that take turns.
 
-With ``NKI_PRECISE_FP=0`` writes do not round. Memory stays as it is, in its own types: whoever looks at it, through a
-view of any dtype, sees rounded values. Beside it are float32 values, which instructions read and write in its place
-wherever they access it as a low-precision type. After each instruction memory gets what was written, rounded; and what
-was written as one type is taken from memory for all others.
+With ``NKI_PRECISE_FP=0`` writes do not round. The arrays of the memory keep their dtypes and rounded values. Next to
+each the simulator keeps float32 values, which instructions access instead of the array wherever they access it as a
+low-precision type. After each instruction the elements that it wrote are rounded into the array, and float32 values of
+other dtypes on the same bytes are recomputed from the array.
 """
 
 import os
@@ -56,12 +56,12 @@ LOW = (dtypes.BFLOAT16, dtypes.FLOAT16, dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E4M3FN
 
 
 def sentinel(dtype: DType) -> float:
-    """What fresh memory holds."""
+    """Return the value that fresh memory is filled with."""
     return float("nan") if dtype.is_float else 4.0
 
 
 class EagerCore(EagerBuilder):
-    """One core of a launch. Tensors in shared HBM are the same memory on all by name, where they have one."""
+    """The builder of one core of a launch. A tensor in shared HBM that has a name is the same memory on all cores."""
 
     def shared_key(self, name: str) -> Hashable:
         return name or super().shared_key(name)
@@ -78,12 +78,12 @@ class EagerCore(EagerBuilder):
         self.check_memory()
 
     def note_for_capture(self, buffer: Buffer) -> None:
-        """Loops of this generation do not stay rolled."""
+        """Do nothing: this generation's captures unroll loops."""
 
 
 # -- writes that do not round: values ----------------------------------------------------------------------------------
 def rounds() -> bool:
-    """Whether the environment lets simulations round what they write."""
+    """Whether simulated writes round, which ``NKI_PRECISE_FP=0`` switches off."""
     value = os.environ.get(VARIABLE) or "1"
     require(value in ("0", "1"), f"{VARIABLE} is {value!r}",
             why="1 (the default): simulated writes round to the type of their tensor; 0: they keep float32 values",
@@ -91,12 +91,12 @@ def rounds() -> bool:
     return value == "1"
 
 
-# A NaN has the bits it came from in its lowest 16, so that integers that are moved as floats arrive as they were.
+# A widened NaN keeps its original bits in its lowest 16, so that integers that are moved as floats are preserved.
 QUIET, ORIGIN = 0x7FC00000, 0xFFFF
 
 
 def widened(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """The float32 values of low-precision elements."""
+    """Convert low-precision elements to float32. A NaN keeps its bits, so that ``rounded`` restores it."""
     values = convert(array, FLOAT32, dtype)
     nan = np.isnan(values)
     if nan.any():
@@ -105,7 +105,7 @@ def widened(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """The low-precision elements nearest to float32 values; ``widened`` values convert back exactly."""
+    """Round float32 values to low-precision elements. Values from ``widened`` convert back exactly."""
     made = np.ascontiguousarray(convert(values, dtype, FLOAT32))
     nan = np.isnan(values)
     if nan.any():
@@ -119,7 +119,7 @@ def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
 
 # -- writes that do not round: memory ----------------------------------------------------------------------------------
 class UnroundedStep:
-    """An operation on the float32 values of its low-precision tiles, and where it writes."""
+    """An operation compiled to run on the float32 values of its low-precision tiles, and the tiles that it writes."""
 
     def __init__(self, op: Op) -> None:
         operands = op.operands()
@@ -130,7 +130,8 @@ class UnroundedStep:
 
 
 def exact_tile(tile: Tile) -> Tile:
-    """A low-precision tile in the float32 values of its memory; a tfloat32 is one where it is."""
+    """Return a low-precision tile as a tile of the float32 values of its memory. A tfloat32 tile becomes float32 in
+    place, and any other tile is returned unchanged."""
     if tile.dtype not in (*LOW, TFLOAT32):
         return tile
     shape = (tile.base_shape[0], tile.row) if tile.on_chip else (tile.row,)
@@ -138,14 +139,14 @@ def exact_tile(tile: Tile) -> Tile:
 
 
 class ExactMemory:
-    """The float32 values beside the memory of a launch."""
+    """The unrounded float32 values of the memory of a launch."""
 
     def __init__(self) -> None:
         self.held: dict[int, dict[DType, np.ndarray]] = {}          # by address: all elements, read as a dtype
         self.ends: dict[int, weakref.ref[np.ndarray]] = {}
 
     def beside(self, memory: np.ndarray) -> dict[DType, np.ndarray]:
-        """The values of an array's memory by dtype, for as long as there is the array."""
+        """Return the float32 values of an array by the dtype it is read as. They live as long as the array."""
         at = address(memory)
         if at not in self.held:
             self.held[at] = {}
@@ -177,7 +178,7 @@ def address(array: np.ndarray) -> int:
 
 
 def touched(view: np.ndarray, memory: np.ndarray, size: int) -> np.ndarray:
-    """Which elements of ``size`` bytes the view of the memory has a byte of."""
+    """Return a mask of the memory's elements of ``size`` bytes that ``view`` overlaps."""
     found: np.ndarray = np.zeros(memory.nbytes, np.bool_)
     np.ndarray((*view.shape, view.itemsize), np.bool_, found, address(view) - address(memory),
                (*view.strides, 1))[...] = True
@@ -186,7 +187,7 @@ def touched(view: np.ndarray, memory: np.ndarray, size: int) -> np.ndarray:
 
 
 def check_apart(arrays: Sequence[np.ndarray]) -> None:
-    """Arguments share all of their memory or none of it: values are kept for each by itself."""
+    """Raise an error if two arguments overlap in part: float32 values are kept for each array separately."""
     for a, b in combinations(arrays, 2):
         same = address(a) == address(b) and a.nbytes == b.nbytes
         if not same and np.may_share_memory(a, b):
@@ -216,7 +217,7 @@ def framework(value: object) -> str | None:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """The array, of the same memory where it can be."""
+    """Return a tensor of any framework as a NumPy array, which shares its memory if possible."""
     array: np.ndarray
     match framework(value):
         case "torch":
@@ -246,13 +247,13 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
 # -- running -----------------------------------------------------------------------------------------------------------
 def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], target: str,
              updates: bool = True) -> object:
-    """Run a kernel; returns its results with arrays for tensors, and updates the arrays that it writes in place.
+    """Run a kernel, update the arrays that it writes in place, and return its results as arrays.
 
-    Where a kernel returns nothing, the result is the updated arrays with ``updates``, else None. A kernel that has been
+    For a kernel that returns nothing the result is the updated arrays if ``updates``, else None. A kernel that has been
     simulated with these shapes may run as native code (``native_simulation``).
     """
     tensors = [leaf for _, leaf in leaves_of((arguments, keywords), lambda v: framework(v) == "torch")]
-    if records(tensors):                        # before ``bind`` reads memory, which tracked ones lack
+    if records(tensors):                        # before ``bind`` reads memory, which tracked tensors lack
         refuse_gradient(kernel.__name__)
     if tensors and has_tangent(tensors):
         raise NoDerivative(name=kernel.__name__, **FORWARD).here()
@@ -267,7 +268,7 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
 
 def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], updates: bool, apart: bool
              ) -> object:
-    """As native code, on copies of the arrays with ``apart``."""
+    """Run a kernel as native code. With ``apart`` it runs on copies of the arrays."""
     if apart:
         arguments, keywords = map_leaves((arguments, keywords), is_array, lambda array: array.copy())
     result: object = kernel.run(arguments, keywords, "jit")
@@ -278,7 +279,7 @@ def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
 
 
 def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -> object:
-    """Simulate a bound call, one operation after the other."""
+    """Simulate a bound call operation by operation, and return its results."""
     given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
@@ -291,7 +292,7 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
     structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
     memory.write_back()
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
-            if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
+            if array.flags.writeable and framework(g) != "jax"}         # arrays that can be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
     if structure is None and not updates:
         return None
@@ -301,13 +302,13 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
 @without_own_frames
 def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], target: str | None = None,
                    executor: str = "eager") -> list[object]:
-    """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.
+    """Run a kernel with collectives once per rank, rank r on ``arguments[r]``, and return the results by rank.
 
     ``executor`` is eager, interpreter, jit or isa.
     """
     chosen = kernel if target is None else replace(kernel, target=target)
     given = [map_leaves(a, is_array, to_numpy) for a in arguments]
-    if executor != "eager":                 # compiled before the ranks run side by side
+    if executor != "eager":                 # compile before the ranks run concurrently
         for one in given:
             chosen.specialize(chosen.bind(one, {}, is_array, chosen.describe)).program(executor)
     bodies = [partial(chosen.run, one, {}, executor) for one in given]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``NkiTensor``: an allocation seen through shape, strides and offset. Views are free and share the allocation."""
+"""``NkiTensor``: a strided view (shape, strides, offset) of an allocation. Making a view emits no instruction."""
 
 from collections.abc import Callable, Sequence
 from math import ceil, prod
@@ -54,7 +54,7 @@ class NkiTensor(OlderMethods):
         self.storage, self.dtype, self.offset, self.indirection = storage, dtype, offset, indirection
         self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
-        self.core: View | None = None                               # the core's view of it, after its first use
+        self.core: View | None = None                               # cached by ``core_view``
 
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":
@@ -63,7 +63,7 @@ class NkiTensor(OlderMethods):
 
     @classmethod
     def of_view(cls, view: View, region: MemoryRegion, verdict: bool = False) -> "NkiTensor":
-        """A tensor of the core, whose start is a number."""
+        """Wrap a view of the capture core in a tensor. The start of the view is a constant."""
         storage = Storage(view.buffer, region, view.buffer.dtype, verdict=verdict)
         row = storage.row(view.dtype) if storage.on_chip else 0
         strides = [d.partition * row + d.free for d in view.dims]
@@ -89,7 +89,7 @@ class NkiTensor(OlderMethods):
 
     @property
     def address(self) -> tuple[object, ...]:
-        """(partition, byte) that the kernel chose, else nothing."""
+        """The (partition, byte) address that the kernel chose for the tensor, or () if it chose none."""
         return Address.of(self)
 
     @property
@@ -138,17 +138,17 @@ class NkiTensor(OlderMethods):
 
     @property
     def _head(self) -> int:
-        """How many dimensions stay as they are: the first where it is the partition, or indexed by a tensor."""
+        """The number of leading dimensions that views keep: 1 where dimension 0 is the partition or is gathered."""
         return int(self.on_chip or self._has_rows)
 
     def _replaced(self, first: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
-        """A view whose dimensions from ``first`` up to ``end`` are replaced."""
+        """Return a view in which ``shape`` and ``strides`` replace the dimensions ``first`` to ``end - 1``."""
         return self.like(shape=(*self.shape[:first], *shape, *self.shape[end:]),
                          strides=(*self.strides[:first], *strides, *self.strides[end:]))
 
     @reported
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
-        """Elements ``start, start + step, ...`` below ``end`` of one dimension."""
+        """Return a view of the elements ``start, start + step, ...`` below ``end`` of dimension ``dim``."""
         dim = self._dim(dim)
         start, end, step = (integer(n, "slice") for n in (start, end, step))
         require(0 <= start < end <= self.shape[dim],
@@ -158,7 +158,7 @@ class NkiTensor(OlderMethods):
         return self.part(dim, start, end, step)
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
-        """A slice in its bounds, which may be empty."""
+        """Return a slice of dimension ``dim``, which may be empty. The caller has checked the bounds."""
         require(dim != 0 or not self._has_rows, "a slice of a dimension that is indexed by a tensor",
                 fix="slice before indexing")
         view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
@@ -166,7 +166,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def select(self, dim: int, index: object) -> "NkiTensor":
-        """One element of a dimension, which is dropped; ``index`` may be known at run time only."""
+        """Return a view at ``index`` of dimension ``dim``, which is dropped. ``index`` may be a run-time value."""
         dim = self._dim(dim)
         if not isinstance(index, (NkiTensor, VirtualRegister)):
             index = integer(index, "select index")
@@ -189,7 +189,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
-        """Rows of an HBM tensor, one for each value of ``vector_offset``."""
+        """Return a gather view of an HBM tensor: one row for each value of ``vector_offset``."""
         self.check_rows(dim, vector_offset, "vector_select is for dimension 0", "put that dimension first with permute")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0",
@@ -199,7 +199,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
-        """Dimensions in another order."""
+        """Return a view with the dimensions in the order ``dims``. Dimension 0 of an on-chip tensor stays first."""
         core_rule(sorted(dims) == list(range(self.ndim)), BadReshape, fix=f"name each of 0 to {self.ndim - 1} once",
                   what=f"{list(dims)} is no permutation of {self.ndim} dimensions")
         core_rule(not self._head or dims[0] == 0, BadReshape, what="dimension 0 is the partition and stays first",
@@ -208,7 +208,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def broadcast(self, dim: int, size: int) -> "NkiTensor":
-        """A dimension of size 1 repeated."""
+        """Return a view that repeats dimension ``dim`` of size 1 ``size`` times, with stride 0."""
         dim = self._dim(dim)
         core_rule(self.shape[dim] == 1, BadBroadcast, shape=self.shape,
                   wanted=(*self.shape[:dim], size, *self.shape[dim + 1:]))
@@ -219,7 +219,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def expand_dim(self, dim: int) -> "NkiTensor":
-        """A dimension of size 1 put in."""
+        """Return a view with a dimension of size 1 inserted before dimension ``dim``."""
         dim = self._dim(dim, self.ndim + 1)
         self._free_dim(dim)
         step = self.shape[dim] * self.strides[dim] if dim < self.ndim else 1
@@ -231,7 +231,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def squeeze_dim(self, dim: int) -> "NkiTensor":
-        """Without a dimension of size 1."""
+        """Return a view without dimension ``dim``, which has size 1."""
         dim = self._dim(dim)
         core_rule(self.shape[dim] == 1, BadReshape, what=f"dimension {dim} of {self.shape} has more than one element",
                   fix="squeeze dimensions of extent 1")
@@ -240,7 +240,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "NkiTensor":
-        """One dimension split into several."""
+        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1."""
         dim = self._dim(dim)
         extents = known_extents(shape, self.shape[dim])
         if extents is None:
@@ -252,7 +252,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
-        """Dimensions from start to end, inclusive, as one."""
+        """Return a view with the contiguous dimensions ``start_dim`` to ``end_dim`` (inclusive) merged into one."""
         a, b = self._dim(start_dim), self._dim(end_dim)
         require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions",
                 fix=f"give dimensions from 0 to {self.ndim - 1}, the first not behind the last")
@@ -264,8 +264,8 @@ class NkiTensor(OlderMethods):
     @reported
     def reshape(self, shape: "Sequence[int] | int | None" = None, *more: int, new_shape: Any = None,
                 dtype: object = None, name: str = "") -> "NkiTensor":
-        """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
-        partition."""
+        """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
+        have fewer elements: the view is of the first in each partition."""
         if dtype is not None:
             return self.view(dtype, shape if new_shape is None else new_shape)
         wanted = new_shape if shape is None else shape
@@ -295,7 +295,7 @@ class NkiTensor(OlderMethods):
     @reported
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
-        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several."""
+        """Split dimensions (groups in ``src_pattern``), permute them, and merge them (groups in ``dst_pattern``)."""
         sizes, view = fixed_sizes or {}, self
         names: list[str] = []
         for label, pattern in (("src_pattern", src_pattern), ("dst_pattern", dst_pattern)):
@@ -324,7 +324,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def view(self, dtype: object, shape: tuple[int, ...] | None = None) -> "NkiTensor":
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        """Reinterpret the bits as another dtype, which scales the last dimension; ``shape`` then reshapes the view."""
         if shape is not None:
             return self.view(dtype).reshape(shape)
         to = dtype_argument(dtype)
@@ -344,18 +344,18 @@ class NkiTensor(OlderMethods):
     reinterpret_cast = view
 
     def check_direct(self, what: str) -> None:
-        """A tensor has one run-time index at most."""
+        """Raise an error if the tensor has a run-time index already: it can have only one."""
         require(self.indirection is None, f"{what} of a tensor that is already indexed at run time",
                 fix="copy the part to a tile first, and index that")
 
     def check_steps(self, dim: int, how: str) -> None:
-        """A run-time index moves by the stride of its dimension, which a broadcast dimension does not have."""
+        """Raise an error if ``dim`` is broadcast: a run-time index is scaled by its stride, which is 0."""
         require(self.strides[dim] != 0, f"a broadcast dimension cannot be {how} at run time",
                 fix="copy the tensor to a tile of its full shape first")
 
     def check_rows(self, dim: int, indices: "NkiTensor", text: str, fix: str) -> None:
-        """A tensor of indices picks rows of a tensor in HBM along dimension 0; ``text`` and ``fix`` are for another
-        dimension."""
+        """Check that ``indices`` is an integer tensor that gathers rows (dimension 0) of a tensor in HBM. The error for
+        another dimension has ``text`` and ``fix``."""
         require(dim == 0, text, fix=fix)
         require(not self.on_chip, "vector_offset is for tensors in HBM",
                 fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
@@ -365,10 +365,10 @@ class NkiTensor(OlderMethods):
     @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
            vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: object = None) -> "NkiTensor":
-        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
+        """Return a view by an access pattern on the storage: ``[stride, count]`` pairs, outermost first.
 
-        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
-        Whether the elements are in the storage is checked where the view is used.
+        The pattern replaces the shape and strides of the tensor. It begins ``offset`` elements after the start of the
+        tensor. An instruction that uses the view checks that the pattern stays inside the storage.
         """
         kind = self.dtype if dtype is None else dtype_argument(dtype)
         strides, counts = zip(*pairs(pattern, "ap"))
@@ -400,7 +400,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
-        """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
+        """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``."""
         require(self.on_chip, "indirect is for on-chip tensors", fix="use .ap(vector_offset=...) for tensors in HBM")
         check_integers(index, "indirect index", "nl.uint16 or nl.uint32")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
@@ -413,12 +413,12 @@ class NkiTensor(OlderMethods):
                          indirection=Indirection("columns", index, source=self))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    # ``functions`` defines them, with what computes and moves tensors.
+    # The module ``functions`` assigns them: they need the functions that compute and move tensors.
     __getitem__: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]
     __setitem__: ClassVar[Callable[["NkiTensor", object, object], None]]
 
     def same_place(self, other: "NkiTensor") -> bool:
-        """Whether it is a view of the same elements in the same order."""
+        """Whether ``other`` is a view of the same elements in the same order and dtype."""
         return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
                 and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))
 
@@ -454,9 +454,9 @@ def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirectio
 
 
 def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
-    """The elements of a tensor that is used are inside the storage, on chip inside its partitions and their rows."""
+    """Check that a tensor's elements are in its storage: on chip in its partitions, unless ``free_only``, and rows."""
     if not tensor.size:
-        if not prod(tensor.storage.buffer.shape):               # all there is
+        if not prod(tensor.storage.buffer.shape):               # the allocation itself is empty
             return
         invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty",
                 fix="leave the operation out with a Python if where a part may be empty")
@@ -477,13 +477,13 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
 
 
 def check_integers(value: object, what: str, dtype: str = "nl.int32") -> None:
-    """Indices of the run time are a tensor of integers."""
+    """Check that ``value``, which holds run-time indices, is a tensor of integers."""
     require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{what} is a tensor of integers",
             fix=f"make it with dtype={dtype}")
 
 
 def one_index(value: object, what: str) -> None:
-    """An index of the run time: a register, or a tensor of one integer."""
+    """Check that ``value`` is a scalar run-time index: a register or a tensor of one integer."""
     if not isinstance(value, (NkiTensor, VirtualRegister)):
         invalid(f"{what} requires scalar argument, got {type(value).__name__}",
                 fix="give a number, or a tile of one element")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which elements have been written: what a matmul without ``accumulate=``, or a transfer that sums, adds to.
+"""The history of writes to memory: it decides whether a matmul without ``accumulate=``, or a summing DMA, adds.
 
-And of PSUM which have been read since, so that a second sum on the first one's elements shows, and which of them a
-product or a zero wrote last, which the hardware adds to as documented.
+For PSUM it has flags per element: written; read since the write, which reveals a second sum on the elements of a first;
+last written by a product or by a zero fill, to which the hardware accumulates as documented.
 
-Loops of the kernel's Python are unrolled, so that this history is known when an instruction is emitted.
+Loops of the kernel's Python are unrolled, so the history is known when an instruction is emitted.
 """
 
 import itertools
@@ -22,7 +22,7 @@ READ, PRODUCT, ZERO = "read_psum", "product_psum", "zero_psum"
 
 
 def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
-    """The flags of a view's elements, of its shape."""
+    """Return the flags (of one kind) of a view's elements as an array of its shape, which shares the buffer's flags."""
     history = active().properties.setdefault(kind, {})
     if view.buffer not in history:
         history[view.buffer] = _no_flags(view.buffer)
@@ -35,13 +35,14 @@ def _no_flags(buffer: Buffer) -> np.ndarray:
 
 
 def _elements_of(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
-    """Which elements of its buffer a view has, in a form that keeps no buffer."""
+    """Return a hashable key of the elements that a view has, without a reference to its buffer."""
     return view.dtype.itemsize, view.partition.const, view.free.const, view.dims
 
 
 def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, free: int, dims: tuple[Dim, ...]
               ) -> np.ndarray:
-    """The flags of those elements; views of another item size share those of whole partitions."""
+    """Return the flags of the elements that a key of ``_elements_of`` names. A view of another item size gets the flags
+    of entire partitions (in HBM of the entire buffer)."""
     if itemsize != buffer.dtype.itemsize:
         return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
     strides = [d.partition * flags.shape[1] + d.free for d in dims]
@@ -51,7 +52,7 @@ def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, 
 
 
 def note(view: View) -> None:
-    """An instruction writes the view."""
+    """Note that an instruction writes a view, if it is in PSUM: its elements count as written and not yet read."""
     if view.buffer.space == "psum":
         _flags(view)[...] = True
         for kind in (READ, PRODUCT, ZERO):
@@ -60,25 +61,25 @@ def note(view: View) -> None:
 
 
 def note_writer(view: View, kind: str) -> None:
-    """What has just been noted as written is the result of a product, or zeros."""
+    """Note that the last writer of a view, which has been noted as written, was a product or a zero fill (``kind``)."""
     if view.buffer.space == "psum":
         _flags(view, kind)[...] = True
 
 
 def all_of(view: View, *kinds: str) -> bool:
-    """Whether each element was last written by one of these."""
+    """Whether each element of a view was last written by a writer of one of the kinds."""
     return bool(np.logical_or.reduce([_flags(view, kind) for kind in kinds]).all())
 
 
 def mark(storage: Storage, view: View) -> None:
-    """An instruction writes the view of the storage, in any memory."""
+    """Record on ``storage``, in any memory, that an instruction writes a view of it."""
     storage.written_elements.add(_elements_of(view))
 
 
 def touched(storage: Storage, view: View) -> bool:
-    """Whether some element of the view has been written; inputs were before the kernel began."""
+    """Whether some element of the view has been written. Inputs of the kernel count as written."""
     buffer = view.buffer
-    if buffer.role == "input" or not storage.written_elements:    # what other instructions wrote is known by its buffer
+    if buffer.role == "input" or not storage.written_elements:    # other writes are known per buffer only
         return buffer.role == "input" or buffer in active().first_writes
     flags = _no_flags(buffer)
     for place in storage.written_elements:
@@ -87,34 +88,34 @@ def touched(storage: Storage, view: View) -> bool:
 
 
 def note_read(view: View) -> None:
-    """An instruction other than a matmul reads the view, which is in PSUM."""
+    """Note that an instruction other than a matmul reads a view in PSUM."""
     _flags(view, READ)[...] = True
 
 
 def was_read(view: View) -> bool:
-    """Whether some element has been read since it was written."""
+    """Whether some element of a view has been read since it was written."""
     return view.buffer in active().properties.get(READ, ()) and bool(_flags(view, READ).any())
 
 
 def state(view: View) -> str:
-    """``none``, ``all`` or ``some`` of the elements have been written."""
+    """Return whether ``none``, ``all`` or ``some`` elements of a view in PSUM have been written."""
     flags = _flags(view)
     return "all" if flags.all() else "some" if flags.any() else "none"
 
 
 def count_written(view: View) -> int:
-    """How many elements have been."""
+    """Return how many elements of a view in PSUM have been written."""
     return int(np.count_nonzero(_flags(view)))
 
 
 def unwritten(view: View) -> Iterator[View]:
-    """The elements that have not been written, as views."""
+    """Yield views that cover the elements of a view in PSUM that have not been written."""
     for box in _boxes(~_flags(view)):
         yield box_of(view, box)
 
 
 def _boxes(mask: np.ndarray) -> Iterator[list[tuple[int, int]]]:
-    """Boxes that cover the true elements, each once."""
+    """Yield disjoint boxes, as (start, count) per dimension, that cover the true elements of a mask."""
     if not mask.any():
         return
     if mask.all():
