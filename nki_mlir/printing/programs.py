@@ -22,6 +22,7 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText, IndexValues
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.tile_operations import write_statement
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.function import ForLoop, FunctionBlock, FunctionNode, TileInstruction, nodes_of
 
 
@@ -113,18 +114,27 @@ def write_reduction(out: KernelText, ops: Sequence[AllReduceOp], programs: Seque
         folded, last = sources[0], sources[-1]
         for value in sources[1:-1]:
             partial = out.temporary(op.src.shape, op.compute, SBUF)
-            write_statement(out, BinaryOp(dst=partial, lhs=folded, rhs=value, op=op.op))
+            _write_fold(out, op, partial, folded, value)
             folded = partial
         if len(group) > 1 and {t.handle for t in results}.isdisjoint((folded.handle, last.handle)):
             for result in results:          # each computes the last step: one instruction fewer than to copy it
-                write_statement(out, BinaryOp(dst=result, lhs=folded, rhs=last, op=op.op))
+                _write_fold(out, op, result, folded, last)
             continue
         if len(group) > 1:
             total = out.temporary(op.src.shape, op.dst.dtype, SBUF)
-            write_statement(out, BinaryOp(dst=total, lhs=folded, rhs=last, op=op.op))
+            _write_fold(out, op, total, folded, last)
             folded = total
         for result in results:
             write_statement(out, CopyOp(dst=result, src=folded))
+
+
+def _write_fold(out: KernelText, op: AllReduceOp, dst: Tile, left: Tile, right: Tile) -> None:
+    """Write a step of a reduction. ``Unprintable`` where the reduction is exact and the step rounds to float32."""
+    step = BinaryOp(dst=dst, lhs=left, rhs=right, op=op.op)
+    if op.compute is not step.compute and op.compute is not FLOAT32:
+        raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
+                          fix="reduce float32 or integers of 16 bits")
+    write_statement(out, step)
 
 
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:

@@ -254,6 +254,22 @@ def reducing_in_a_branch(x):
     return out
 
 
+@beta_nki.jit
+def least_of_programs(x):
+    out = beta_nl.ndarray((2, 64, 8), x.dtype, buffer=beta_nl.shared_hbm)
+    part = beta_nl.load(x)
+    beta_nl.store(out[beta_nl.program_id(0)], beta_nl.all_reduce(part, op=np.minimum, program_axes=0))
+    return out
+
+
+def test_a_reduction_over_programs_that_would_round_is_an_error():
+    numbers = np.full((64, 8), -1541831559, np.int32)
+    np.testing.assert_array_equal(least_of_programs[2](numbers), np.stack([numbers, numbers]))
+    with pytest.raises(Unprintable, match="a reduction over programs by 'minimum' of int32, which is exact"):
+        printed(least_of_programs[2], [numbers])
+    checked(least_of_programs[2], [X], np.stack([X, X]))
+
+
 def test_a_reduction_over_programs_in_a_branch_is_an_error():
     with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a loop of the run time") as found:
         printed(reducing_in_a_branch[2], [X])
