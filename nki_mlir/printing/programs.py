@@ -15,7 +15,7 @@ from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
-from nki_mlir.dialects.nki.elementwise import BinaryOp
+from nki_mlir.dialects.nki.elementwise import BinaryOp, alu_compute
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.errors import Unprintable
@@ -104,37 +104,32 @@ def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], ou
     return programs
 
 
-def write_reduction(out: KernelText, ops: Sequence[AllReduceOp], programs: Sequence[ProgramText]) -> None:
-    """The tiles of the programs of each group, folded in their order; each program has the result."""
-    op = ops[0]
-    assert op.compute is not None
+def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: Sequence[ProgramText]) -> None:
+    """Write the reduction that ends a phase of each program: a fold of each group's tiles in their order.
+
+    Intermediate results have the dtype in which the reduction computes. ``Unprintable`` where its steps would not.
+    """
+    nodes = [phase.reduction for phase in phases if phase.reduction is not None]
+    ops = [op for node in nodes if (op := reduction_over_programs(node)) is not None]
+    op, compute = ops[0], ops[0].compute
+    assert compute is not None
+    wide = compute is not FLOAT32                       # 32-bit integers, which most steps would round
     for group in parsed(op.groups):
-        sources = [_program_tile(out, ops[member].src, programs[member]) for member in group]
+        folded, *others = [_program_tile(out, ops[member].src, programs[member]) for member in group]
         results = [_program_tile(out, ops[member].dst, programs[member]) for member in group]
-        folded, last = sources[0], sources[-1]
-        for value in sources[1:-1]:
-            partial = out.temporary(op.src.shape, op.compute, SBUF)
-            _write_fold(out, op, partial, folded, value)
+        if wide and others and alu_compute(op.op, compute, *[tile.dtype for tile in (folded, *others)]) is not compute:
+            raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
+                              fix="reduce float32 or integers of 16 bits").located(location_of(nodes[0].op))
+        # Each result computes the last step if it can: one instruction fewer than to copy it.
+        apart = others and {tile.handle for tile in results}.isdisjoint((folded.handle, others[-1].handle))
+        direct = apart and not (wide and results[0].dtype is not compute)
+        for value in others[:-1] if direct else others:
+            partial = out.temporary(op.src.shape, compute, SBUF)
+            write_statement(out, BinaryOp(dst=partial, lhs=folded, rhs=value, op=op.op))
             folded = partial
-        if len(group) > 1 and {t.handle for t in results}.isdisjoint((folded.handle, last.handle)):
-            for result in results:          # each computes the last step: one instruction fewer than to copy it
-                _write_fold(out, op, result, folded, last)
-            continue
-        if len(group) > 1:
-            total = out.temporary(op.src.shape, op.dst.dtype, SBUF)
-            _write_fold(out, op, total, folded, last)
-            folded = total
         for result in results:
-            write_statement(out, CopyOp(dst=result, src=folded))
-
-
-def _write_fold(out: KernelText, op: AllReduceOp, dst: Tile, left: Tile, right: Tile) -> None:
-    """Write a step of a reduction. ``Unprintable`` where the reduction is exact and the step rounds to float32."""
-    step = BinaryOp(dst=dst, lhs=left, rhs=right, op=op.op)
-    if op.compute is not step.compute and op.compute is not FLOAT32:
-        raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
-                          fix="reduce float32 or integers of 16 bits")
-    write_statement(out, step)
+            write_statement(out, BinaryOp(dst=result, lhs=folded, rhs=others[-1], op=op.op) if direct else
+                            CopyOp(dst=result, src=folded))
 
 
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:

@@ -6,6 +6,7 @@ import pytest
 
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.functions import BadGridAxis
@@ -237,6 +238,26 @@ def test_all_reduce(on, axes, op):
     fold = {np.max: np.max, np.min: np.min}.get(op, np.sum)
     expected = np.broadcast_to(fold(x, axis=axes if isinstance(axes, int) else tuple(axes), keepdims=True), x.shape)
     check(on, of_all, expected, x, axes, op, grid=(3, 2))
+
+
+@nki.jit
+def bits_of_all(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    nl.store(out[i], nl.all_reduce(nl.load(x[i]), op=nl.bitwise_xor, program_axes=0))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32])
+def test_all_reduce_of_bits(on, dtype):
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(limits.min, limits.max, (3, 16, 8), dtype, endpoint=True)
+    check(on, bits_of_all, np.stack([np.bitwise_xor.reduce(x)] * 3), x, grid=(3,))
+
+
+def test_all_reduce_of_a_float_s_bits_is_an_error(on):
+    with pytest.raises(WrongDtype, match="operand 'src' of 'all_reduce' has dtype float32, which must be an integer"):
+        run(on, bits_of_all[3], numbers(3, 16, 8))
 
 
 @pytest.mark.parametrize("op", [np.add, np.max, np.min], ids=["add", "max", "min"])

@@ -254,20 +254,38 @@ def reducing_in_a_branch(x):
     return out
 
 
-@beta_nki.jit
-def least_of_programs(x):
-    out = beta_nl.ndarray((2, 64, 8), x.dtype, buffer=beta_nl.shared_hbm)
-    part = beta_nl.load(x)
-    beta_nl.store(out[beta_nl.program_id(0)], beta_nl.all_reduce(part, op=np.minimum, program_axes=0))
-    return out
+def over_programs(op, dtype=None):
+    @beta_nki.jit
+    def reducing_parts(x):
+        out = beta_nl.ndarray((3, 64, 8), dtype or x.dtype, buffer=beta_nl.shared_hbm)
+        part = beta_nl.load(x[beta_nl.program_id(0)])
+        beta_nl.store(out[beta_nl.program_id(0)], beta_nl.all_reduce(part, op=op, program_axes=0, dtype=dtype))
+        return out
+    return reducing_parts[3]
 
 
-def test_a_reduction_over_programs_that_would_round_is_an_error():
-    numbers = np.full((64, 8), -1541831559, np.int32)
-    np.testing.assert_array_equal(least_of_programs[2](numbers), np.stack([numbers, numbers]))
-    with pytest.raises(Unprintable, match="a reduction over programs by 'minimum' of int32, which is exact"):
-        printed(least_of_programs[2], [numbers])
-    checked(least_of_programs[2], [X], np.stack([X, X]))
+LARGE = np.random.default_rng(0).integers(-2 ** 30, 2 ** 30, (3, 64, 8)).astype(np.int32)
+
+
+@pytest.mark.parametrize("op, array, dtype, expected", [
+    (np.add, LARGE, None, LARGE.sum(0, dtype=np.int32)),
+    (np.add, LARGE, beta_nl.float32, LARGE.sum(0, dtype=np.int32).astype(np.float32)),
+    (np.multiply, LARGE, beta_nl.float32, LARGE.prod(0, dtype=np.int32).astype(np.float32)),
+    (np.bitwise_xor, LARGE, None, np.bitwise_xor.reduce(LARGE)),
+    (np.bitwise_xor, LARGE.astype(np.int16), None, np.bitwise_xor.reduce(LARGE.astype(np.int16))),
+    (np.minimum, LARGE.astype(np.int16), None, LARGE.astype(np.int16).min(0)),
+    (np.minimum, LARGE.astype(np.float32), None, LARGE.astype(np.float32).min(0)),
+])
+def test_reductions_over_programs_of_other_dtypes(op, array, dtype, expected):
+    checked(over_programs(op, dtype), [array], np.stack([expected] * 3), EXECUTORS)
+
+
+def test_a_reduction_over_programs_whose_steps_would_round_is_an_error():
+    kernel = over_programs(np.minimum)
+    np.testing.assert_array_equal(kernel(LARGE), np.stack([LARGE.min(0)] * 3))
+    with pytest.raises(Unprintable, match="a reduction over programs by 'minimum' of int32, which is exact") as found:
+        printed(kernel, [LARGE])
+    assert found.value.at.line == kernel.func.__code__.co_firstlineno + 4
 
 
 def test_a_reduction_over_programs_in_a_branch_is_an_error():

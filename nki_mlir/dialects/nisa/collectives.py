@@ -128,12 +128,13 @@ class Grouped(Collective):
 
 
 class Folding:
-    """Mixin: members' values are folded in float32, integers of 32 bits in their own dtype."""
+    """Mixin: members' values are folded in float32, integers of 32 bits and bits of any integers in their own dtype."""
 
     @property
     def compute(self) -> DType | None:
         dtype: DType = self.src.dtype                               # type: ignore[attr-defined]
-        return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
+        exact = dtype.bits >= 32 or ALU[self.op].on_bits            # type: ignore[attr-defined]
+        return dtype if dtype.is_integer and exact else FLOAT32
 
     def folded(self, values: Sequence[np.ndarray]) -> np.ndarray:
         return reduce(ALU[self.op].numpy, values)                   # type: ignore[attr-defined]
@@ -153,6 +154,7 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
             check.one_of("op", FOLDS)
         else:
             check.alu("op", 2)
+            check.bits(["op"], "src")
         self.elements(check)
 
     def hops(self, members: int) -> int:
