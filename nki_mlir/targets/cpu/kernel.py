@@ -76,7 +76,8 @@ class NativeKernel:
         self.pairs = np.array(self.image.pairs, np.int64)
         self.overlap_entry = ENTRY(self.launch_overlapping) if self.image.pairs else None
         otherwise = ctypes.cast(self.overlap_entry, ctypes.c_void_p).value if self.overlap_entry else 0
-        self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
+        neighbours = neighbours_of(grid, host.threads()) if self.parallel else 0
+        self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
                                 *grid], np.int64)           # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
@@ -174,3 +175,13 @@ class NativeKernel:
             return self.image.sites[site - 1].error(excess, self.image.constants)
         failure = self.hosts.failure(site) if self.hosts is not None else None
         return failure or InternalError(f"a kernel returned the unknown status {status}")
+
+
+def neighbours_of(grid: Sequence[int], threads: int) -> int:
+    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its share.
+
+    Programs that differ along the last axis often read neighbouring columns of the same rows; a core prefetches more
+    columns than its program reads. Programs of a grid of one axis read other rows.
+    """
+    most = prod(grid) // (4 * threads) if len(grid) > 1 else 1
+    return max(n for n in range(1, max(most, 1) + 1) if grid[-1] % n == 0)

@@ -219,7 +219,7 @@ llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i6
 }
 
 // One program of a grid. The argument is {kernel, addresses of its arrays}; a kernel is
-//   {programs, parallel, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
+//   {programs, neighbours that one thread runs or 0 for all, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
 //    pairs, function, extents...}
 // A pair is {array, bytes, array, bytes}: two arrays that must not overlap. Where some do, the launch is
 // ``i32 function(addresses)``.
@@ -285,6 +285,29 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   llvm.return %result : i64
 }
 
+// Neighbouring programs, one after the other up to the first status other than 0. The argument is that of @program.
+llvm.func internal @neighbours(%argument: !llvm.ptr, %number: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %kernel = llvm.load %argument : !llvm.ptr -> !llvm.ptr
+  %p1 = llvm.getelementptr %kernel[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %count = llvm.load %p1 : !llvm.ptr -> i64
+  %start = arith.muli %number, %count : i64
+  %end = arith.addi %start, %count : i64
+  %result:2 = scf.while (%k = %start, %status = %zero) : (i64, i64) -> (i64, i64) {
+    %more = arith.cmpi slt, %k, %end : i64
+    %fine = arith.cmpi eq, %status, %zero : i64
+    %go = arith.andi %more, %fine : i1
+    scf.condition(%go) %k, %status : i64, i64
+  } do {
+  ^program(%k: i64, %status: i64):
+    %s = llvm.call @program(%argument, %k) : (!llvm.ptr, i64) -> i64
+    %next = arith.addi %k, %one : i64
+    scf.yield %next, %s : i64, i64
+  }
+  llvm.return %result#1 : i64
+}
+
 // Whether some pair of arrays overlaps: 1 or 0.
 llvm.func internal @nki_overlap(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   %zero = arith.constant 0 : i64
@@ -347,13 +370,15 @@ llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   llvm.store %data, %a1 : !llvm.ptr, !llvm.ptr
   %programs = llvm.load %kernel : !llvm.ptr -> i64
   %p1 = llvm.getelementptr %kernel[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %parallel = llvm.load %p1 : !llvm.ptr -> i64
-  %item = llvm.mlir.addressof @program : !llvm.ptr
-  %several = arith.cmpi ne, %parallel, %zero : i64
+  %neighbours = llvm.load %p1 : !llvm.ptr -> i64
+  %several = arith.cmpi ne, %neighbours, %zero : i64
   %status = scf.if %several -> (i64) {
-    %s = llvm.call @parallel_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    %items = arith.divui %programs, %neighbours : i64
+    %item = llvm.mlir.addressof @neighbours : !llvm.ptr
+    %s = llvm.call @parallel_for(%items, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
     scf.yield %s : i64
   } else {
+    %item = llvm.mlir.addressof @program : !llvm.ptr
     %s = llvm.call @serial_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
     scf.yield %s : i64
   }

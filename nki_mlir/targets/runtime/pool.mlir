@@ -3,19 +3,16 @@
 // A pool of worker threads and @nki_parallel_for, on pthreads and futexes.
 //
 // A job is published by opening a gate, one word {epoch : 32 | open : 1 | inside : 31}. A worker enters an open gate by
-// compare-exchange (inside + 1), takes items and leaves (inside - 1). The caller works on the same items; when
+// compare-exchange (inside + 1), takes items from @next and leaves (inside - 1). The caller works on the same items; when
 // they are gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never
 // delays a small job. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
 // @busy set (a nested call, another thread) is sent away. An item's status other than 0 stops the rest, and the first one
 // is the result.
 //
-// Each thread has a range of neighbouring items with a counter in @next, and takes items of the other ranges once its range
-// is empty: neighbouring items often touch the same pages, of which a core fetches more than it reads.
-//
 // Each word that threads contend for has a cache line pair of its own.
 
 llvm.mlir.global internal @gate(0 : i64) {alignment = 128 : i64} : i64
-llvm.mlir.global internal @next(dense<0> : tensor<4112xi64>) {alignment = 128 : i64} : !llvm.array<4112 x i64>  // 257 threads
+llvm.mlir.global internal @next(0 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @busy(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @sleepers(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @status(0 : i64) {alignment = 128 : i64} : i64
@@ -71,71 +68,38 @@ llvm.func internal @pause() {
   llvm.return
 }
 
-// The first item of the range of thread %thread; that of %threads is the number of all items.
-llvm.func internal @range_start(%thread: i64, %threads: i64, %count: i64) -> i64 {
-  %product = arith.muli %thread, %count : i64
-  %start = arith.divui %product, %threads : i64
-  llvm.return %start : i64
-}
-
-llvm.func internal @next_of(%thread: i64) -> !llvm.ptr {
+// Take items until none is left or one has a status.
+llvm.func internal @work() {
   %pnext = llvm.mlir.addressof @next : !llvm.ptr
-  %line = arith.constant 16 : i64
-  %word = arith.muli %thread, %line : i64
-  %p = llvm.getelementptr %pnext[%word] : (!llvm.ptr, i64) -> !llvm.ptr, i64
-  llvm.return %p : !llvm.ptr
-}
-
-// Take items until none is left or one has a status: those of thread %self first, then those of the threads that follow it.
-llvm.func internal @work(%self: i64) {
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
   %pitem = llvm.mlir.addressof @item : !llvm.ptr
   %pargument = llvm.mlir.addressof @argument : !llvm.ptr
   %pstatus = llvm.mlir.addressof @status : !llvm.ptr
-  %pworkers = llvm.mlir.addressof @workers : !llvm.ptr
   %one = llvm.mlir.constant(1 : i64) : i64
   %zero = llvm.mlir.constant(0 : i64) : i64
   %n = llvm.load %pcount : !llvm.ptr -> i64
   %item = llvm.load %pitem : !llvm.ptr -> !llvm.ptr
   %argument = llvm.load %pargument : !llvm.ptr -> !llvm.ptr
-  %workers = llvm.load %pworkers : !llvm.ptr -> i32
-  %others = arith.extui %workers : i32 to i64
-  %threads = arith.addi %others, %one : i64
-  scf.for %k = %zero to %threads step %one : i64 {
-    %after = arith.addi %self, %k : i64
-    %thread = arith.remui %after, %threads : i64
-    %following = arith.addi %thread, %one : i64
-    %end = llvm.call @range_start(%following, %threads, %n) : (i64, i64, i64) -> i64
-    %p = llvm.call @next_of(%thread) : (i64) -> !llvm.ptr
-    scf.while : () -> () {
-      // Reading first keeps the line shared where nothing is left.
-      %seen = llvm.load %p atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-      %status = llvm.load %pstatus atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-      %left = arith.cmpi slt, %seen, %end : i64
-      %fine = arith.cmpi eq, %status, %zero : i64
-      %try = arith.andi %left, %fine : i1
-      scf.if %try {
-        %i = llvm.atomicrmw add %p, %one monotonic : !llvm.ptr, i64
-        %taken = arith.cmpi slt, %i, %end : i64
-        scf.if %taken {
-          %s = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
-          %bad = arith.cmpi ne, %s, %zero : i64
-          scf.if %bad {
-            %first = llvm.cmpxchg %pstatus, %zero, %s acq_rel monotonic : !llvm.ptr, i64
-          }
-        }
+  scf.while : () -> () {
+    %i = llvm.atomicrmw add %pnext, %one monotonic : !llvm.ptr, i64
+    %more = arith.cmpi slt, %i, %n : i64
+    scf.if %more {
+      %s = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
+      %bad = arith.cmpi ne, %s, %zero : i64
+      scf.if %bad {
+        %first = llvm.cmpxchg %pstatus, %zero, %s acq_rel monotonic : !llvm.ptr, i64
+        %rest = llvm.atomicrmw add %pnext, %n monotonic : !llvm.ptr, i64
       }
-      scf.condition(%try)
-    } do {
-      scf.yield
     }
+    scf.condition(%more)
+  } do {
+    scf.yield
   }
   llvm.return
 }
 
 // One turn: look for an epoch other than the one done, enter if its gate is open, work, leave.
-llvm.func internal @worker(%argument: !llvm.ptr) -> !llvm.ptr {
-  %self = llvm.ptrtoint %argument : !llvm.ptr to i64
+llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
   %pgate = llvm.mlir.addressof @gate : !llvm.ptr
   %pstop = llvm.mlir.addressof @stop : !llvm.ptr
   %pspins = llvm.mlir.addressof @spins : !llvm.ptr
@@ -166,7 +130,7 @@ llvm.func internal @worker(%argument: !llvm.ptr) -> !llvm.ptr {
       %entered = llvm.extractvalue %x[1] : !llvm.struct<(i64, i1)>
       %now = arith.select %entered, %epoch, %done : i32
       scf.if %entered {
-        llvm.call @work(%self) : (i64) -> ()
+        llvm.call @work() : () -> ()
         %left = llvm.atomicrmw sub %pgate, %one acq_rel : !llvm.ptr, i64
       }
       scf.yield %now, %c0 : i32, i32
@@ -191,6 +155,7 @@ llvm.func internal @worker(%argument: !llvm.ptr) -> !llvm.ptr {
 // is -1, and nothing has been done, when the caller would be alone: with no workers, one item, or during another job.
 llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
   %pgate = llvm.mlir.addressof @gate : !llvm.ptr
+  %pnext = llvm.mlir.addressof @next : !llvm.ptr
   %pbusy = llvm.mlir.addressof @busy : !llvm.ptr
   %pstatus = llvm.mlir.addressof @status : !llvm.ptr
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
@@ -222,13 +187,7 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     llvm.store %count, %pcount : i64, !llvm.ptr
     llvm.store %item, %pitem : !llvm.ptr, !llvm.ptr
     llvm.store %argument, %pargument : !llvm.ptr, !llvm.ptr
-    %others = arith.extui %workers : i32 to i64
-    %threads = arith.addi %others, %one : i64
-    scf.for %thread = %zero to %threads step %one : i64 {
-      %start = llvm.call @range_start(%thread, %threads, %count) : (i64, i64, i64) -> i64
-      %pnext = llvm.call @next_of(%thread) : (i64) -> !llvm.ptr
-      llvm.store %start, %pnext : i64, !llvm.ptr
-    }
+    llvm.store %zero, %pnext : i64, !llvm.ptr
     llvm.store %zero, %pstatus : i64, !llvm.ptr
     %old = llvm.load %pgate atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
     %kept = arith.andi %old, %epochs : i64
@@ -236,7 +195,7 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     %opened = arith.ori %stepped, %open : i64
     %published = llvm.atomicrmw xchg %pgate, %opened seq_cst : !llvm.ptr, i64
     llvm.call @wake() : () -> ()
-    llvm.call @work(%zero) : (i64) -> ()
+    llvm.call @work() : () -> ()
     %shut = llvm.atomicrmw _and %pgate, %closed acq_rel : !llvm.ptr, i64
     %patience = arith.constant 4000 : i32
     %waited = scf.while (%turn = %c0) : (i32) -> (i32) {
@@ -279,9 +238,7 @@ llvm.func internal @nki_pool_start(%wanted: i32) -> i32 {
     %more = arith.cmpi slt, %i, %wanted : i32
     %ok = scf.if %more -> (i1) {
       %slot = llvm.getelementptr %pthreads[%i] : (!llvm.ptr, i32) -> !llvm.ptr, i64
-      %number = arith.addi %i, %c1 : i32
-      %self = llvm.inttoptr %number : i32 to !llvm.ptr
-      %r = llvm.call @pthread_create(%slot, %null, %main, %self) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
+      %r = llvm.call @pthread_create(%slot, %null, %main, %null) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
       %made = arith.cmpi eq, %r, %c0 : i32
       scf.yield %made : i1
     } else {

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The pool of threads: each item runs once, threads take neighbouring items, a status ends the job."""
+"""The pool of threads: each item runs once, a status ends the job; which programs of a grid a thread runs together."""
 
 import ctypes
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import mutable_tensor
+from nki_mlir.targets.cpu.kernel import neighbours_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.machine import machine
 
@@ -46,24 +48,44 @@ def test_a_status_ends_the_job() -> None:
     assert 1 <= len(items) <= machine().threads
 
 
-# The first item of the caller ends when all others have run.
-TWO_THREADS = """
-import threading
-from tests.targets.cpu.test_pool import run_items
-
-items, others_ran = [], threading.Event()
-def item(number):
-    if number == 0:
-        return int(not others_ran.wait(60))
-    items.append(number)
-    if len(items) == 39:
-        others_ran.set()
-    return 0
-print(run_items(40, item), items)
-"""
+@pytest.mark.parametrize("grid, threads, expected", [
+    ((8, 2), 2, 2), ((8, 4), 2, 4), ((3, 16), 2, 4), ((2, 3), 2, 1), ((12,), 2, 1), ((2, 8, 6), 2, 6), ((8, 7), 2, 7),
+    ((8, 7), 4, 1), ((1, 64), 2, 8)])
+def test_a_thread_runs_neighbours_along_the_last_axis(grid: tuple[int, ...], threads: int, expected: int) -> None:
+    assert neighbours_of(grid, threads) == expected
 
 
-def test_a_thread_takes_its_range_and_then_the_rest_of_others() -> None:
-    run = subprocess.run([sys.executable, "-c", TWO_THREADS], text=True, capture_output=True,
-                         env={**os.environ, "NKI_MLIR_NUM_THREADS": "2"}, check=False)
-    assert run.stdout == f"0 {[*range(20, 40), *range(1, 20)]}\n", run.stderr
+@nki.jit
+def gather_and_add(x: mutable_tensor, table, index):
+    """x += rows of a table, for blocks [128, 64] of a grid [I, J]."""
+    i, j = nl.program_id(0), nl.program_id(1)
+    rows = nl.load(index[nl.ds(i * 128, 128), nl.ds(j, 1)])
+    added = nl.load(table[rows, nl.arange(64)[None, :]])
+    block = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
+    nl.store(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)], nl.add(block, added))
+    return x
+
+
+def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return (rng.integers(0, 99, (8 * 128, 4 * 64)).astype(np.float32), rng.integers(1, 99, (100, 64)).astype(np.float32),
+            rng.integers(0, 100, (8 * 128, 4)).astype(np.int32))
+
+
+def test_each_program_of_a_grid_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "WORTH_WAKING", 0)
+    x, table, index = operands()
+    expected = x + table[index].reshape(8 * 128, 4 * 64)
+    kernel = nki.jit(gather_and_add.func)[8, 4]
+    np.testing.assert_array_equal(kernel.on("jit")(x, table, index), expected)
+    (spec,) = kernel.specializations.values()
+    assert spec.program("jit").record[1] == neighbours_of((8, 4), host.threads())
+
+
+@pytest.mark.parametrize("i, j", [(0, 0), (3, 1), (7, 3)])
+def test_an_error_of_any_program_is_raised(monkeypatch: pytest.MonkeyPatch, i: int, j: int) -> None:
+    monkeypatch.setattr(host, "WORTH_WAKING", 0)
+    x, table, index = operands()
+    index[128 * i + 5, j] = 100
+    with pytest.raises(IndexError, match="index 6400 is out of bounds for axis 0 with size 6400"):
+        nki.jit(gather_and_add.func)[8, 4].on("jit")(x, table, index)
