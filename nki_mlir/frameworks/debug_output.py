@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``NEURON_FRAMEWORK_DEBUG=1``: the HLO of programs that call kernels, written into the run directory.
+"""Write the HLO of programs that call kernels into the run directory, with ``NEURON_FRAMEWORK_DEBUG=1``.
 
-A program becomes ``MODULE_<hash>_<name>.hlo_module.pb``, an ``HloModuleProto``, and ``.pbtxt``, the same as text. Calls
-of kernels have the documented form in it, with the kernel in ``backend_config``, whatever platform the program is for.
+A program becomes ``MODULE_<hash>_<name>.hlo_module.pb``, an ``HloModuleProto``, and ``.pbtxt``, the same as text.
+Calls of kernels have the documented form in it, with the kernel in ``backend_config``, whatever platform the
+program is for.
 """
 
 import hashlib
@@ -27,7 +28,8 @@ def wanted() -> bool:
 
 
 def write(name: str, proto: bytes, text: str) -> Path:
-    """Write a program's two files; the path of the text. The same program has the same name in every run."""
+    """Write a program's ``.pb`` and ``.pbtxt`` files and return the path of the text. The names depend on the text
+    alone, so the same program has the same name in every run."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     stem = f"MODULE_{digest}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:64]}.hlo_module"
     write_file(f"{stem}.pb", proto)
@@ -36,11 +38,11 @@ def write(name: str, proto: bytes, text: str) -> Path:
     return path
 
 
-devices_taken: list[str] = []             # by programs of torch_xla, whose compiled kernels are looked for in its cache
+devices_taken: list[str] = []     # devices that scripts asked torch_xla for: they look for kernels in its cache
 
 
 class ProgramRecorder(Protocol):
-    """Writes whole programs where single calls would be written."""
+    """An object that writes whole programs; while there is one, single calls are not written."""
 
     def step(self) -> None: ...
 
@@ -49,7 +51,8 @@ recorders: list[ProgramRecorder] = []
 
 
 def write_call(record: KernelRecord) -> None:
-    """The program of one call by itself, which is what a framework runs that executes operation by operation."""
+    """Write the program of a single call, unless a recorder writes whole programs. It is what a framework runs that
+    executes operation by operation."""
     from nki_mlir.frameworks.hlo import module_of, text_of  # start-up: loads MLIR
     if wanted() and not recorders:
         write(record.name, module_of(record), text_of(record))
@@ -57,7 +60,7 @@ def write_call(record: KernelRecord) -> None:
 
 # -- JAX ---------------------------------------------------------------------------------------------------------------
 class Lowering(threading.local):
-    """The module that is being lowered in this thread and calls a kernel."""
+    """The module that a thread is lowering and that calls a kernel, or None."""
 
     module: "Module | None" = None
 
@@ -66,7 +69,8 @@ _lowering = Lowering()
 
 
 def write_when_lowered(module: Module) -> None:
-    """Write a JAX module once it is complete: a lowering rule sees only what has been lowered before it."""
+    """Have a JAX module written once its lowering ends: until then, a lowering rule sees only what precedes its own
+    call."""
     if not wanted():
         return
     _lowering.module = module
@@ -91,20 +95,21 @@ def _on_event(event: str, duration_secs: float, **details: object) -> None:
 
 
 def write_module(module: Module) -> None:
-    """Write a JAX module. One whose lowering failed is not complete and is left out."""
+    """Write a JAX module. Skip an incomplete one, whose lowering failed."""
     if module.operation.verify():
         text = module.operation.get_asm(enable_debug_info=True)
         write_stablehlo(module.operation.attributes["sym_name"].value, documented_form(text))
 
 
 def write_stablehlo(name: str, text: str) -> None:
-    """Write the program of a StableHLO text with the documented calls."""
+    """Convert a StableHLO text with the documented calls to HLO and write it."""
     computation = hlo_of_stablehlo(text)
     write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_module().to_string())
 
 
 def write_exported(name: str, text: str) -> None:
-    """Write a program that another framework exported; ``jaxlib`` makes HLO of StableHLO."""
+    """Write a program that another framework exported. Warn where ``jaxlib``, which converts StableHLO to HLO, is not
+    installed."""
     if wanted():
         try:
             write_stablehlo(name, text)
@@ -131,6 +136,6 @@ def documented_form(text: str) -> str:
 
 
 def hlo_of_stablehlo(text: str) -> Any:
-    """The ``XlaComputation`` of a StableHLO text: JAX offers this for its own modules only."""
+    """Convert a StableHLO text to an ``XlaComputation``; JAX offers this conversion for its own modules only."""
     from jaxlib import _jax  # an optional package
     return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.FrameworkKernel``: base class of bindings to frameworks that this project does not know.
+"""``nki.FrameworkKernel``: the base class of bindings to frameworks that this project does not know.
 
-A binding says what a tensor is, its shape and dtype; ``dump_config`` then gives what a custom call to the kernel needs.
-Without overrides, NumPy arrays are the tensors. ``read_config`` reads a config back.
+A binding tells which arguments are tensors, and their shape and dtype; ``dump_config`` then returns what a custom call
+of the kernel needs. Without overrides, NumPy arrays are the tensors. ``read_config`` parses a config.
 """
 
 import inspect
@@ -27,11 +27,11 @@ CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribu
 
 
 class DumpedConfig(tuple[str, list[str], list[str]]):
-    """``(backend_config, input_names, output_names)``, with everything else a custom call needs as attributes.
+    """``(backend_config, input_names, output_names)`` of a call; attributes hold what else a custom call needs.
 
-    ``return_types`` are (dtype, shape) of each result, ``operand_output_aliases`` maps operands that are updated in
-    place to their result; both count tensor operands only. Constants of a kernel are in the config, so there are no
-    ``constant_values``.
+    ``return_types`` lists (dtype, shape) of each result. ``operand_output_aliases`` maps each operand that the kernel
+    updates to its result; only tensor operands count. The config contains the kernel's constants, so
+    ``constant_values`` is empty.
 
     Arguments:
         record: the kernel with its call form
@@ -49,9 +49,9 @@ class DumpedConfig(tuple[str, list[str], list[str]]):
 
     def __new__(cls, record: KernelRecord) -> "DumpedConfig":
         names = [a.name for a in record.operands]
-        made = super().__new__(cls, (record.config, names, list(record.output_names)))
-        made.record = record
-        return made
+        config = super().__new__(cls, (record.config, names, list(record.output_names)))
+        config.record = record
+        return config
 
     @property
     def dumped_config(self) -> str:
@@ -89,12 +89,12 @@ class FrameworkKernel:
         func: the function or kernel
         func_name: its name in the config; without it the function's
         grid: extents of the launch
-        kernel_return: False: the outputs are the last parameters
-        enable_cache: no effect: captures are kept
+        kernel_return: False if the outputs are the last parameters; None leaves it to the kernel
+        enable_cache: False captures the kernel again at each call
         experimental_flags: no effect
         platform_target: trn1, trn2 or trn3, where the environment names none
         show_compiler_tb: no effect
-        options: kept on the kernel
+        options: stored in ``options``
 
     Errors:
         Those of the kernel, when it is captured.
@@ -117,7 +117,7 @@ class FrameworkKernel:
 
     @classmethod
     def trace(cls, func: object, grid: object = (), **keywords: Any) -> "FrameworkKernel":
-        """The kernel of a function, named after it."""
+        """Return the binding of a function, named after it."""
         return cls(func=func, grid=grid, **keywords)
 
     def __getitem__(self, grid: object) -> "FrameworkKernel":
@@ -125,22 +125,23 @@ class FrameworkKernel:
         changed.grid = flat_grid(grid)
         return changed
 
-    # -- what a framework says -----------------------------------------------------------------------------------------
+    # -- methods that a binding overrides ------------------------------------------------------------------------------
     def is_framework_tensor(self, t: object) -> bool:
-        """Whether an argument is a tensor of the kernel; every other one is a compile-time constant."""
+        """Return whether an argument is a tensor operand; every other argument is a compile-time constant."""
         return isinstance(t, np.ndarray)
 
     def map_framework_tensor(self, t: Any) -> tuple[Any, object]:
-        """The shape and the framework's dtype of a tensor."""
+        """Return a tensor's shape and its dtype in the framework."""
         return t.shape, t.dtype
 
     def translate_to_neuron_dtype(self, _dtype: object) -> object:
-        """A framework's dtype as a NumPy dtype or one of ``nki.language``."""
+        """Translate a framework's dtype to a NumPy dtype or one of ``nki.language``."""
         return _dtype
 
-    # -- what it gets --------------------------------------------------------------------------------------------------
+    # -- configs -------------------------------------------------------------------------------------------------------
     def dump_config(self, *args: object, **kwargs: object) -> DumpedConfig:
-        """``(backend_config, input_names, output_names)`` of a call with these arguments, for their shapes.
+        """Capture the kernel for the shapes of these arguments; return ``(backend_config, input_names,
+        output_names)``.
 
         Parameters that the kernel writes and does not read are its outputs: results of the call, and no operands.
         """
@@ -153,18 +154,19 @@ class FrameworkKernel:
 
     @contextmanager
     def bind_arguments(self, *args: object, **kwargs: object) -> Iterator[inspect.BoundArguments]:
-        """The arguments bound to the kernel's signature, defaults applied."""
+        """Yield the arguments bound to the kernel's signature, with defaults applied."""
         bound = signature_of(self.kernel.func).bind(*args, **kwargs)
         bound.apply_defaults()
         yield bound
 
     def dump_config_with_boundargs(self, boundargs: inspect.BoundArguments) -> DumpedConfig:
-        """The same of arguments that are bound."""
+        """Return ``dump_config`` of arguments that ``bind_arguments`` has bound."""
         return self.dump_config(*boundargs.args, **boundargs.kwargs)
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
+        """The kernel with this object's grid and target. The function's attribute ``CACHE`` stores its captures,
+        unless ``enable_cache`` is False."""
         kernel = unwrap(self.func)
         cache = kernel.func.__dict__.setdefault(CACHE, CallCache()) if self.enable_cache else CallCache()
         by_reference = kernel.by_reference if self.kernel_return is None else not self.kernel_return
@@ -179,16 +181,17 @@ class FrameworkKernel:
             raise ElementType.of(f"a tensor of dtype {dtype} is passed to a kernel", dtype, error).here() from None
 
 
-def is_mutable(spec: Specialization, kernel: Kernel, place: int) -> bool:
-    """Whether a tensor argument belongs to a parameter annotated as mutable: it stays an operand when it is written."""
+def is_mutable(spec: Specialization, kernel: Kernel, index: int) -> bool:
+    """Return whether input ``index`` of the kernel belongs to a parameter annotated as mutable. Such an input stays an
+    operand even if the kernel only writes it."""
     annotations = getattr(kernel.func, "__annotations__", {})
-    root = next((n for n in annotations if spec.inputs[place].name == n or spec.inputs[place].name.startswith(
+    root = next((n for n in annotations if spec.inputs[index].name == n or spec.inputs[index].name.startswith(
         (f"{n}_", f"{n}."))), None)
     return root is not None and "mutable" in getattr(annotations[root], "__name__", str(annotations[root]))
 
 
 def read_config(config: str | bytes) -> KernelRecord:
-    """The kernel in a config that ``dump_config`` or a lowering wrote.
+    """Parse the kernel from a config that ``dump_config`` or a lowering wrote.
 
     Arguments:
         config: the text of ``backend_config``
@@ -197,7 +200,7 @@ def read_config(config: str | bytes) -> KernelRecord:
         The record: name, grid, operands, results and modules of the kernel.
 
     Errors:
-        ``BadConfig`` of a text that is none, or of another version.
+        ``BadConfig`` if the text is no config, or one of another version.
 
     Example:
         config, _, _ = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Custom calls of kernels in HLO: the configs in a module's text or protobuf, and the module of a single call.
+"""Read the configs of kernels from HLO modules (text or protobuf), and write the module of a single call.
 
 The protobuf is read and written by its wire format, so neither a framework nor a protobuf library is needed. The field
 numbers are those of ``xla/service/hlo.proto`` and ``xla/xla_data.proto``.
@@ -21,7 +21,8 @@ Field = tuple[int, int | bytes]
 
 # -- the wire format ---------------------------------------------------------------------------------------------------
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message: numbers as ints, everything else as bytes. Raises ``BadConfig``."""
+    """Yield the fields of a protobuf message as (field number, value): varints as ints, all else as bytes. Raise
+    ``BadConfig`` if the bytes are no message."""
     at = 0
 
     def number() -> int:
@@ -63,7 +64,7 @@ def varint(value: int) -> bytes:
 
 
 def message(*parts: tuple[int, Any]) -> bytes:
-    """A message of fields whose values are ints, text, other messages, or lists of ints (packed)."""
+    """Encode a message of fields whose values are ints, text, other messages, or lists of ints (packed)."""
     out = b""
     for number, value in parts:
         if isinstance(value, int):
@@ -77,38 +78,39 @@ def message(*parts: tuple[int, Any]) -> bytes:
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def configs_of_proto(data: bytes) -> list[str]:
-    """The configs of all kernels that an ``HloModuleProto`` calls, in its order."""
-    found = []
+    """Return the configs of all kernels that an ``HloModuleProto`` calls, in the order of the calls."""
+    configs = []
     for number, computation in fields(data):
         for inner, instruction in fields(computation) if number == 3 and isinstance(computation, bytes) else ():
             if inner == 2 and isinstance(instruction, bytes):
                 values = dict(fields(instruction))
                 if values.get(28) == TARGET.encode():
                     config = values.get(43, b"")
-                    found.append(config_in(config.decode() if isinstance(config, bytes) else ""))
-    return found
+                    configs.append(config_in(config.decode() if isinstance(config, bytes) else ""))
+    return configs
 
 
 def configs_of_text(text: str) -> list[str]:
-    """The configs of all kernels that HLO text calls, in its order."""
+    """Return the configs of all kernels that HLO text calls, in the order of the calls."""
     called = [line for line in text.splitlines() if f'custom_call_target="{TARGET}"' in line]
     return [config_in(line.rpartition("backend_config=")[2]) for line in called]
 
 
 def config_in(text: str) -> str:
-    """The config in a ``backend_config``: the documented string, or the attributes of a typed call."""
-    found = re.search(r'kernel_record = "([A-Za-z0-9+/=]+)"', text) or re.match(r'"?([A-Za-z0-9+/=]+)"?', text)
-    if not found:
+    """Extract the config from a ``backend_config``, which is the documented string or the attributes of a typed call.
+    """
+    match = re.search(r'kernel_record = "([A-Za-z0-9+/=]+)"', text) or re.match(r'"?([A-Za-z0-9+/=]+)"?', text)
+    if not match:
         raise BadConfig(what="it has no kernel in its backend_config")
-    return found[1]
+    return match[1]
 
 
 # -- the module of one call --------------------------------------------------------------------------------------------
 def module_of(record: KernelRecord) -> bytes:
-    """An ``HloModuleProto`` whose program is one call of the kernel."""
+    """Return an ``HloModuleProto`` whose program is a single call of the kernel."""
     operands, results = list(map(shape_of, record.operands)), list(map(shape_of, record.results))
-    made = message((2, TUPLE), *((4, r) for r in results))
-    call = results[0] if len(results) == 1 else made
+    tuple_shape = message((2, TUPLE), *((4, r) for r in results))
+    call = results[0] if len(results) == 1 else tuple_shape
     aliases = [(74, message(*([(1, [n])] if len(results) > 1 else []), (2, k)))
                for k, n in record.form.aliases.items()]
     last = len(operands) + 1                            # ids count from 1
@@ -124,23 +126,23 @@ def module_of(record: KernelRecord) -> bytes:
 
 
 def text_of(record: KernelRecord) -> str:
-    """The same module as HLO text."""
+    """Return the module of ``module_of`` as HLO text."""
     types = [type_of(r) for r in record.results]
     call = types[0] if len(types) == 1 else f"({', '.join(types)})"
     names = [f"{s.name}.{k}" for k, s in enumerate(record.operands)]
     aliases = ", ".join(f"{{{n if len(types) > 1 else ''}}}: ({k}, {{}})" for k, n in record.form.aliases.items())
-    shown = f"output_to_operand_aliasing={{{aliases}}}, " if aliases else ""
+    aliasing = f"output_to_operand_aliasing={{{aliases}}}, " if aliases else ""
     lines = [f"  {name} = {type_of(s)} parameter({k})" for k, (name, s) in enumerate(zip(names, record.operands))]
     parameters = ", ".join(map(type_of, record.operands))
     return "\n".join([
         f"HloModule {record.name}, entry_computation_layout={{({parameters})->{call}}}", "", "ENTRY main {", *lines,
         f"  ROOT nki_call.{len(names) + 1} = {call} custom-call({', '.join(names)}), custom_call_target=\"{TARGET}\", "
-        f'{shown}api_version=API_VERSION_STATUS_RETURNING, metadata={{op_name="nki_call/{record.name}"}}, '
+        f'{aliasing}api_version=API_VERSION_STATUS_RETURNING, metadata={{op_name="nki_call/{record.name}"}}, '
         f'backend_config="{record.config}"', "}", ""])
 
 
 def shape_of(spec: ArgumentSpec) -> bytes:
-    """A ``ShapeProto``, row-major."""
+    """Encode a buffer's shape as a row-major ``ShapeProto``."""
     assert spec.dtype is not None
     order = list(reversed(range(len(spec.shape))))
     dims = [(3, list(spec.shape)), (6, [0] * len(spec.shape))] if spec.shape else []
@@ -148,7 +150,7 @@ def shape_of(spec: ArgumentSpec) -> bytes:
 
 
 def type_of(spec: ArgumentSpec) -> str:
-    """``f32[32,16]{1,0}``."""
+    """Return a buffer's type as in HLO text: ``f32[32,16]{1,0}``."""
     assert spec.dtype is not None
     element = {"i1": "pred", "tf32": "f32"}.get(spec.dtype.mlir, spec.dtype.mlir.lower())
     name = re.sub(r"^(u?)i(\d+)$", lambda m: f"{m[1] or 's'}{m[2]}", element)

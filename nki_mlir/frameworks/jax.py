@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels on JAX arrays and tracers: eagerly, under ``jax.jit``, ``jax.vmap`` and, with a rule, ``jax.grad``.
+"""Calls of kernels with JAX arrays, under ``jax.jit``, ``vmap``, ``shard_map`` and ``jax.export``.
 
-Arrays are operands; every other argument, by position or keyword, is a compile-time constant. A parameter that the
-kernel updates gives a new array, because arrays are immutable; with ``donate_argnums`` its memory is reused. For
-``jax.export`` pass ``disabled_checks=export_checks()``; a module that was exported runs where this module is imported.
-``partitioned`` has rules for the partitioner of ``jax.jit`` with sharded arrays.
+Arrays are operands; every other argument, by position or keyword, is a compile-time constant. Arrays are immutable, so
+the call returns a new array for each parameter that the kernel updates; ``donate_argnums`` lets it reuse the memory.
+Pass ``disabled_checks=export_checks()`` to ``jax.export``, and import this module where an exported module runs.
+``partitioned`` tells the partitioner of ``jax.jit`` how devices may divide the operands of a kernel.
 """
 
 import inspect
@@ -31,7 +31,7 @@ registered_handler()                # executables from a cache or an export may 
 
 
 def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-    """The kernel's results as JAX arrays, in the structure in which it returns them."""
+    """Call a kernel and return its results as JAX arrays, in the structure in which the kernel returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
@@ -43,13 +43,13 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
 
 
 def is_tensor(value: object) -> bool:
-    """Whether an argument is an operand."""
+    """Return whether an argument is an array, and so an operand."""
     return isinstance(value, (jax.Array, np.ndarray))
 
 
 def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of an array or tracer that a kernel of this name gets; raises ``ElementType`` for a dtype that
-    kernels do not have."""
+    """Return the shape and dtype of an array or tracer that is passed to kernel ``name``. Raise ``ElementType`` for a
+    dtype that kernels do not have, and ``SymbolicShape`` for a size that is no number."""
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
                             instead="jax.jit compiles anew").here()
@@ -61,12 +61,12 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
 
 
 def is_described(value: object) -> bool:
-    """Whether an argument is an operand, or says the shape and dtype of one."""
+    """Return whether an argument is an array or a ``jax.ShapeDtypeStruct``, which gives the shape and dtype of one."""
     return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
 
 
 class JaxKernel(FrameworkKernel):
-    """``FrameworkKernel`` for JAX: arrays, tracers, and ``jax.ShapeDtypeStruct``, of which only the shape is asked.
+    """``FrameworkKernel`` for JAX: arrays, tracers and ``jax.ShapeDtypeStruct``. It reads no values.
 
     Example:
         dumped = JaxKernel(double).dump_config(jax.ShapeDtypeStruct((4, 8), jnp.float32))
@@ -78,13 +78,14 @@ class JaxKernel(FrameworkKernel):
 
 
 def export_checks() -> list[object]:
-    """``disabled_checks`` of ``jax.export.export`` for functions that call kernels or custom operators.
+    """Return the ``disabled_checks`` with which ``jax.export.export`` takes functions that call kernels or custom
+    operators.
 
     Arguments:
         none
 
     Result:
-        A list of checks: one for each of their custom calls.
+        A list with a check for each custom-call target of theirs.
 
     Errors:
         None.
@@ -98,7 +99,7 @@ def export_checks() -> list[object]:
     return [jax.export.DisabledSafetyCheck.custom_call(target) for target in TARGETS]
 
 
-# -- operands divided among devices ------------------------------------------------------------------------------------
+# -- operands partitioned among devices --------------------------------------------------------------------------------
 class PartitionRule(NkiMlirError, ValueError):
     code = "NKI-JAX-PARTITION"
     message = "rule '{rule}': {what}"
@@ -106,7 +107,7 @@ class PartitionRule(NkiMlirError, ValueError):
 
 
 class DivisionRule:
-    """A rule: the names of the dimensions of operands and results, and those along which devices may divide them."""
+    """How devices may divide a function's arrays: the name of each dimension, and the names that devices may split."""
 
     def __init__(self, text: str, split: str) -> None:
         sides = text.split("->")
@@ -124,37 +125,39 @@ class DivisionRule:
         self.fixed = tuple(sorted(every - set(self.split)))
 
     def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        """Raises where arrays have other dimensions than the rule."""
+        """Raise ``PartitionRule`` if arrays have other numbers of dimensions than the rule."""
         for what, names, arrays in (("operands", self.operands, operands), ("results", self.results, results)):
             ranks = [len(a.shape) for a in arrays]
             if ranks != [len(dims) for dims in names]:
                 raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").here()
 
     def axes(self, operands: Sequence[Any]) -> dict[str, object]:
-        """The axes of the mesh that each dimension is divided by: those of the first operand that is divided there."""
-        found: dict[str, object] = {}
-        taken: set[str] = set()
+        """Return the mesh axes along which each named dimension is divided. The first operand that is divided there
+        decides, and no mesh axis divides two dimensions."""
+        divided: dict[str, object] = {}
+        used: set[str] = set()
         for dims, operand in zip(self.operands, operands):
             spec = tuple(operand.sharding.spec) if operand.sharding is not None else ()
             for name, axes in zip(dims, spec):
-                one = {axes} if isinstance(axes, str) else set(axes or ())
-                if one and name in self.split and name not in found and not one & taken:
-                    found[name] = axes
-                    taken |= one
-        return found
+                mesh_axes = {axes} if isinstance(axes, str) else set(axes or ())
+                if mesh_axes and name in self.split and name not in divided and not mesh_axes & used:
+                    divided[name] = axes
+                    used |= mesh_axes
+        return divided
 
 
 def partitioned(function: Callable[..., object], rule: str, split: str) -> Callable[..., Any]:
-    """A function of arrays that calls kernels, which ``jax.jit`` divides among devices as its operands are.
+    """Return a function that ``jax.jit`` divides among devices along the dimensions along which its operands are
+    divided.
 
-    Without it, a kernel's operands are gathered and its results are whole on each device. The function is traced for
-    the part that a device has, as under ``shard_map``: along the dimensions in ``split`` it has to compute each
-    part by itself.
+    Without it, every device gathers a kernel's operands and computes all of its results. JAX traces the function on
+    the shapes of one device's parts, as under ``shard_map``: along the dimensions in ``split``, a part of the results
+    may depend on the same part of the operands alone.
 
     Arguments:
-        function: takes and gives arrays, by position
+        function: takes arrays by position, calls kernels and returns arrays
         rule: the dimensions of operands and results by name: "rows columns, columns -> rows columns"
-        split: the names of those along which devices may divide the work: "rows"; others are whole on each
+        split: the names of the dimensions along which devices may divide the work: "rows"
 
     Result:
         The function, for use under jax.jit.
@@ -166,7 +169,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         f = jax.jit(partitioned(nki.jit(double), "rows columns -> rows columns", split="rows"))
         assert np.array_equal(f(jnp.ones((4, 8), jnp.float32)), np.full((4, 8), 2.0))
     """
-    known = DivisionRule(rule, split)
+    division = DivisionRule(rule, split)
 
     def several(*operands: object) -> tuple[object, ...]:
         made = function(*operands)
@@ -174,29 +177,29 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     call = custom_partitioning(several)
 
     def shardings(mesh: Any, operands: Sequence[object]) -> list[tuple[object, ...]]:
-        axes = known.axes(operands)
+        axes = division.axes(operands)
         of = lambda dims: jax.sharding.NamedSharding(
             mesh, jax.sharding.PartitionSpec(*(axes.get(name) for name in dims)))
-        return [tuple(map(of, known.operands)), tuple(map(of, known.results))]
+        return [tuple(map(of, division.operands)), tuple(map(of, division.results))]
 
     def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
         given, made = shardings(mesh, operands)
         return mesh, several, made, given
-    options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": known.fixed}
+    options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": division.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]
     call.def_partition(partition, infer_sharding_from_operands=infer,
                        **{name: value for name, value in options.items() if name in takes})
 
-    whole = transformable(call, getattr(function, "__name__", "of a function"))
+    differentiable = transformable(call, getattr(function, "__name__", "of a function"))
 
     @wraps(function)
     def run(*operands: object) -> object:
         shapes = jax.eval_shape(function, *operands)
         alone = not isinstance(shapes, (tuple, list))
-        known.check(operands, [shapes] if alone else shapes)
+        division.check(operands, [shapes] if alone else shapes)
         try:
-            results = whole(*operands)
+            results = differentiable(*operands)
         except KernelNotDifferentiable as error:
             raise error.here() from None
         return results[0] if alone else type(shapes)(results)
@@ -204,11 +207,12 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
 
 
 def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:
-    """The function under ``jax.vmap``, one call after the other, and ``jax.grad``, which it has no rule for."""
+    """Give a function rules for ``jax.vmap``, which calls it once for each part, and ``jax.grad``, which is an error.
+    """
     def batched(_: int, mapped: Sequence[bool], *operands: object) -> tuple[object, object]:
         def one(slices: list[object]) -> object:
-            left = iter(slices)
-            return call(*(next(left) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
+            remaining = iter(slices)
+            return call(*(next(remaining) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
         results = jax.lax.map(one, [o for o, is_mapped in zip(operands, mapped) if is_mapped])
         return results, tuple(True for _ in results)
 
@@ -216,9 +220,9 @@ def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:
         raise KernelNotDifferentiable(name=name)
     over_batches = custom_vmap(call)
     over_batches.def_vmap(batched)
-    made = jax.custom_jvp(over_batches)
-    made.defjvp(differentiate)
-    return made
+    transformed = jax.custom_jvp(over_batches)
+    transformed.defjvp(differentiate)
+    return transformed
 
 
 __all__ = ["JaxKernel", "export_checks", "partitioned"]

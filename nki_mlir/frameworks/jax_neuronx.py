@@ -62,20 +62,21 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
     if platform_target is not None:
         kernel = replace(kernel, target=platform_target)
     outputs, structure = jax.tree_util.tree_flatten(out_shape)
-    outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # one object each: found again by identity
+    outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # distinct objects: matched by identity
     bound = kernel.bind((*args, *outputs), kwargs, is_described, partial(describe, kernel.__name__))
-    places = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
-    callee = callee_for(kernel, bound, PlainResults(tuple(places)))
+    output_indices = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
+    callee = callee_for(kernel, bound, PlainResults(tuple(output_indices)))
     form = callee.record.form
-    for place in places:
-        if ("input", place) not in form.results:
-            name = bound.specs[place].name
+    for index in output_indices:
+        if ("input", index) not in form.results:
+            name = bound.specs[index].name
             raise OutputNotWritten(what=f"the output {name} is never written").located(kernel.location)
-    # An output that the kernel reads as well is an operand; it has no contents that the caller could give.
+    # An output that the kernel also reads is an operand; it starts as zeros, since the caller passes no contents.
     operands = [jax.numpy.zeros(t.shape, t.dtype) if isinstance(t, jax.ShapeDtypeStruct) else t
-                for t in (bound.tensors[place] for place in form.operands)]
+                for t in (bound.tensors[index] for index in form.operands)]
     results = bind(callee, operands)
-    return jax.tree_util.tree_unflatten(structure, [results[form.results.index(("input", place))] for place in places])
+    return jax.tree_util.tree_unflatten(
+        structure, [results[form.results.index(("input", index))] for index in output_indices])
 
 
 __all__ = ["nki_call"]

@@ -36,47 +36,49 @@ nki_call.multiple_results = True
 
 
 def bind(callee: Callee, operands: Sequence[object]) -> list[jax.Array]:
-    """All results of the custom call."""
+    """Emit the custom call of a kernel and return all of its results."""
     return nki_call.bind(*varying_alike(operands), callee=callee, func=callee.record.name, grid=callee.record.grid)
 
 
 def varying_alike(operands: Sequence[object]) -> Sequence[object]:
-    """Under ``shard_map``, operands that all vary over the axes of the mesh that any of them varies over."""
+    """Make all operands vary over the same axes of the mesh under ``shard_map``: those over which any of them varies.
+    """
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
     every = frozenset().union(*axes)
     lax: Any = jax.lax              # JAX 0.6 has ``pvary``
     vary = partial(lax.pcast, to="varying") if hasattr(lax, "pcast") else lax.pvary
-    return [o if own == every else vary(o, tuple(sorted(every - own))) for o, own in zip(operands, axes)]
+    return [o if varies == every else vary(o, tuple(sorted(every - varies))) for o, varies in zip(operands, axes)]
 
 
 def varying(kind: object) -> frozenset[str]:
-    """The axes of a mesh that an array inside of ``shard_map`` varies over."""
+    """Return the mesh axes over which an array inside of ``shard_map`` varies."""
     return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else getattr(kind, "vma", frozenset())
 
 
 @nki_call.def_abstract_eval
 def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[jax.core.ShapedArray]:
-    made = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
+    shapes = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
     if not operands or not varying(operands[0]):
-        return made
+        return shapes
     inside = jax.sharding.NamedSharding(operands[0].sharding.mesh, jax.sharding.PartitionSpec())
-    return [operands[0].update(shape=m.shape, dtype=m.dtype, weak_type=False, sharding=inside) for m in made]
+    return [operands[0].update(shape=m.shape, dtype=m.dtype, weak_type=False, sharding=inside) for m in shapes]
 
 
 @cache
 def _jitted(callee: Callee) -> Callable[..., list[jax.Array]]:
-    # One function a callee: jax.jit traces and compiles anew for every function object.
+    # One function for each callee: jax.jit traces and compiles anew for every function object.
     return jax.jit(lambda *operands: bind(callee, operands))
 
 
 @nki_call.def_impl
 def _run(*operands: object, callee: Callee, **shown: object) -> list[jax.Array]:
-    with jax.disable_jit(False):                # it is how a kernel runs
+    with jax.disable_jit(False):                # a kernel runs as a compiled program only
         return _jitted(callee)(*operands)
 
 
 def _differentiate(primals: Sequence[object], tangents: object, *, callee: Callee, **shown: object) -> object:
-    """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
+    """Return results with zero tangents if none is floating point (indices, masks, counts); otherwise raise
+    ``KernelNotDifferentiable``."""
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
         raise KernelNotDifferentiable(name=callee.record.name)
@@ -84,18 +86,19 @@ def _differentiate(primals: Sequence[object], tangents: object, *, callee: Calle
 
 
 def _transpose(*arguments: object, callee: Callee, **shown: object) -> object:
-    """The call is in a tangent that a ``custom_jvp`` rule computed, and reverse mode transposes it."""
+    """Raise ``KernelNotDifferentiable``: reverse mode transposes a call only in a tangent that a ``custom_jvp`` rule
+    computed."""
     raise KernelNotDifferentiable(name=callee.record.name)
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: object) -> object:
-    """One call after the other: a kernel is compiled for its shapes."""
+    """Call the kernel once for each part of the batch, since a kernel is compiled for its shapes."""
     mapped = [k for k, axis in enumerate(axes) if axis is not None]
     stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
 
     def one(slices: list[object]) -> list[jax.Array]:
-        given = dict(zip(mapped, slices))
-        return bind(callee, [given.get(k, operand) for k, operand in enumerate(operands)])
+        mapped_slices = dict(zip(mapped, slices))
+        return bind(callee, [mapped_slices.get(k, operand) for k, operand in enumerate(operands)])
     results = jax.lax.map(one, stacked)
     return results, [0] * len(results)
 
@@ -107,7 +110,7 @@ batching.primitive_batchers[nki_call] = _batch
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
 def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: object) -> Any:
-    """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
+    """Lower to the documented call: ``api_version`` 2 (status returning) with a string as ``backend_config``."""
     write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
                                 **_properties(callee))
@@ -139,29 +142,30 @@ mlir.register_lowering(nki_call, _lower_neuron)
 
 
 def registered_handler() -> Handler | None:
-    """The handler, known to XLA under the target's name; None, with a warning, where XLA's interface is another."""
+    """Return the handler after registering it with XLA under the names of ``TARGETS``. Return None, with a warning,
+    where XLA's interface has another version."""
     return once("xla_registration", _register)
 
 
 def _register() -> Handler | None:
     try:
-        made = handler()
+        new_handler = handler()
     except UnsupportedFfi as error:
         warnings.warn(f"{error}\n  meanwhile: kernels run through jax.pure_callback, which is slower", stacklevel=2)
         return None
-    stages = {stage: jax.ffi.pycapsule(made.address) for stage in ("instantiate", "execute")}
+    stages = {stage: jax.ffi.pycapsule(new_handler.address) for stage in ("instantiate", "execute")}
     for target in TARGETS:
         jax.ffi.register_ffi_target(target, stages, platform="cpu")
-    atexit.register(_finish, made)
-    return made
+    atexit.register(_finish, new_handler)
+    return new_handler
 
 
-def _finish(made: Handler) -> None:
-    """Let what was dispatched and is still held come to its end, then stop: no thread can enter a dying Python."""
-    for array in jax.live_arrays() if made.callees else ():
+def _finish(running: Handler) -> None:
+    """Wait for programs that are still running, then let no kernel start: no thread can enter Python while it exits."""
+    for array in jax.live_arrays() if running.callees else ():
         with contextlib.suppress(Exception):
             array.block_until_ready()
-    made.close()
+    running.close()
 
 
 def _call_back(callee: Callee, arrays: Sequence[object]) -> list[object]:

@@ -18,7 +18,8 @@ from nki_mlir.frameworks.process_state import once
 
 
 class LinkedProcess:
-    """The other process. Each request is a module's text and its arrays, each answer the results or the exception."""
+    """The process that runs linked modules. A request is a module's text with its arrays; the answer is the list of
+    results or the exception."""
 
     def __init__(self) -> None:
         self.child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -42,15 +43,15 @@ class LinkedProcess:
 
 
 def run_in_process(module: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """``run_linked`` in the other process."""
+    """Run ``run_linked`` in the other process, which the first call starts."""
     return once("linked_process", LinkedProcess).run(module, arrays)
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests from standard input until it ends."""
     from nki_mlir.frameworks.stablehlo import LinkedProgram  # start-up: loads MLIR
     requests, answers = open(0, "rb", closefd=False), sys.stdout.buffer
-    sys.stdout = sys.stderr                     # what kernels print is no answer
+    sys.stdout = sys.stderr                     # standard output carries the answers alone
     programs = {}
     while requests.peek(1):
         module, arrays = pickle.load(requests)
@@ -59,7 +60,7 @@ def main() -> None:
             if module not in programs:
                 programs[module] = LinkedProgram(module)
             answer = programs[module](*arrays)
-        except Exception as error:              # the process that asked raises it
+        except Exception as error:              # the requesting process raises it
             answer = error if type(error).__module__ == "builtins" else RuntimeError(str(error))
         pickle.dump(answer, answers)
         answers.flush()

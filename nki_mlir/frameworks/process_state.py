@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 
 
 def once(name: str, make: Callable[[], Made]) -> Made:
-    """The process's object of that name, created on first use and never released."""
+    """Return the process's object of that name. The first call creates it with ``make``; it is never released."""
     holder = sys.modules.get(_HOLDER)
     if holder is None or name not in holder.__dict__:
         with ALONE:

@@ -4,7 +4,7 @@
     for kernel in kernels_in(Path("program.hlo_module.pb").read_bytes()):
         print(kernel.name, kernel(a, b))
 
-Each custom call carries its kernel whole, so neither the kernel's Python nor the process that captured it is needed.
+Each custom call carries the kernel's complete IR, so a module runs without the kernel's Python source.
 """
 
 import base64
@@ -26,10 +26,10 @@ BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a
 
 
 class RecoveredKernel:
-    """A kernel that was read from a module. Called with NumPy arrays it returns what the kernel returned.
+    """A kernel that was read from a module. Called with NumPy arrays, it returns what the kernel returns.
 
     Arguments:
-        callee: what ``kernels_in`` found
+        callee: the kernel's entry in the registry of callees
 
     Errors:
         Arrays of another count, shape or dtype are errors.
@@ -44,7 +44,7 @@ class RecoveredKernel:
 
     @property
     def record(self) -> KernelRecord:
-        """Everything that the module says about it."""
+        """The kernel's record, as the module has it: name, grid, operands, results and IR."""
         return self.callee.record
 
     @property
@@ -56,9 +56,9 @@ class RecoveredKernel:
         return self.record.grid
 
     def __call__(self, *arrays: object) -> Any:
-        """The results; operands that the kernel updates are copied, not written."""
-        wanted = [(spec.shape, storage(spec)) for spec in self.record.operands]
-        results = run_on_arrays(self.callee, checked(arrays, wanted, self.name))
+        """Run the kernel on NumPy arrays. It updates copies of operands, never the caller's arrays."""
+        expected = [(spec.shape, storage(spec)) for spec in self.record.operands]
+        results = run_on_arrays(self.callee, checked(arrays, expected, self.name))
         return assemble(self.record.structure, [results[n] for n in self.record.form.returned])
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class RecoveredKernel:
 
 @alone
 def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
-    """The kernels that a module calls, each once, in the order in which they are met.
+    """Return the kernels that a module calls, without duplicates, in the order of their first calls.
 
     Arguments:
         module: StableHLO (text, MLIR bytecode, a portable artifact as ``jax.export`` serialises) or HLO (text, or an
@@ -77,7 +77,7 @@ def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
         A list of RecoveredKernel.
 
     Errors:
-        ``BadModule`` of what cannot be read, ``BadConfig`` of a call with another config.
+        ``BadModule`` if the module cannot be read, ``BadConfig`` if a call has another form of config.
 
     Example:
         text = jax.jit(nki.jit(double)).lower(jnp.ones((4, 8), jnp.float32)).as_text()
@@ -89,7 +89,7 @@ def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
 
 @alone
 def configs_in(module: str | bytes) -> list[str]:
-    """The config of every call of a kernel."""
+    """Return the config of every kernel call in a module of any of the forms that ``kernels_in`` takes."""
     if isinstance(module, str):
         is_hlo = module.lstrip().startswith("HloModule")
         return configs_of_text(module) if is_hlo else configs_of_stablehlo(module)
@@ -97,7 +97,8 @@ def configs_in(module: str | bytes) -> list[str]:
 
 
 def configs_of_stablehlo(source: str | bytes) -> list[str]:
-    """The configs of a module's custom calls, in order; of bytecode that another build of MLIR wrote, by search."""
+    """Return the configs of a StableHLO module's custom calls, in order. Search the bytes of bytecode that another
+    build of MLIR wrote."""
     context = graph_context()
     with context, ir.Location.unknown():
         try:
@@ -110,7 +111,7 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
 
 
 def read(source: str | bytes, context: Context) -> Module:
-    """Read a module: text, bytecode, or a portable artifact, which has its version where bytecode has the producer."""
+    """Parse a module: text, bytecode, or a portable artifact, which has its version where bytecode has the producer."""
     if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
         module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
         return module
@@ -120,15 +121,16 @@ def read(source: str | bytes, context: Context) -> Module:
 
 
 def configs_of_bytecode(source: bytes) -> list[str]:
-    """The configs in the bytecode of another build of MLIR, which only that build reads: strings are in it as they are.
+    """Return the configs in the bytecode of another build of MLIR. Only that build parses it, but it stores strings as
+    they are.
 
-    Whether something that looks like a config is one is checked when it is read.
+    The search may match other strings; ``read_record`` rejects them later.
     """
     start = base64.b64encode(b'{"kernel_version": ')[:-4]
-    found = re.findall(start + rb"[A-Za-z0-9+/]+=*", source)
-    if not found:
+    matches = re.findall(start + rb"[A-Za-z0-9+/]+=*", source)
+    if not matches:
         raise BadModule(what="it is bytecode of another version of MLIR, and no call of a kernel is found in it")
-    return [config.decode() for config in found]
+    return [config.decode() for config in matches]
 
 
 __all__ = ["RecoveredKernel", "kernels_in"]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The kernels that graphs of this process can call, by content: records, the executor each runs on, and their entries.
+"""The registry of kernels that graphs of this process call: their records, executors and native entries.
 
-A kernel in a graph is known by the hash of its content and call form, never by a number of this process alone, so that
-caches and exported modules name the same kernel everywhere. Nothing is ever released: executables of a framework may
-outlive every Python object.
+A kernel in a graph is identified by the hash of its content and call form, never by a number of this process alone,
+so caches and exported modules name the same kernel everywhere. The registry releases nothing: executables of a
+framework may outlive every Python object.
 
-The entry is the kernel's program as a C function, ``int32_t entry(void** data)``: ``data`` has the addresses of the
-inputs in order, then of the shared outputs in order. It runs the whole grid and returns 0, or a status that ``error``
-turns into the exception. Programs of the JIT are such functions already; for every other executor a callback wraps the
-memory in NumPy arrays. No exception crosses the boundary.
+A kernel's entry is its program as a C function, ``int32_t entry(void** data)``: ``data`` has the addresses of the
+inputs in order, then of the shared outputs in order. It runs the program for all of the grid and returns 0, or a
+status that ``error`` turns into the exception. Programs of the JIT are such functions already; for every other
+executor, a callback wraps the memory in NumPy arrays. No exception crosses the boundary.
 """
 
 import ctypes
@@ -35,28 +35,29 @@ from nki_mlir.language.specialization import Specialization, executor
 from nki_mlir.recycled import array_at
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-FAILURES_KEPT = 256                 # exceptions that wait until their caller takes them
+FAILURES_KEPT = 256                 # exceptions that are stored until their caller asks for the error of its status
 
 Program = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class NativeEntry:
-    """The function's address, the exception of a status, and whatever must live as long as the address is used."""
+    """A kernel's entry: the address of its C function, ``error``, which returns the exception of a status, and
+    ``keep``, which must live as long as the address is used."""
 
     address: int
     error: Callable[[int], BaseException]
     keep: object
 
     def __call__(self, pointers: Sequence[int]) -> None:
-        """Call it with data addresses; raises the kernel's exception."""
+        """Call the function with the addresses of its data. Raise the kernel's exception."""
         status = C_ENTRY(self.address)((ctypes.c_void_p * len(pointers))(*pointers))
         if status:
             raise self.error(status)
 
 
 def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Sequence[ArgumentSpec]) -> NativeEntry:
-    """An entry that calls Python."""
+    """Return an entry that calls ``program`` on NumPy arrays which view the memory."""
     failures: dict[int, BaseException] = {}
     statuses = itertools.count(1)
     plan = [(a.shape, a.dtype.numpy) for a in (*inputs, *shared) if a.dtype is not None]
@@ -84,7 +85,7 @@ def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Seq
 
 @dataclass(eq=False)
 class Callee:
-    """A kernel that can be called from a graph, on one executor."""
+    """A kernel that graphs can call, on a fixed executor."""
 
     record: KernelRecord
     on: str
@@ -92,18 +93,19 @@ class Callee:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the kernel's content, its call form and the executor."""
-        said = (self.record.key, self.record.structure, self.record.form, self.on)
-        return hashlib.sha256(repr(said).encode()).hexdigest()
+        """The hash of the kernel's content, its call form and the executor."""
+        identity = (self.record.key, self.record.structure, self.record.form, self.on)
+        return hashlib.sha256(repr(identity).encode()).hexdigest()
 
     @property
     def number(self) -> int:
-        """The key as a positive 60-bit number."""
+        """The key's first 15 hexadecimal digits as a number (60 bits)."""
         return int(self.key[:15], 16)
 
     @made_alone
     def entry(self) -> NativeEntry:
-        """Compiled on first use. The program is ``run(inputs, shared)`` on arrays, or is such a function itself."""
+        """The native entry, compiled on first use. ``load`` returns a program ``run(inputs, shared)`` on arrays, or
+        one that is a native function itself."""
         program = self.load()
         if hasattr(program, "address") and hasattr(program, "error"):
             return NativeEntry(program.address, program.error, program)
@@ -114,46 +116,47 @@ class Callee:
 
 
 def callees() -> dict[str, Callee]:
-    """All callees of the process, by key."""
+    """Return the registry: the callees of the process by key."""
     return once("callees", dict)
 
 
 @dataclass(frozen=True)
 class PlainResults:
-    """Which inputs that are written and never read are results and no operands.
+    """Which inputs that a kernel writes and never reads are results of its call rather than operands.
 
-    ``indices``, or all whose every element is provably written where it is None.
+    ``indices`` lists them; None selects every input whose elements the kernel provably writes all.
     """
 
     indices: tuple[int, ...] | None = ()
 
-    def holds(self, place: int, effects: ArgumentEffects) -> bool:
-        return effects.covered if self.indices is None else place in self.indices
+    def holds(self, index: int, effects: ArgumentEffects) -> bool:
+        return effects.covered if self.indices is None else index in self.indices
 
 
 def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program | None = None) -> Callee:
-    """The callee of a specialisation. An eager program is given, since it runs the kernel's own Python."""
-    known = f"callee on {on}, {plain}"
-    if known not in spec.programs:
+    """Return the registered callee of a specialization. ``eager`` is the program of the eager executor, which runs the
+    kernel's Python code."""
+    program_key = f"callee on {on}, {plain}"
+    if program_key not in spec.programs:
         with ALONE:
             spec.report_left_out()
             callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
-            spec.programs.setdefault(known, callees().setdefault(callee.key, callee))
-    found: Callee = spec.programs[known]
-    return found
+            spec.programs.setdefault(program_key, callees().setdefault(callee.key, callee))
+    result: Callee = spec.programs[program_key]
+    return result
 
 
 @alone
 def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
-    """A specialisation as text with its call form."""
+    """Return the record of a specialization: its modules as text, with the call form."""
     variants = tuple((fixed, str(v.module)) for fixed, v in spec.captured.variants.items())
     effects = effects_of([v.module for v in spec.captured.variants.values()])
     results = [("shared", r.shared) if r.shared is not None else ("input", r.input) for r in spec.results]
     slots = list(dict.fromkeys(results))
     written = [("input", k) for k in range(len(spec.inputs)) if effects["input", k].writes]
     hidden = [s for s in [*written, *(("shared", k) for k in range(len(spec.shared)))] if s not in slots]
-    made = {s for s in written if not effects[s].reads and plain.holds(s[1], effects[s])}
-    operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in made)
+    only_written = {s for s in written if not effects[s].reads and plain.holds(s[1], effects[s])}
+    operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in only_written)
     form = CallForm(operands, tuple(slots + hidden), tuple(slots.index(r) for r in results))     # type: ignore[arg-type]
     names = [spec.results[results.index(s)].name for s in slots]
     names += [spec.inputs[k].name if kind == "input" else spec.shared[k].name for kind, k in hidden]
@@ -164,7 +167,7 @@ def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
 
 @alone
 def callee_from(config: str, on: str) -> Callee:
-    """The callee of a config, which may come from another process."""
+    """Return the callee of a config, which another process may have written."""
     record = read_record(config)
     callee = Callee(record, on, lambda: program_of(record, on))
     return callees().setdefault(callee.key, callee)
@@ -172,7 +175,8 @@ def callee_from(config: str, on: str) -> Callee:
 
 @alone
 def program_of(record: KernelRecord, on: str) -> Program:
-    """Compile a record's modules for an executor. Without the kernel's Python there is no eager execution."""
+    """Compile a record's modules for an executor. The interpreter stands in for eager execution, which would need the
+    kernel's Python."""
     if record.program is not None:
         return record.program
     from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
@@ -180,7 +184,7 @@ def program_of(record: KernelRecord, on: str) -> Program:
     return executor("interpreter" if on == "eager" else on)(Captured(variants, 0, {}), record.grid)
 
 
-# -- from a kernel and a framework's arguments -------------------------------------------------------------------------
+# -- callees of a kernel and a framework's arguments -------------------------------------------------------------------
 class NumberAsTensor(NkiMlirError, TypeError):
     code = "NKI-NUMBER"
     message = "argument {argument} of kernel {kernel} is a number in an array"
@@ -196,7 +200,8 @@ class SymbolicShape(NkiMlirError, TypeError):
 
 
 def call_for(kernel: Kernel, bound: Bound) -> CachedCall:
-    """The cached call for bound arguments; the kernel is captured if these shapes and constants are new."""
+    """Return the cached call for bound arguments; capture the kernel if these shapes and constants are new. Raise
+    ``NumberAsTensor`` for a tensor without dimensions."""
     for tensor in bound.specs:
         if not tensor.shape:
             raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).here()
@@ -205,24 +210,25 @@ def call_for(kernel: Kernel, bound: Bound) -> CachedCall:
 
 def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults(), call: CachedCall | None = None
                ) -> Callee:
-    """The callee for bound arguments, of their cached call."""
+    """Return the callee for bound arguments; ``call`` is their cached call, where the caller has it."""
     spec = (call or call_for(kernel, bound)).capture
     on = kernel.executor or default_executor()
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)
 
 
 class _TensorSlot:
-    """Stands for a tensor in arguments that are kept."""
+    """The stand-in for a tensor in stored arguments, so that they keep no tensor alive."""
 
 
 def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program:
-    """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
+    """Return the kernel's Python code, applied to concrete arrays, as ``run(inputs, shared)``. It keeps no tensor of
+    the call alive."""
     values = {n: map_leaves(v, bound.is_tensor, lambda _: _TensorSlot) for n, v in bound.values.items()}
-    kept = Bound(bound.names, values, bound.specs)
-    kept.is_tensor, kept.call = lambda value: value is _TensorSlot, bound.call
+    slots = Bound(bound.names, values, bound.specs)
+    slots.is_tensor, slots.call = lambda value: value is _TensorSlot, bound.call
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        programs = executed(kernel, kept, list(inputs), kernel.eager_program(), lambda checks, programs: None)
+        programs = executed(kernel, slots, list(inputs), kernel.eager_program(), lambda checks, programs: None)
         check_written(programs, kernel.location, kernel.must_write)
         for result, buffer in zip(spec.results, programs[-1].buffers):
             if result.shared is not None:
@@ -237,15 +243,16 @@ class BadArguments(NkiMlirError, TypeError):
     fix = "give one array for each parameter, of its shape and dtype"
 
 
-def checked(arguments: Sequence[object], wanted: Sequence[tuple[tuple[int, ...], np.dtype]], function: str
+def checked(arguments: Sequence[object], expected: Sequence[tuple[tuple[int, ...], np.dtype]], function: str
             ) -> list[np.ndarray]:
-    """Arguments as arrays; raises ``BadArguments`` where one has not the shape and dtype that its parameter takes."""
+    """Convert arguments to arrays. Raise ``BadArguments`` if their number, a shape or a dtype differs from
+    ``expected``."""
     count = len(arguments)
-    if count != len(wanted):
-        raise BadArguments(number=count, found="missing" if count < len(wanted) else "extra", function=function,
-                           expected=f"{len(wanted)} arrays")
+    if count != len(expected):
+        raise BadArguments(number=count, found="missing" if count < len(expected) else "extra", function=function,
+                           expected=f"{len(expected)} arrays")
     arrays = [np.asarray(value, order="C") for value in arguments]
-    for number, (array, (shape, dtype)) in enumerate(zip(arrays, wanted)):
+    for number, (array, (shape, dtype)) in enumerate(zip(arrays, expected)):
         if array.shape != shape or array.dtype != dtype:
             raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=function,
                                expected=f"{shape} {dtype}")
@@ -253,13 +260,13 @@ def checked(arguments: Sequence[object], wanted: Sequence[tuple[tuple[int, ...],
 
 
 def storage(spec: ArgumentSpec) -> np.dtype:
-    """The dtype of arrays for a buffer."""
+    """Return the dtype of NumPy arrays that hold a buffer."""
     assert spec.dtype is not None
     return np.dtype(spec.dtype.numpy.type)
 
 
 def run_on_arrays(callee: Callee, arrays: Sequence[object]) -> list[np.ndarray]:
-    """Run a callee on its operands; the new arrays of all results of the call."""
+    """Run a callee on its operands and return new arrays with all results of the call."""
     record = callee.record
     operands = [np.asarray(v, order="C") for v in arrays]
     results = [np.zeros(r.shape, storage(r)) for r in record.results]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs StableHLO modules that call kernels: the kernels are linked, the graph around them is compiled for the CPU.
+"""Run StableHLO modules that call kernels: link the kernels, compile the graph around them for the CPU.
 
-Kernels and graph become one kernel function, which the kernels' compiler takes as it takes any other. What it has no
-form of runs around calls of the kernels (``NativeCalls``): it goes through linalg, bufferization and loops to LLVM with
-the upstream passes alone, and a kernel's function gets as its body a call of the kernel's entry on the buffers.
+Graph and kernels become a single kernel function, which the CPU compiler for kernels takes like any other. A graph
+with operations that this compiler does not support runs around calls of the kernels (``NativeCalls``): linalg,
+bufferization and loops lower it to LLVM with the upstream passes alone, and each kernel's function gets as its body
+a call of the kernel's native entry on the buffers.
 """
 
 import ctypes
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.codegen.emission import Emission
 
 class LinkedProgram:
-    """A linked and compiled module. Call it with arrays; it returns the list of results.
+    """A linked and compiled module. Called with arrays, it returns the list of results.
 
     Arguments:
         source: as of run_linked
-        on: isa: instruction streams on the simulator; else it is compiled for the CPU
+        on: "isa" runs instruction streams on the simulator; otherwise the module is compiled for the CPU
 
     Errors:
         As of run_linked.
@@ -68,7 +69,8 @@ class LinkedProgram:
 
     @property
     def is_one_program(self) -> bool:
-        """Whether graph and kernels are one program; else the graph calls the kernels' own programs."""
+        """Whether graph and kernels are compiled as a single program; otherwise the graph calls the kernels' programs.
+        """
         return not isinstance(self.run, NativeCalls)
 
     def __call__(self, *arguments: object) -> list[np.ndarray]:
@@ -89,7 +91,8 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
         The list of its results, NumPy arrays.
 
     Errors:
-        A module that cannot be read or linked, and arrays of another count, shape or dtype, are errors.
+        ``BadModule`` if the module cannot be read or linked, ``BadArguments`` if the number, a shape or a dtype of the
+    arrays differs from the function's parameters.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
@@ -100,7 +103,7 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
 
 
 def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
-    """As ``run_linked``, as one program of the instruction streams on the simulator.
+    """Run a StableHLO module as ``run_linked`` does, compiled to instruction streams on the simulator.
 
     Arguments:
         module: as of run_linked
@@ -121,7 +124,8 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
 
 
 def linked_streams(module: str | bytes, options: "Emission", file: str = "-") -> list[Program]:
-    """The instruction streams of a StableHLO module of a file with its kernels; instructions know what they are of."""
+    """Compile a StableHLO module with its kernels to instruction streams. ``file`` names its source in the locations
+    of instructions."""
     with ALONE, graph_context(), ir.Location.unknown():
         graph = read_graph(module)
         name_operations(graph, file)
@@ -131,7 +135,7 @@ def linked_streams(module: str | bytes, options: "Emission", file: str = "-") ->
 
 
 def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
-    """The module as one program of instruction streams, on the simulator."""
+    """Compile the module to instruction streams, and return a function that simulates them on arrays."""
     from nki_mlir.targets.neuron.codegen.emission import emit_for_values, emit_module  # start-up: loads MLIR
     from nki_mlir.targets.neuron.simulator import simulate
     run_passes(module, passes_to("nisa", module))
@@ -143,7 +147,8 @@ def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], 
 
 
 def compiled(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
-    """The module's executable: one program for graph and kernels, where the kernels are compiled for the CPU."""
+    """Compile the module for the CPU and return its executable: a single program for graph and kernels where the CPU
+    compiler supports both, else ``NativeCalls``."""
     if default_executor() == "jit":
         from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: loads MLIR
         graph = cloned(module)
@@ -152,13 +157,13 @@ def compiled(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], N
                 step.run(graph)
             return NativeKernel(Captured({(): Variant(graph, [], None, 0)}, 0, {}), ())
         except Unsupported:
-            pass                        # it may still run with the upstream passes around calls of the kernels
+            pass                        # NativeCalls may still support the graph
     return NativeCalls(module)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_graph(source: str | bytes) -> Module:
-    """The module of a text or a portable artifact; raises ``BadModule`` or ``UnsafeInput``."""
+    """Parse the module of a text or a portable artifact. Raise ``BadModule`` or ``UnsafeInput``."""
     if isinstance(source, str):
         check_text(source)
     try:
@@ -175,7 +180,8 @@ def read_graph(source: str | bytes) -> Module:
 
 
 def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of the arrays for a tensor type."""
+    """Return the shape and dtype of the arrays that a tensor type stands for. Raise ``BadModule`` for types that
+    arrays do not have."""
     try:
         tensor = ir.RankedTensorType(kind)
         if not tensor.has_static_shape:
@@ -186,13 +192,13 @@ def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:
         raise BadModule(what=f"a parameter or result is a {kind}") from None
 
 
-# -- around calls of the native entries of kernels, for what their own compiler has no form of -------------------------
+# -- graphs around calls of the kernels' native entries ----------------------------------------------------------------
 TO_BUFFERS = f"builtin.module({upstream.BUFFERS}canonicalize)"
 OUT_PARAMETERS = (
     "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
     "buffer-deallocation-pipeline,canonicalize,cse)")
-# Where a host has no instruction that rounds to bfloat16, LLVM calls these functions, which no library here has; where
-# it has one, that flushes denormals. So what rounds in arith, here and in the graph, becomes operations on integers.
+# On a host without an instruction that rounds to bfloat16, LLVM calls these functions, which no loaded library defines;
+# where there is one, it flushes denormals. So all rounding in arith, here and in the graph, becomes integer operations.
 ROUNDING = """
 func.func @__truncsfbf2(%x: f32) -> bf16 { %r = arith.truncf %x : f32 to bf16 return %r : bf16 }
 func.func @__truncdfbf2(%x: f64) -> bf16 {
@@ -208,16 +214,17 @@ TO_LLVM = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
 
 
-_engines: list[object] = []            # code is never unloaded
+_engines: list[object] = []            # keeps engines alive: code is never unloaded
 
 
 class NativeCalls:
-    """A graph's executable. Call it with the addresses of the arguments and of the results."""
+    """A graph's executable that calls the native entries of its kernels. Call it with the arrays of arguments and
+    results."""
 
     def __init__(self, module: Module) -> None:
         name = public_function(module).attributes["sym_name"].value
         linked = link(module)
-        self.callees = [callee_from(one.record.config, default_executor()) for one in linked]
+        self.callees = [callee_from(linked_kernel.record.config, default_executor()) for linked_kernel in linked]
         self.statuses = np.zeros(len(linked) + 1, np.int32)
         self.lock = threading.Lock()            # over the statuses
         engine = self.compile(module, linked)
@@ -228,8 +235,8 @@ class NativeCalls:
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
     def compile(self, module: Module, linked: list[Linked]) -> Any:
-        for one in linked:
-            declare(module, one)
+        for linked_kernel in linked:
+            declare(module, linked_kernel)
         run_pipeline(module, upstream.TO_STABLEHLO)
         rewrite_sequential(module)
         ControlFlowToScf().run(module)
@@ -238,8 +245,8 @@ class NativeCalls:
         saturate_conversions(module)
         refuse_leftovers(module)
         keep_whole(module)
-        for k, one in enumerate(linked):
-            define(module, one, self.callees[k], self.statuses.ctypes.data + 4 * k)
+        for k, linked_kernel in enumerate(linked):
+            define(module, linked_kernel, self.callees[k], self.statuses.ctypes.data + 4 * k)
         upstream.to_buffers(module, TO_BUFFERS)
         results_apart(module)
         run_pipeline(module, OUT_PARAMETERS)
@@ -262,7 +269,8 @@ class NativeCalls:
 
 
 def declare(module: Module, one: Linked) -> None:
-    """Leave only the type of a linked kernel: passes over tensors change it, and its body comes when they are done."""
+    """Replace a linked kernel by a declaration of its type, since passes over tensors would change its body;
+    ``define`` adds a body after them."""
     function = named(module, one.name)
     kind = function.attributes["function_type"]
     for name in (one.name, *one.parts):
@@ -272,7 +280,8 @@ def declare(module: Module, one: Linked) -> None:
 
 
 def define(module: Module, one: Linked, callee: Callee, status: int) -> None:
-    """The function of a linked kernel as a call of its entry, which leaves a status other than 0 at an address."""
+    """Give a linked kernel's function a body that calls the native entry and stores a status other than 0 at address
+    ``status``."""
     declared = named(module, one.name)
     kind = declared.attributes["function_type"].value
     operands, results = ([str(t).removeprefix("tensor") for t in types] for types in (kind.inputs, kind.results))
@@ -285,7 +294,10 @@ def define(module: Module, one: Linked, callee: Callee, status: int) -> None:
 
 
 def native_text(name: str, callee: Callee, operands: list[str], results: list[str], status: int) -> str:
-    """``operands`` and ``results`` are the types without their first word: ``<4x4xf32>``."""
+    """Return the text of the function that calls a kernel's native entry.
+
+    ``operands`` and ``results`` are the types without their first word: ``<4x4xf32>``.
+    """
     record = callee.record
     operand_of = {result: operand for operand, result in record.form.aliases.items()}
     lines = []
@@ -328,21 +340,23 @@ def native_text(name: str, callee: Callee, operands: list[str], results: list[st
 
 
 def results_apart(module: Module) -> None:
-    """One buffer as two results of a function ends the process in the pass that makes results parameters."""
+    """Copy each buffer that a function returns as two results: the pass that turns results into parameters crashes on
+    it."""
     memref = load("dialects.memref")
     for end in operations_of(module, lambda name: name == "func.return"):
         seen = []
         for k, value in enumerate(end.operands):
             if value in seen:
                 with ir.InsertionPoint(end), end.location:
-                    again = memref.alloc(value.type, [], [])
-                    memref.copy(value, again)
-                end.operands[k] = again
+                    copy = memref.alloc(value.type, [], [])
+                    memref.copy(value, copy)
+                end.operands[k] = copy
             seen.append(value)
 
 
 def copies_to_linalg(module: Module) -> None:
-    """A strided ``memref.copy`` becomes a call of a runtime function that the bindings do not have."""
+    """Rewrite ``memref.copy`` as ``linalg.copy``: a strided ``memref.copy`` lowers to a runtime function that the
+    bindings lack."""
     linalg = load("dialects.linalg")
     for op in operations_of(module, lambda name: name == "memref.copy"):
         with ir.InsertionPoint(op), op.location:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels on PyTorch tensors: eagerly, in ``torch.autograd.Function``, under ``torch.compile`` and ``torch.export``.
+"""Calls of kernels with PyTorch tensors: eagerly, in ``torch.autograd.Function``, under ``torch.compile`` and
+``torch.export``.
 
-Kernels work on the memory of CPU tensors; every other argument is a compile-time constant. A kernel updates a
-parameter that it writes in place, and returns it. A kernel has no derivative: to differentiate, call it in the
-``forward`` of a ``torch.autograd.Function`` and give that a ``backward``.
+Kernels work on the memory of CPU tensors; every other argument is a compile-time constant. A kernel writes its
+parameters in place. A kernel has no derivative: to differentiate, call it in the ``forward`` of a
+``torch.autograd.Function`` that has a ``backward``.
 
-``call`` is traced by Dynamo, which takes ``plan_traced`` as a constant: capture runs while Dynamo builds the graph, on
-shapes, dtypes and constants alone, so a compiled graph has one operator per kernel and is specialised to its shapes.
+Dynamo traces ``call`` and evaluates ``plan_traced`` as a constant: capture runs while Dynamo builds the graph, on
+shapes, dtypes and constants alone, so a compiled graph has one operator for each call and is specialized to its
+shapes.
 """
 
 import ast
@@ -50,7 +52,7 @@ from nki_mlir.language.left_files import leave_in_cache
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
-DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
+DEVICES = {"cpu", "meta", "neuron", "xla"}        # "neuron" tensors wrap CPU tensors, those of ``torch_xla`` are lazy
 
 
 class NotOnCpu(NkiMlirError, ValueError):
@@ -78,21 +80,23 @@ class UpdatesWithGradient(NkiMlirError, RuntimeError):
 
 
 class SymbolicShapeWarning(UserWarning):
-    """A dimension that an export is to leave open becomes a number, because a kernel is compiled for its shapes."""
+    """The warning that a dimension which an export may leave open becomes a number, because a kernel is compiled for
+    its shapes."""
 
 
 class _TensorMark:
-    """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
+    """The mark in ``(_TensorMark, n)``, which stands for the n-th tensor in arguments without their tensors."""
 
 
 def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-    """The kernel's results as tensors, in the structure in which it returns them."""
+    """Call a kernel and return its results as tensors, in the structure in which the kernel returns them. Dynamo
+    traces this function."""
     if not torch.compiler.is_dynamo_compiling():
-        known = launched(kernel, arguments, keywords)
-        if known is not None:
-            return known[0]
+        fast_result = launched(kernel, arguments, keywords)
+        if fast_result is not None:
+            return fast_result[0]
         proxies: Any = leaves_of((arguments, keywords), lambda value: isinstance(value, torch.fx.Proxy))
-        if proxies:                                 # of torch.fx.symbolic_trace, to which a kernel is a function
+        if proxies:                                 # torch.fx.symbolic_trace records the kernel as a function
             return proxies[0][1].tracer.create_proxy("call_function", kernel, arguments, keywords)
     tensors: list[torch.Tensor] = []
 
@@ -100,11 +104,11 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         tensors.append(value)
         return (_TensorMark, len(tensors) - 1)
     grid = kernel.grid
-    if torch.compiler.is_dynamo_compiling():        # to which sizes and numbers are symbols
-        arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
+    if torch.compiler.is_dynamo_compiling():        # Dynamo has symbols for sizes and numbers
+        arguments, keywords = (map_leaves(values, is_number, guard_scalar) for values in (arguments, keywords))
         grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
-    if not torch.compiler.is_dynamo_compiling():    # which refuses to read layouts in a backward
+    if not torch.compiler.is_dynamo_compiling():    # Dynamo cannot read layouts in a backward
         if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
             raise MaskedArgument().here()
         refuse_form([t for t in tensors if isinstance(t, torch.Tensor)], kernel)
@@ -118,7 +122,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     else:
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
-        refuse_update([tensors[n] for n in plan[1]], kernel)        # the more special error comes first
+        refuse_update([tensors[n] for n in plan[1]], kernel)        # the more specific error comes first
         if differentiable(plan) and records(tensors) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
     name, updated, others, outputs, returned, structure = plan
@@ -133,7 +137,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
 
 
 def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> Any:
-    """Call the operator; its error is at the call of the kernel."""
+    """Call the operator. Its errors are reported at the call of the kernel."""
     if torch.compiler.is_dynamo_compiling():
         return operator(*arguments)
     try:
@@ -144,7 +148,8 @@ def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> 
 
 
 def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
-    """Raises of tensors that are not a number at each index, and where what is called is recorded for TorchScript."""
+    """Raise ``NotStrided`` for nested, sparse and quantized tensors, and ``NotScripted`` while ``torch.jit.trace``
+    records."""
     for t in tensors:
         if t.is_nested:
             what, convert = "a nested tensor", "x.to_padded_tensor(0.0), or call the kernel on each of x.unbind()"
@@ -160,14 +165,14 @@ def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
 
 
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
-    """An error of dimensions of the exported program that have become numbers though they are to stay open; PyTorch's
-    own says nothing of kernels. Where it may choose (``Dim.AUTO``) a warning."""
+    """Raise ``SymbolicShape`` if a dimension that the exported program has to leave open has become a number:
+    PyTorch's error does not mention kernels. Where PyTorch may choose (``Dim.AUTO``), warn instead."""
     mode = torch._guards.detect_fake_mode()
     known = mode.shape_env.tracked_fakes if mode is not None and mode.shape_env is not None else None
     sizes = {n for shape, _, _ in kinds for n in shape}
     for fake in known or ():
-        asked = fake.symbolic_context
-        if not isinstance(asked, StatelessSymbolicContext):
+        constraints = fake.symbolic_context
+        if not isinstance(constraints, StatelessSymbolicContext):
             continue
         for dim, size in enumerate(fake.fake.shape):
             number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
@@ -175,19 +180,20 @@ def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
                 what = f"dimension {dim} of {origin_of(fake.source)}, which becomes {number}"
                 error = SymbolicShape(name=kernel.__name__, what=what,
                                       instead="Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew")
-                if (asked.constraint_sizes or {dim: None})[dim] is not None:
+                if (constraints.constraint_sizes or {dim: None})[dim] is not None:
                     raise error.here()
                 warn_once(f"{error.headline}; {error.advice[1]}", SymbolicShapeWarning,
                           outside_torch(user_location(), kernel))
 
 
 def outside_torch(at: Location | None, kernel: Kernel) -> Location | None:
-    """Under Dynamo the caller's line is not on the stack: the kernel's own."""
+    """Return the location to report: ``at``, or the kernel's definition where ``at`` is in PyTorch, since Dynamo hides
+    the caller's line."""
     return kernel.location if at is not None and Path(at.file).is_relative_to(Path(torch.__file__).parent) else at
 
 
 def origin_of(source: Any) -> str:
-    """What PyTorch calls an input of the program."""
+    """Return PyTorch's name for an input of the program."""
     return str(source.name() if callable(source.name) else source.name)
 
 
@@ -200,15 +206,17 @@ def is_tensor(value: object) -> bool:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-# The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
-# result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
-# numbers and text, because it is a constant to Dynamo.
+# How a call runs: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
+# others; shape, dtype and "starts from zero" of each new tensor; the source of each result, ("tensor", n) if the kernel
+# updated tensor n or ("made", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
+# and text, because it is a constant to Dynamo.
 Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
 
 
 def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...]
             ) -> tuple[Plan, CachedCall]:
-    """The plan of a call, and the capture that it runs."""
+    """Return the plan of a call and the cached call with its capture. Plan it where this is the first call of its
+    kind."""
     exporting = torch.compiler.is_exporting()
     if exporting:
         refuse_symbols(kernel, kinds)
@@ -219,22 +227,22 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     call = call_for(kernel, bound)
     on = kernel.executor or default_executor()
     tensor = [bound.tensors[place][1] for place in range(len(bound.tensors))]
-    way = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
-    if way not in call.runs:
-        call.runs[way] = _make_plan(callee_for(kernel, bound, call=call), tensor, *way[2:])
-        if way[-1] or devices_taken:
+    run_key = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
+    if run_key not in call.runs:
+        call.runs[run_key] = _make_plan(callee_for(kernel, bound, call=call), tensor, *run_key[2:])
+        if run_key[-1] or devices_taken:
             leave_in_cache(call.capture)
-    return call.runs[way], call
+    return call.runs[run_key], call
 
 
 def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int, ...], mode: str, target: str | None,
                 executor: str | None, by_reference: bool | None, options: dict[str, object],
                 identity: str, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
                 recorded: bool) -> Plan:
-    """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code.
+    """Return the plan of a call that Dynamo traces. Dynamo has no kernel object where the traced code gives the grid.
 
-    Dynamo compares ``identity`` at each call, and of ``func`` the code alone.
-    ``recorded``: some tensor requires grad. An exported program is not differentiated here.
+    Dynamo guards on ``identity`` and on the code of ``func``.
+    ``recorded`` tells whether some tensor requires grad; exported programs are not checked for it.
     """
     kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _captures(func))
     try:
@@ -249,7 +257,8 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int,
 
 
 def compile_again_when_changed(func: Callable[..., object], constants: tuple[object, ...]) -> None:
-    """Add a guard to the graph that Dynamo is making: the kernel's Python sees what it sees now."""
+    """Add a guard to the graph that Dynamo is tracing: it fails if the variables that the kernel's Python code reads
+    change."""
     context = torch._guards.TracingContext.try_get()
     if context is None or torch.compiler.is_exporting():
         return
@@ -275,7 +284,7 @@ def compile_again_when_changed(func: Callable[..., object], constants: tuple[obj
 
 
 def settings() -> tuple[object, ...]:
-    """What the environment says about calls."""
+    """Return the settings of the environment that decide how a call runs."""
     return EXECUTOR.raw(), TARGET.raw(), LEVEL.raw()
 
 
@@ -288,13 +297,14 @@ def _captures(function: object) -> CallCache:
 
 
 def _make_plan(callee: Callee, tensors: list[int], exporting: bool, numbers: tuple[int, ...], is_lazy: bool) -> Plan:
-    if not is_lazy:                                         # whose whole graph is written
+    if not is_lazy:                                         # for lazy tensors the graph is written instead
         write_call(callee.record)
     record, form = callee.record, callee.record.form
     tensor = [tensors[place] for place in form.operands]            # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
-    made = [n for n in range(len(form.results)) if n not in operand]
-    returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", made.index(n)) for n in form.returned)
+    new_results = [n for n in range(len(form.results)) if n not in operand]
+    returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", new_results.index(n))
+                     for n in form.returned)
     return (record.config if exporting else callee.key, tuple(tensor[k] for k in form.aliases),
             tuple(t for k, t in enumerate(tensor) if k not in form.aliases), layout_of(callee).results, returned,
             structure_of(record.structure, len(returned)))
@@ -321,31 +331,34 @@ def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
 
 
 def differentiable(plan: Plan) -> bool:
-    """Whether a call has results of which there could be derivatives: updated tensors may be of any dtype."""
+    """Return whether results of a call could have derivatives. Updated tensors count whatever their dtype."""
     _, updated, _, outputs, _, _ = plan
     return bool(updated) or any([dtype.is_floating_point for _, dtype, _ in outputs])
 
 
-# -- the short way of an eager call: the entry on the tensors' memory, without the operator ----------------------------
-# A call that was planned once, on plain CPU tensors and simple constants, needs no more than its key, new results and
-# the addresses. Whatever watches or changes operators (a mode, a transformation, a profiler, tracing) sees the
-# operator.
+# -- the fast path of an eager call: the entry on the tensors' memory, without the operator ----------------------------
+# A repeated call with plain CPU tensors and simple constants looks up its key, allocates the results and passes the
+# addresses. Under modes, transformations, profilers and tracing the call goes through the operator, which they observe.
 KEY_DTYPE = {dtype: nki.numpy for dtype, nki in NKI_DTYPE.items()}
 
 
 class PlannedCall:
-    """A planned call. ``order`` has the tensor of each slot of the entry, counted over the call's and new ones."""
+    """The fast path of a planned call: it passes the tensors' addresses to the kernel's entry.
+
+    ``order`` has for each slot of the entry the index of its tensor, counted over the call's tensors and then the
+    new ones.
+    """
 
     def __init__(self, kernel: Kernel, plan: Plan, tensors: list[torch.Tensor]) -> None:
-        name, self.updated, others, results, self.returned, self.structure = plan
+        name, self.updated, inputs, results, self.returned, self.structure = plan
         callee, count = callee_named(name), len(tensors)
-        places = {"updated": self.updated, "tensors": others, "results": range(count, count + len(results))}
-        self.order = [places[group][n] for group, n in layout_of(callee).order]
+        tensor_indices = {"updated": self.updated, "tensors": inputs, "results": range(count, count + len(results))}
+        self.order = [tensor_indices[group][n] for group, n in layout_of(callee).order]
         self.entry = callee.entry
         self.function = C_ENTRY(self.entry.address)
         self.pointers = ctypes.c_void_p * len(self.order)
         self.one = self.structure == 0 and self.returned == (("made", 0),)
-        # How to make each result: like a tensor of the call where one fits, which is the quickest.
+        # How to allocate each result: ``empty_like`` a tensor of the same shape and dtype is the fastest.
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
@@ -371,11 +384,12 @@ class PlannedCall:
 
 
 def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:
-    """The results of a call, in a tuple; None where it has to go through the operator."""
+    """Run the fast path of a call and return its results in a tuple with one element. Return None if the call has to
+    go through the operator."""
     tensors: list[torch.Tensor] = []
-    key, way = key_of(kernel, arguments, keywords, tensors)
+    key, variant = key_of(kernel, arguments, keywords, tensors)
     call = None if key is None else kernel.specializations.find(key)
-    launch: PlannedCall | None = None if call is None else call.runs.get(way)
+    launch: PlannedCall | None = None if call is None else call.runs.get(variant)
     if launch is None or watched():
         return None
     return (launch(tensors),)
@@ -383,17 +397,18 @@ def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, 
 
 def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan, call: CachedCall,
              tensors: list[torch.Tensor]) -> None:
-    """Make later calls like this one short, where calls like it can be: those whose tensors come in the same order."""
-    key, way = key_of(kernel, arguments, keywords, [])
+    """Store the plan for the fast path of later calls with the same key, unless the program is being exported."""
+    key, variant = key_of(kernel, arguments, keywords, [])
     if key is not None and not torch.compiler.is_exporting():
-        call.runs[way] = PlannedCall(kernel, plan, tensors)
+        call.runs[variant] = PlannedCall(kernel, plan, tensors)
 
 
 def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], tensors: list[torch.Tensor]
            ) -> tuple[tuple[object, ...] | None, object]:
-    """The key of a call on plain tensors and simple constants, None of others, and what decides how it runs.
+    """Return the cache key of a call and the options that decide how it runs. The key is None unless all tensors are
+    plain and all constants simple.
 
-    Its tensors are added to ``tensors``, in the order in which the call has them.
+    It appends the call's tensors to ``tensors``, in the order of the call.
     """
     function, values = kernel.func, arguments
     if type(function) is not FunctionType:
@@ -423,14 +438,15 @@ def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, ob
 
 # -- the structure of results ------------------------------------------------------------------------------------------
 def structure_of(text: str, count: int) -> object:
-    """The structure that ``language.results`` writes as text, in tuples: a number, None, or (kind, contents, names)."""
+    """Parse the text in which ``language.results`` describes the structure of results. Return a number, None, or
+    (kind, contents, names) in nested tuples."""
     def tree(node: Any) -> object:
         match node:
             case int() | None:
                 return node
             case str():
-                place, shape = node.split(":")
-                return "view", (int(place),), tuple(int(n) for n in shape.split("x"))
+                index, shape = node.split(":")
+                return "view", (int(index),), tuple(int(n) for n in shape.split("x"))
             case dict():
                 return "dict", tuple(map(tree, node.values())), tuple(node)
         return type(node).__name__, tuple(map(tree, node)), ()
@@ -438,20 +454,20 @@ def structure_of(text: str, count: int) -> object:
 
 
 def put(structure: Any, values: list[torch.Tensor]) -> Any:
-    """The results in their structure; traced by Dynamo."""
+    """Return the results in their structure. Dynamo traces this function."""
     if structure is None or isinstance(structure, int):
         return None if structure is None else values[structure]
     kind, contents, names = structure
-    made = [put(part, values) for part in contents]
+    parts = [put(part, values) for part in contents]
     if kind == "view":
-        return made[0].reshape(names)
+        return parts[0].reshape(names)
     if kind == "dict":
-        return dict(zip(names, made))
-    return made if kind == "list" else tuple(made)
+        return dict(zip(names, parts))
+    return parts if kind == "list" else tuple(parts)
 
 
 class TorchKernel(FrameworkKernel):
-    """``FrameworkKernel`` for PyTorch tensors of any device, also of ``meta``: only shape and dtype are asked.
+    """``FrameworkKernel`` for PyTorch tensors of any device, including ``meta``: it reads only shapes and dtypes.
 
     Example:
         dumped = TorchKernel(double).dump_config(torch.ones(4, 8, device="meta"))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A PyTorch device ``neuron`` for scripts that move their tensors to it: ``install()``, then ``x.to("neuron")``.
 
-A tensor of the device is a wrapper around a CPU tensor, ``raw``. Every operation runs on the CPU and its results are
-wrapped again; kernels run on the memory of the CPU tensors. It needs the Python backends of torch 2.9, which are
-experimental there; ``available()`` tells.
+A tensor of the device wraps a CPU tensor, ``raw``. Every operation runs on the CPU and wraps its results; kernels run
+on the memory of the CPU tensors. The device needs the experimental Python backends of torch 2.9: ``available()`` tells
+whether this PyTorch has them.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FACTORIES = ("empty.memory_format", "empty_strided", "_to_copy", "randn", "rand"
              "randperm", "tril_indices", "triu_indices")
 
 
-# Operations that PyTorch gives tensors of two devices: copies, and those whose indices or lengths may be on the CPU.
+# Operations on tensors of two devices: copies, and those whose indices or lengths may be on the CPU.
 MIXING = {"copy_", "_copy_from", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index",
           "_unsafe_index_put", "_pack_padded_sequence", "tensor_split", "set_"}
 
@@ -33,14 +33,14 @@ class NoPythonBackends(NkiMlirError, RuntimeError):
 
 
 class NeuronTensor(torch.Tensor):
-    """A tensor of the device: a CPU tensor that says it is elsewhere.
+    """A tensor of the device: it wraps a CPU tensor and reports the device ``neuron``.
 
     Arguments:
         raw: the CPU tensor
-        requires_grad: whether it is differentiated by
+        requires_grad: whether autograd computes its gradient
 
     Errors:
-        Operations on it and a CPU tensor are PyTorch's error for two devices.
+        PyTorch's error for two devices, of an operation on it and a CPU tensor.
 
     Example:
         install()
@@ -52,11 +52,11 @@ class NeuronTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor, requires_grad: bool = False) -> "NeuronTensor":
-        made = torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
             device=torch.device(f"{NAME}:0"), requires_grad=requires_grad)
-        made.raw = raw
-        return made
+        tensor.raw = raw
+        return tensor
 
     __torch_function__ = torch._C._disabled_torch_function_impl             # type: ignore[assignment]
 
@@ -80,8 +80,8 @@ class NeuronTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: object, args: tuple[object, ...] = (),        # type: ignore[override]
                            kwargs: dict[str, Any] | None = None) -> object:
-        # A backward pass stays in the thread that asks for it. The thread that PyTorch would give the device may still
-        # hold tensors of Python when the interpreter ends, and freeing them then aborts the process.
+        # A backward pass stays in the thread that calls it. PyTorch's own thread for the device might still hold Python
+        # tensors when the interpreter ends, and freeing them then would abort the process.
         torch._C._set_multithreading_enabled(False)
         keywords = dict(kwargs or {})
         device = keywords.get("device")
@@ -89,25 +89,26 @@ class NeuronTensor(torch.Tensor):
         if device is not None:
             keywords["device"] = "cpu"
         refuse_mixed(func, (args, keywords))
-        given: dict[int, NeuronTensor] = {}         # operations that update a tensor return that tensor
+        wrappers: dict[int, NeuronTensor] = {}         # operations that update a tensor return that tensor
 
         def inside(value: object) -> object:
             if isinstance(value, NeuronTensor):
-                given[id(value.raw)] = value
+                wrappers[id(value.raw)] = value
                 return value.raw
             return value
 
         def outside(value: object) -> object:
             if not isinstance(value, torch.Tensor):
                 return value
-            known = given.get(id(value))
+            known = wrappers.get(id(value))
             return cls(value) if known is None else known
         result = func(*tree_map(inside, args), **tree_map(inside, keywords))
         return result if leaves else tree_map(outside, result)
 
 
 def refuse_mixed(operation: Any, arguments: object) -> None:
-    """The error of PyTorch on tensors of two devices; a number may be on the CPU."""
+    """Raise PyTorch's error if an operation gets tensors of two devices. A CPU tensor without dimensions is accepted
+    as a number."""
     tensors = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor)]
     inside = any(isinstance(t, NeuronTensor) for t in tensors)
     if inside and any(not isinstance(t, NeuronTensor) and t.dim() and t.is_cpu for t in tensors) and (
@@ -117,7 +118,7 @@ def refuse_mixed(operation: Any, arguments: object) -> None:
 
 
 def available() -> bool:
-    """Whether this PyTorch can have the device.
+    """Return whether this PyTorch can define the device.
 
     Arguments:
         none
@@ -136,7 +137,7 @@ def available() -> bool:
 
 
 def install() -> None:
-    """Make the device, ``torch.neuron`` and ``torch.compile(backend="neuron")``; once in a process.
+    """Define the device, ``torch.neuron`` and ``torch.compile(backend="neuron")``; later calls do nothing.
 
     Arguments:
         none
@@ -145,7 +146,7 @@ def install() -> None:
         None.
 
     Errors:
-        A PyTorch that does not have what it needs is an error.
+        ``NoPythonBackends`` if PyTorch lacks Python backends.
 
     Example:
         install()
@@ -157,7 +158,7 @@ def install() -> None:
 
 
 class Module:
-    """``torch.neuron``."""
+    """The module ``torch.neuron``, for a single device whose operations have finished when they return."""
 
     def is_available(self) -> bool:
         return True
@@ -175,13 +176,13 @@ class Module:
         return 0
 
     def set_device(self, device: object) -> None:
-        """There is one."""
+        """Do nothing: there is one device."""
 
     def synchronize(self, device: object = None) -> None:
-        """Everything has been executed already."""
+        """Do nothing: every operation has finished when it returns."""
 
     def manual_seed_all(self, seed: int) -> None:
-        """Random numbers are those of the CPU's generator, which is seeded as well."""
+        """Do nothing: random numbers come from the CPU's generator, which PyTorch seeds as well."""
 
     manual_seed = manual_seed_all
 
@@ -202,7 +203,7 @@ def _install() -> torch.library.Library:
 
 
 def _factory(operation: object) -> Callable[..., object]:
-    """A maker of tensors on the device."""
+    """Return a function that creates tensors on the device by an operation on the CPU."""
     return lambda *arguments, **keywords: NeuronTensor.__torch_dispatch__(operation, (), arguments, keywords)
 
 

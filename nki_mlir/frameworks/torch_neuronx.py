@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch_neuronx``: its PyTorch entry points: ``nki_jit``, ``wrap_nki``, ``nki_op``."""
+"""The PyTorch entry points of ``torch_neuronx``: ``nki_jit``, ``wrap_nki``, ``nki_op``."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 
 def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any:
-    """A kernel that writes output tensors given to it, and returns them. Usable bare, with keywords, on a kernel.
+    """Make a kernel that writes the output tensors among its parameters, and returns them. Usable bare, with keywords,
+    on a kernel.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
         options: as of nki.jit
 
     Result:
-        A kernel: called with tensors it gives those that it wrote.
+        A kernel: called with tensors, it returns those that it wrote.
 
     Errors:
         None.
@@ -36,11 +37,12 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
 
 
 def wrap_nki(kernel: object = None, **options: Any) -> Any:
-    """A kernel for use in a model; a decorator too, above ``nki.jit``. Calls are traced without it as well.
+    """Return a kernel for use in a model; also a decorator above ``nki.jit``. PyTorch traces calls of unwrapped
+    kernels, too.
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        options: platform_target is the target to compile for; others concern the vendor's compiler alone
+        options: platform_target is the target to compile for; the others, of the vendor's compiler, have no effect
 
     Result:
         The kernel.
@@ -60,10 +62,10 @@ def wrap_nki(kernel: object = None, **options: Any) -> Any:
 
 
 def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
-    """A PyTorch operator whose body, plain PyTorch, calls kernels.
+    """Define a PyTorch operator whose body, plain PyTorch, calls kernels.
 
-    Its schema comes from the annotations, and the body on fake tensors says what it returns. Compiled and exported
-    programs see what is inside of it.
+    PyTorch derives its schema from the annotations, and the types of its results from the body on fake tensors.
+    Compiled and exported programs contain the operations of the body.
 
     Arguments:
         name: "library::operator"
@@ -74,7 +76,7 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
         A ``torch.library.CustomOpDef``: give it a derivative with ``register_autograd``.
 
     Errors:
-        PyTorch's, of a name without a library and of parameters without annotations.
+        PyTorch's, for a name without a library and for parameters without annotations.
 
     Example:
         @nki_op("documented::double", mutates_args={})
@@ -87,19 +89,19 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     import torch  # an optional package
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
-    made = torch.library.custom_op(name, fn, mutates_args=mutated)
-    made.register_fake(fn)
+    operator = torch.library.custom_op(name, fn, mutates_args=mutated)
+    operator.register_fake(fn)
 
     def inside(mode: Any, op: "Operation", types: object, arguments: tuple[object, ...],
                keywords: Mapping[str, object]) -> object:
         with mode:
             return fn(*arguments, **keywords)
-    made.register_torch_dispatch(FunctionalTensorMode, inside)
-    return made
+    operator.register_torch_dispatch(FunctionalTensorMode, inside)
+    return operator
 
 
 def get_platform_target() -> str:
-    """The target that kernels are compiled for where they do not say.
+    """Return the target for which kernels are compiled that name none.
 
     Arguments:
         none

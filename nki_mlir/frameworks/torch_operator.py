@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_``, which writes given tensors.
+"""The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_``, which writes to operands.
 
-``nki::updated`` is ``nki::call_`` in programs of values: it returns what that writes. ``nki::map`` is ``torch.vmap`` of
-a call: one loop of calls, because a kernel is compiled for its shapes. Tensors that are mapped have the batch as their
-first axis. The loop runs over addresses, so nothing is copied to take the batch apart or to put results together.
-Updates under ``vmap`` are written to each part of the batch.
+``nki::updated`` replaces ``nki::call_`` in functional programs: it returns the new values instead of writing them.
+``nki::map`` is ``torch.vmap`` of a call: a loop of calls, because a kernel is compiled for its shapes. Mapped
+tensors have the batch as their first axis. The loop advances addresses, so it copies nothing to split the batch or
+to join results. Updates under ``vmap`` are written to each part of the batch.
 
-``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory
-is passed by address: nothing is copied unless a tensor is not contiguous. No operator has a derivative: results
-are detached, as those of the device's own operator are.
+The argument ``kernel`` is the callee's key or, in programs that leave the process, its config, which contains the
+kernel. Memory is passed by address: only tensors that are not contiguous are copied. No operator has a derivative:
+results are detached, like those of the device's operator.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,19 +37,19 @@ NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch
              torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
              torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
              torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
-TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclass, which may be anything
-PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # of tensors that are what their memory has
+TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclasses: they may override operations
+PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # of tensors whose values are those in memory
 TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
 
 
 def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:
-    """The operands of the custom call from those of the operators."""
-    places, plain = dict(zip(record.form.aliases, written)), iter(tensors)
-    return [places[k] if k in places else next(plain) for k in range(len(record.operands))]
+    """Return the operands of the custom call, in its order, from the updated and the other tensors of an operator."""
+    updated, plain = dict(zip(record.form.aliases, written)), iter(tensors)
+    return [updated[k] if k in updated else next(plain) for k in range(len(record.operands))]
 
 
 def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
-    """The custom call's results in the order of the operator's results: updated tensors, then new ones."""
+    """Return the custom call's results in the order of the operator's results: updated tensors, then new ones."""
     updated = list(record.form.aliases.values())
     return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
 
@@ -74,16 +74,16 @@ class OverlappingInGraph(NkiMlirError, RuntimeError):
 
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}        # by bytes of an element
-STORAGE = 1 << 32               # stands for the address of a storage without values, which is not 0
+STORAGE = 1 << 32               # a nonzero stand-in for the address of a storage without values
 
 
 @dataclass(frozen=True)
 class BufferMapping:
     """How tensors of the operators map to buffers of a callee.
 
-    ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors, results) and its place there.
-    ``nki::call_`` gets the results after the tensors that are updated, because torch can make functions only of
-    operators that return none.
+    ``order`` has, for each slot of the entry's data, the name of a list (updated, tensors, results) and the index
+    in it. ``nki::call_`` takes the results after the updated tensors, because torch can functionalize only
+    operators that return nothing.
     """
 
     order: tuple[tuple[str, int], ...]
@@ -92,13 +92,14 @@ class BufferMapping:
 
 @cache
 def layout_of(callee: Callee) -> BufferMapping:
-    """The layout; raises ``NoTorchDtype``."""
+    """Return how the operators' tensors map to a callee's buffers. Raise ``NoTorchDtype`` for a result without a
+    PyTorch dtype."""
     record, form = callee.record, callee.record.form
     aliased = list(form.aliases)
     plain = [k for k in range(len(form.operands)) if k not in aliased]
-    made = [n for n in range(len(form.results)) if n not in form.aliases.values()]
+    new_results = [n for n in range(len(form.results)) if n not in form.aliases.values()]
     results = []
-    for n in made:
+    for n in new_results:
         spec = record.results[n]
         if spec.dtype not in TORCH_DTYPE:
             raise NoTorchDtype(name=spec.name, kernel=record.name, dtype=spec.dtype)
@@ -108,8 +109,8 @@ def layout_of(callee: Callee) -> BufferMapping:
         source, n = form.source(slot)
         if source == "operand":
             order.append(("tensors", plain.index(n)))
-        elif n in made:
-            order.append(("results", made.index(n)))
+        elif n in new_results:
+            order.append(("results", new_results.index(n)))
         else:
             order.append(("updated", aliased.index(form.operands.index(slot[1]))))
     return BufferMapping(tuple(order), tuple(results))
@@ -121,10 +122,11 @@ def _callee_in(config: str) -> Callee:
 
 
 def callee_named(kernel: str) -> Callee:
-    """The callee of an operator's ``kernel``."""
-    found = callees().get(kernel)
-    if found is not None:
-        return found
+    """Return the callee that an operator's ``kernel``, a key or a config, denotes. Raise ``UnknownCallee`` for an
+    unknown key."""
+    callee = callees().get(kernel)
+    if callee is not None:
+        return callee
     if len(kernel) == 64:           # a key; configs are longer
         raise UnknownCallee()
     return _callee_in(kernel)
@@ -139,7 +141,7 @@ def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 
 
 def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
-    """A call that writes given tensors: those the kernel updates, then its outputs."""
+    """Run ``nki::call_``: ``written`` has the tensors that the kernel updates, then those for its outputs."""
     callee = callee_named(kernel)
     if all([t.is_contiguous() for t in (*written, *tensors)]):
         addresses = [t.data_ptr() for t in (*written, *tensors)]
@@ -154,35 +156,35 @@ def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tenso
 
 
 def enter(callee: Callee, written: Sequence[torch.Tensor], addresses: Sequence[int]) -> None:
-    """Call the kernel on the memory of ``nki::call_``'s tensors."""
+    """Call the kernel's entry on the memory of ``nki::call_``'s tensors."""
     layout = layout_of(callee)
     first = {"updated": 0, "results": len(written) - len(layout.results), "tensors": len(written)}
     callee.entry([addresses[first[group] + n] for group, n in layout.order])
 
 
 def bits_of(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a tensor on the CPU as integers."""
+    """Return an array of integers that views the memory of a CPU tensor."""
     array: np.ndarray = tensor.detach().view(INTEGERS[tensor.element_size()]).numpy()
     return array
 
 
 def names_of(record: KernelRecord) -> list[str]:
-    """The parameter names of the tensors of ``nki::call_``."""
+    """Return the parameter names of the tensors of ``nki::call_``, in its order."""
     form = record.form
-    made = [n for n in range(len(form.results)) if n not in form.aliases.values()]
-    return [*(record.operands[k].name for k in form.aliases), *(record.results[n].name for n in made),
+    new_results = [n for n in range(len(form.results)) if n not in form.aliases.values()]
+    return [*(record.operands[k].name for k in form.aliases), *(record.results[n].name for n in new_results),
             *(o.name for k, o in enumerate(record.operands) if k not in form.aliases)]
 
 
 def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor]) -> None:
-    """Call the kernel on memory: what is written is contiguous."""
+    """Call the kernel's entry on the tensors' memory; ``updated`` and ``results`` are contiguous."""
     used = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
     callee.entry([used[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
 def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor) -> list[torch.Tensor]:
-    """New tensors for results, where ``like`` is: on its device, and of its mode or transformation."""
+    """Allocate tensors for results on the device of ``like``, and under the modes and transformations that wrap it."""
     return [like.new_zeros(shape, dtype=dtype) if zero else like.new_empty(shape, dtype=dtype)
             for shape, dtype, zero in results]
 
@@ -196,12 +198,12 @@ def update_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 
 def new_values(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    """``nki::updated``."""
+    """Run ``nki::updated``: return the updated values, then the new tensors, and write no operand."""
     callee = callee_named(kernel)
     values = [t.clone(memory_format=torch.contiguous_format) for t in written]
-    made = made_for(layout_of(callee).results, written[0])
-    run(callee, values, tensors, made)
-    return values + made
+    new_results = made_for(layout_of(callee).results, written[0])
+    run(callee, values, tensors, new_results)
+    return values + new_results
 
 
 def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
@@ -211,19 +213,20 @@ def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[tor
 
 
 def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
-    """``nki::call_`` in programs without updates: the new values are copied to what was given, which torch knows."""
+    """Lower ``nki::call_`` to ``nki::updated`` and copies into the written tensors, which functionalization tracks.
+    Raise ``OverlappingInGraph`` if a written tensor overlaps another one."""
     record = callee_named(kernel).record
     count, names = len(record.form.aliases), names_of(record)
     memory = [strided_memory(t) for t in (*written, *tensors)]
     for k, other in combinations(range(len(memory)), 2):
         if k < len(written) and memory[k][0] == memory[other][0] and memory[k][1].overlaps(memory[other][1]):
             raise OverlappingInGraph(kernel=record.name, name=names[k], other=names[other]).here()
-    for given, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
-        given.copy_(new)
+    for tensor, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
+        tensor.copy_(new)
 
 
 def strided_memory(tensor: torch.Tensor) -> tuple[int, StridedMemory]:
-    """The storage of a tensor without values, and where its elements are in it."""
+    """Return the identity of a tensor's storage and the memory of its elements in it; the tensor needs no values."""
     size = tensor.element_size()
     strides = tuple(int(n) * size for n in tensor.stride())
     return tensor.untyped_storage()._cdata, StridedMemory(
@@ -232,17 +235,18 @@ def strided_memory(tensor: torch.Tensor) -> tuple[int, StridedMemory]:
 
 def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                       kernel: str) -> list[torch.Tensor]:
-    """On tensors of ``torch_xla``, which is installed if there are any."""
+    """Add the call to the graph of ``torch_xla``."""
     from nki_mlir.frameworks.torch_xla import custom_call  # start-up: with lazy tensors only
     return custom_call(callee_named(kernel).record, written, tensors)
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
-    """An operator on tensors that record history or have tangents: a kernel has no tangent to give, which is an error.
+    """Run an operator on tensors that record history or have tangents; raise ``NoDerivative`` where tangents would
+    need a derivative.
 
-    The last argument is the kernel, lists of tensors are in front of it. A call on plain tensors goes straight to its
-    implementation ``run``, since nothing else has to see it.
+    The last argument is the kernel, the others are lists of tensors. A call on plain tensors goes straight to its
+    implementation ``run``.
     """
     tensors = [t for part in arguments if isinstance(part, list) for t in part if isinstance(t, torch.Tensor)]
     if not watched() and all([type(t) in TENSORS and torch._C._dispatch_keys(t).raw_repr() == PLAIN for t in tensors]):
@@ -256,7 +260,7 @@ def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> 
 
 
 def watched() -> bool:
-    """Whether somebody is to see the operators that run."""
+    """Return whether a mode, a transformation, tracing or a profiler observes the operators that run."""
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
                 or torch._C._functorch.peek_interpreter_stack() is not None
                 or torch._C._get_tracing_state() or torch._C._autograd._profiler_enabled()
@@ -264,66 +268,66 @@ def watched() -> bool:
 
 
 def has_derivatives(dtype: object) -> bool:
-    """Whether numbers of a dtype could have derivatives: others are indices, masks and counts."""
+    """Return whether values of a dtype could have derivatives: floating point only."""
     return dtype in TORCH_DTYPE and TORCH_DTYPE[dtype].is_floating_point        # type: ignore[index]
 
 
 # -- torch.vmap --------------------------------------------------------------------------------------------------------
 def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
-    """The kernel on each of ``size`` parts; of the tensors those that are ``mapped`` have the batch as first axis."""
+    """Run the kernel on each of ``size`` parts of a batch. Tensors that are ``mapped`` have the batch as first axis."""
     callee = callee_named(kernel)
     layout, used = layout_of(callee), [t.contiguous() for t in tensors]
     results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
                for shape, dtype, zero in layout.results]
-    places = []                             # of each slot of the entry: its first address and the bytes to the next
+    pointers = []                   # of each slot of the entry: its first address and the bytes to the next part
     for group, n in layout.order:
         memory, steps = (used[n], mapped[n]) if group == "tensors" else (results[n], True)
-        places.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
+        pointers.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
     for k in range(size):
-        callee.entry([first + k * step for first, step in places])
+        callee.entry([first + k * step for first, step in pointers])
     return results
 
 
 def map_abstractly(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                    kernel: str) -> list[torch.Tensor]:
-    """What ``map_on_cpu`` returns, without values."""
+    """Return the result types of ``map_on_cpu`` as tensors without values."""
     return [tensors[0].new_empty((size, *shape), dtype=dtype)
             for shape, dtype, _ in layout_of(callee_named(kernel)).results]
 
 
 def map_by_calls(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                  kernel: str) -> list[torch.Tensor]:
-    """The same as calls, one for each part, for graphs that have no such operator."""
+    """Run ``nki::map`` as a call for each part, for graphs that do not have the operator."""
     runs = [torch.ops.nki.call([t[k] if each else t for t, each in zip(tensors, mapped)], kernel) for k in range(size)]
     return [torch.stack(parts) for parts in zip(*runs)]
 
 
 def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> object:
-    """``vmap`` of a call: ``map`` over the batch, which comes first in each result."""
+    """Batch a call (``vmap``): ``nki::map`` over the batch, which is the first axis of each result."""
     first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
-    made = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
-    return made, [0] * len(made)
+    results = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
+    return results, [0] * len(results)
 
 
 def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                 kernel: str) -> object:
     """Batch a batched call (``vmap`` of ``vmap``): one loop runs over both batches."""
-    given = []
+    operands = []
     for tensor, axis, each in zip(tensors, axes[0], mapped):
         if axis is None and not each:
-            given.append(tensor)
+            operands.append(tensor)
             continue
-        whole = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
-        whole = whole if each else whole.unsqueeze(1)
-        given.append(whole.expand(info.batch_size, size, *whole.shape[2:]).flatten(0, 1))
-    now = [axis is not None or each for axis, each in zip(axes[0], mapped)]
-    made = torch.ops.nki.map(given, now, info.batch_size * size, kernel)
-    return [m.unflatten(0, (info.batch_size, size)) for m in made], [0] * len(made)
+        with_batch = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
+        with_batch = with_batch if each else with_batch.unsqueeze(1)
+        operands.append(with_batch.expand(info.batch_size, size, *with_batch.shape[2:]).flatten(0, 1))
+    mapped_axes = [axis is not None or each for axis, each in zip(axes[0], mapped)]
+    results = torch.ops.nki.map(operands, mapped_axes, info.batch_size * size, kernel)
+    return [m.unflatten(0, (info.batch_size, size)) for m in results], [0] * len(results)
 
 
 def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                    kernel: str) -> object:
-    """``vmap`` of an update: a call for each part, on views of what is written."""
+    """Batch an update (``vmap``): a call for each part, on views of the written tensors."""
     if any(axis is None for axis in axes[0]):
         raise RuntimeError("vmap: a kernel updates a tensor that is not mapped, once for each part of the batch; "
                            "map the tensor as well, or expand and clone it for each part")

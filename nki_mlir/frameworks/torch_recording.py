@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``NEURON_FRAMEWORK_DEBUG=1`` beside the stand-in for ``torch_xla``: the whole program around the calls of kernels.
 
-``torch_xla`` collects operations and runs them as one program when a value is looked at or a step ends. The stand-in
-runs each at once. To show the same program, a recorder notes what is computed, and exports it where it would run.
+``torch_xla`` collects operations and runs them as one program when a script reads a value or ends a step. The stand-in
+runs each operation at once. To write the same program, a recorder notes the operations and exports them at that point.
 """
 
 import atexit
@@ -19,11 +19,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from nki_mlir.frameworks import debug_output
 
-MOST_CALLS = 20_000         # of a program; of a longer one the end is shown
+MOST_CALLS = 20_000         # of a program; of a longer one only the end is written
 
 
 class Origin(NamedTuple):
-    """Where a tensor comes from: result ``result`` of call ``call``, or parameter ``result`` where that is -1."""
+    """Where a tensor comes from: result number ``result`` of call number ``call``; -1 as ``call`` denotes parameter
+    ``result``."""
 
     call: int
     result: int
@@ -31,32 +32,33 @@ class Origin(NamedTuple):
 
 class Call(NamedTuple):
     function: Any
-    arguments: tuple[object, ...]          # with places for tensors
+    arguments: tuple[object, ...]          # with an Origin for each tensor
     keywords: dict[str, object]
     alive: list[ReferenceType[torch.Tensor]]                    # weak references of the results
 
 
 class SyncTensorsGraph(torch.nn.Module):
-    """The calls again, as a program of its parameters. Files bear the name that ``torch_xla`` gives its programs."""
+    """The recorded calls as a module of its parameters. The class name is the name that ``torch_xla`` gives its
+    programs."""
 
     def __init__(self, calls: list[Call], results: list[Origin]) -> None:
         super().__init__()
         self.calls, self.results = calls, results
 
     def forward(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = {Origin(-1, n): value for n, value in enumerate(parameters)}
+        values_by_origin = {Origin(-1, n): value for n, value in enumerate(parameters)}
         needed = needed_calls(self.calls, self.results)
         for number, call in enumerate(self.calls):
             if number in needed:
                 arguments, keywords = pytree.tree_map_only(
-                    Origin, made.__getitem__, (call.arguments, call.keywords), is_leaf=_is_origin)
+                    Origin, values_by_origin.__getitem__, (call.arguments, call.keywords), is_leaf=_is_origin)
                 values = call.function(*arguments, **keywords)
-                made |= {Origin(number, n): value for n, value in enumerate(pytree.tree_leaves(values))}
-        return tuple(made[origin] for origin in self.results)
+                values_by_origin |= {Origin(number, n): value for n, value in enumerate(pytree.tree_leaves(values))}
+        return tuple(values_by_origin[origin] for origin in self.results)
 
 
 class Recorder(TorchDispatchMode):
-    """Notes the operations of this thread that compute with tensors; what they start from are parameters."""
+    """A mode that records the operations of its thread on tensors; tensors from elsewhere become parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,15 +72,15 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
         if func is torch.ops.aten._local_scalar_dense.default:
-            self.write(tensors)                                     # somebody looks at a value
+            self.write(tensors)                                     # the script reads a value
         results = func(*args, **kwargs)
-        made = [v for v in pytree.tree_leaves(results) if isinstance(v, torch.Tensor)]
-        if made and tensors and torch.Tag.nondeterministic_seeded not in func.tags:
+        produced = [v for v in pytree.tree_leaves(results) if isinstance(v, torch.Tensor)]
+        if produced and tensors and torch.Tag.nondeterministic_seeded not in func.tags:
             if len(self.calls) == MOST_CALLS:
                 self.forget()
             arguments, keywords = pytree.tree_map_only(torch.Tensor, self.origin_of, (args, kwargs))
-            self.calls.append(Call(func, arguments, keywords, [torch.utils.weak.WeakIdRef(t) for t in made]))
-            for n, tensor in enumerate(made):
+            self.calls.append(Call(func, arguments, keywords, [torch.utils.weak.WeakIdRef(t) for t in produced]))
+            for n, tensor in enumerate(produced):
                 self.origins[tensor] = Origin(len(self.calls) - 1, n)
         return results
 
@@ -89,12 +91,12 @@ class Recorder(TorchDispatchMode):
         return self.origins[tensor]
 
     def write(self, tensors: list[torch.Tensor]) -> None:
-        """Write the program that computes tensors, which are parameters from then on."""
+        """Write the program that computes these tensors; they are parameters of later programs."""
         results = [self.origins[t] for t in tensors if t in self.origins and self.origins[t].call >= 0]
         needed = needed_calls(self.calls, results)
         if any(str(self.calls[n].function).startswith("nki.") for n in needed):
             self.saved = True
-            # In a separate thread: here the dispatcher is in the middle of an operation, which an export would inherit.
+            # In a separate thread: an export here would run inside of the operation that is being dispatched.
             exporting = threading.Thread(target=self.export, args=(results,))
             exporting.start()
             exporting.join()
@@ -106,25 +108,25 @@ class Recorder(TorchDispatchMode):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)                  # PyTorch's, about PyTorch's code
-                stablehlo_of(*renumbered(self.calls, results, self.parameters))     # which writes it
+                stablehlo_of(*renumbered(self.calls, results, self.parameters))     # stablehlo_of writes the program
         except Exception as error:                  # the script runs without the files, too
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             warnings.warn(f"NEURON_FRAMEWORK_DEBUG: the HLO is not written: {reason}", stacklevel=2)
 
     def step(self) -> None:
-        """The end of a step: all tensors that are still there are computed."""
+        """Write the program of all live tensors at the end of a step."""
         self.write([tensor for call in self.calls for ref in call.alive if (tensor := ref()) is not None])
         self.forget()
 
     def forget(self) -> None:
-        """All tensors are parameters of what follows."""
+        """Drop the recorded calls, so that all tensors are parameters of what follows."""
         self.calls.clear()
         self.parameters.clear()
         self.origins.clear()
 
 
 def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
-    """The calls that results depend on, and those that update what others then read."""
+    """Return the numbers of the calls on which the results depend, and of those that update tensors."""
     needed = {origin.call for origin in results} - {-1}
     for number in reversed(range(len(calls))):
         call = calls[number]
@@ -136,16 +138,17 @@ def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
 
 def renumbered(calls: list[Call], results: list[Origin], parameters: list[tuple[torch.Size, torch.dtype]]
                ) -> tuple[Any, ...]:
-    """The program of results, and example arguments: only the parameters that it uses, in the order of their use."""
+    """Return the program of the results and example arguments for it, with the parameters that it uses alone, in the
+    order of their use."""
     needed = needed_calls(calls, results)
     order: dict[int, int] = {}
 
     def used(origin: Origin) -> Origin:
         return Origin(-1, order.setdefault(origin.result, len(order))) if origin.call < 0 else origin
-    kept = [call._replace(**dict(zip(("arguments", "keywords"), pytree.tree_map_only(
+    renumbered_calls = [call._replace(**dict(zip(("arguments", "keywords"), pytree.tree_map_only(
         Origin, used, (call.arguments, call.keywords), is_leaf=_is_origin)))) if n in needed else call
         for n, call in enumerate(calls)]
-    return SyncTensorsGraph(kept, list(results)), *(torch.zeros(shape, dtype=dtype) for shape, dtype in (
+    return SyncTensorsGraph(renumbered_calls, list(results)), *(torch.zeros(shape, dtype=dtype) for shape, dtype in (
         parameters[number] for number in order))
 
 
@@ -154,7 +157,7 @@ def _is_origin(value: object) -> bool:
 
 
 def start() -> None:
-    """Start recording; it never stops."""
+    """Start recording for the rest of the process."""
     if debug_output.recorders:
         return
     recorder = Recorder()

@@ -4,8 +4,8 @@
     module = stablehlo_of(model, a, b)
     (result,) = run_linked(module, [a.numpy(), b.numpy()])
 
-The program is imported as operations of PyTorch's dialect. There the operators of kernels become custom calls between
-casts to builtin tensors; the casts fold when the upstream pipelines lower everything around it.
+The importer translates the program to PyTorch's dialect. There the operators of kernels become custom calls between
+casts to builtin tensors; the casts fold when the upstream pipelines lower the operations around them.
 """
 
 import re
@@ -40,21 +40,21 @@ TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{ext
 
 
 def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
-    """The StableHLO text of a PyTorch program, with a custom call for each kernel.
+    """Export a PyTorch program as StableHLO text, with a custom call for each call of a kernel.
 
-    Parameters and buffers become constants of the module. Values of StableHLO do not change: the results of a program
-    that updates tensors are what it returns, then the new values of updated inputs, then those of updated buffers,
-    which are parameters after the inputs. ``tf.aliasing_output`` of a parameter names its new value.
+    Parameters and buffers become constants of the module. StableHLO has no updates: a program that updates tensors
+    returns its results, then the new values of updated inputs, then those of updated buffers, which are parameters
+    after the inputs. ``tf.aliasing_output`` of a parameter names the result with its new value.
 
     Arguments:
         program: a module or a function, or a ``torch.export.ExportedProgram``
-        arguments: tensors to export it for; none of an exported program
+        arguments: tensors to export it for; no tensors if the program is exported already
 
     Result:
         The text, for ``run_linked`` and ``nki-opt --link-kernels``.
 
     Errors:
-        What PyTorch does not export is its error.
+        PyTorch's, if it does not export the program.
 
     Example:
         class Model(torch.nn.Module):
@@ -65,7 +65,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     """
     name = type(program).__name__
     if not isinstance(program, torch.export.ExportedProgram):
-        # The importer takes equal tensor objects for one parameter.
+        # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
     program = program.run_decompositions(load("extras.fx_decomp_util").get_decomposition_table() | OWN)
     aliases = updates_to_results(program)
@@ -78,15 +78,15 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
 
 
 def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> str:
-    """The program as StableHLO."""
+    """Import an exported program, lower it to StableHLO and return the text. ``aliases`` maps parameters to results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = load("fx").export_and_import(
             program, output_type="raw", hooks=constants_in_place(), decomposition_table={},
-            experimental_support_mutation=True)         # the importer that takes parameters as operands of any operator
+            experimental_support_mutation=True)         # this importer accepts parameters as operands of any operator
     with module.context, ir.Location.unknown():
         load("_mlir_libs._stablehlo").register_dialect(module.context, load=True)
-        # The dialect of the casts can only be loaded as part of a pass that makes them.
+        # Only a pass that creates the casts can load their dialect.
         manager = load("passmanager").PassManager
         manager.parse(CASTS).run(ir.Module.create().operation)
         to_custom_calls(module)
@@ -96,23 +96,24 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
 
 
 def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
-    """Updates of inputs and buffers as results of the program; the result with the new value of each such parameter."""
+    """Turn updates of inputs and buffers into results of the program. Return the result with the new value of each
+    such parameter."""
     signature, graph = program.graph_signature, program.graph
     output = graph.output_node()
-    given = list(zip(signature.output_specs, output.args[0]))
+    outputs = list(zip(signature.output_specs, output.args[0]))
     order = OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION
-    specs = sorted((spec for spec, _ in given), key=lambda spec: order.index(spec.kind))
-    values = {id(spec): value for spec, value in given}
+    specs = sorted((spec for spec, _ in outputs), key=lambda spec: order.index(spec.kind))
+    values = {id(spec): value for spec, value in outputs}
     output.args = (tuple(values[id(spec)] for spec in specs),)
     signature.output_specs[:] = specs
     updated = {spec.target for spec in specs if spec.kind is OutputKind.BUFFER_MUTATION}
     carried = [spec for spec in signature.input_specs if spec.kind is InputKind.BUFFER and spec.target in updated]
-    places = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     for spec in carried:                                            # a parameter behind the others
         signature.input_specs.remove(spec)
         signature.input_specs.append(spec)
         spec.kind = InputKind.USER_INPUT
-        list(graph.find_nodes(op="placeholder"))[-1].append(places[spec.arg.name])
+        list(graph.find_nodes(op="placeholder"))[-1].append(placeholders[spec.arg.name])
     inputs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     parameters = {spec.arg.name: n for n, spec in enumerate(inputs)} | {spec.target: inputs.index(spec)
                                                                          for spec in carried}
@@ -124,14 +125,14 @@ def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
 
 
 def ends_in_range(graph: torch.fx.Graph) -> None:
-    """Ends of slices as the size of the axis where they are beyond it, which the passes do not take as such."""
+    """Clamp ends of slices to the size of the axis: the upstream passes do not accept larger ones."""
     for node in graph.nodes:
         if node.target in (torch.ops.aten.slice_scatter.default, torch.ops.aten.slice.Tensor):
-            place = 4 if node.target is torch.ops.aten.slice_scatter.default else 3
-            axis = node.args[place - 2] if len(node.args) > place - 2 else 0
+            end_index = 4 if node.target is torch.ops.aten.slice_scatter.default else 3
+            axis = node.args[end_index - 2] if len(node.args) > end_index - 2 else 0
             size = node.args[0].meta["val"].shape[axis]
-            if len(node.args) > place and isinstance(node.args[place], int) and node.args[place] > size:
-                node.update_arg(place, size)
+            if len(node.args) > end_index and isinstance(node.args[end_index], int) and node.args[end_index] > size:
+                node.update_arg(end_index, size)
 
 
 def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:
@@ -142,7 +143,8 @@ def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:
 
 
 def constants_in_place() -> object:
-    """Hooks of the importer that write parameters as plain constants, which every reader of the text has."""
+    """Return hooks of the importer that write parameters as plain constants, which every reader of the text supports.
+    """
     importer = load("extras.fx_importer")
 
     class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined, misc]
@@ -159,7 +161,7 @@ def constants_in_place() -> object:
 
 
 def elements(literal: torch.Tensor) -> str:
-    """The elements as an attribute's text: the bytes, or numbers for bools, which attributes pack."""
+    """Return the elements as an attribute's text: the bytes, or numbers for bools, which attributes pack."""
     with _disable_current_modes():
         values = literal.detach().contiguous().cpu()
         if values.dtype == torch.bool or values.numel() == 0:
@@ -169,24 +171,24 @@ def elements(literal: torch.Tensor) -> str:
 
 # -- in PyTorch's dialect ----------------------------------------------------------------------------------------------
 def to_custom_calls(module: Module) -> None:
-    """Replace every operator of a kernel, and every custom C++ operator."""
-    own = custom_operators()
+    """Replace every operator of a kernel, and every custom C++ operator, by a custom call."""
+    operators = custom_operators()
     for op in operations_of(module, lambda name: name == "torch.operator"):
         name = op.attributes["name"].value.removeprefix("torch.")
         if name in ("nki.call", "nki.updated"):
             replace(op)
-        elif name in own:
-            replace_operator(op, own[name])
+        elif name in operators:
+            replace_operator(op, operators[name])
 
 
 def custom_operators() -> "dict[str, Operator]":
-    """The custom C++ operators that are defined in PyTorch, by name as the importer writes it."""
+    """Return the custom C++ operators that are defined in PyTorch, by the names that the importer writes."""
     binding = sys.modules.get("nki_mlir.customop.torch_binding")
     return {} if binding is None else {name.replace("::", "."): op for name, op in binding.registered().items()}
 
 
 def replace_operator(op: Operation, custom: "Operator") -> None:
-    """One call of a custom C++ operator. Its numbers are constants of the program."""
+    """Replace a call of a custom C++ operator by a custom call. Its numbers are constants of the program."""
     from nki_mlir.customop.graph_binding import DescribedArray, callee  # start-up: for custom operators only
     arguments = [DescribedArray(*described(value)) if kind == "T" else number(value, custom)
                  for value, kind in zip(op.operands, custom.parameters)]
@@ -198,7 +200,7 @@ def replace_operator(op: Operation, custom: "Operator") -> None:
 
 
 def described(value: Value) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
+    """Return the shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
     sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
     return tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy
 
@@ -212,8 +214,8 @@ def number(value: Value, custom: "Operator") -> float:
 
 
 def replace(op: Operation) -> None:
-    """A call of the operator for kernels becomes the custom call of its record."""
-    *lists, text = [made for made in map(defining, op.operands) if made is not None]
+    """Replace an ``nki.call`` or ``nki.updated`` by the custom call of the kernel's record."""
+    *lists, text = [definition for definition in map(defining, op.operands) if definition is not None]
     record = callee_named(text.attributes["value"].value).record
     tensors, written = (list(lists[-1].operands), list(lists[0].operands) if len(lists) == 2 else [])
     with ir.InsertionPoint(op), op.location:
@@ -226,7 +228,7 @@ def replace(op: Operation) -> None:
 
 
 def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
-    """The call on values of PyTorch's dialect; its results are builtin tensors."""
+    """Emit the custom call on values of PyTorch's dialect and return its results, builtin tensors."""
     types = [ir.Type.parse(tensor_type(spec)) for spec in record.operands]
     values = [value_of("torch_c.to_builtin_tensor", kind, value) for kind, value in zip(types, operands)]
     attributes = {"call_target_name": ir.StringAttr.get(record.target),
@@ -239,12 +241,12 @@ def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
         attributes["output_operand_aliases"] = ir.Attribute.parse("[" + ", ".join(
             f"#stablehlo.output_operand_alias<output_tuple_indices = [{n if several else ''}], operand_index = {k}, "
             "operand_tuple_indices = []>" for k, n in record.form.aliases.items()) + "]")
-    made = ir.Operation.create("stablehlo.custom_call", results=[
+    call = ir.Operation.create("stablehlo.custom_call", results=[
         ir.Type.parse(tensor_type(spec)) for spec in record.results], operands=values, attributes=attributes)
-    return list(made.results)
+    return list(call.results)
 
 
-# -- operators that the upstream passes to StableHLO change or refuse, in terms of those that they take ----------------
+# -- decompositions of operators that the upstream passes lower wrongly or reject --------------------------------------
 aten = torch.ops.aten
 
 
@@ -256,11 +258,11 @@ def same_dtype(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def remainder(a: object, b: Any) -> torch.Tensor:
-    """The remainder with the divisor's sign, as PyTorch has it; StableHLO's has the dividend's."""
+    """Compute the remainder with the divisor's sign, as PyTorch does; StableHLO's has the dividend's."""
     negative = b < 0
     a, b = same_dtype(a, b)
-    left = aten.fmod.Tensor(a, b)
-    return torch.where((left != 0) & ((left < 0) != negative), left + b, left)
+    result = aten.fmod.Tensor(a, b)
+    return torch.where((result != 0) & ((result < 0) != negative), result + b, result)
 
 
 def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
@@ -268,12 +270,12 @@ def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
 
 
 def sign(a: torch.Tensor) -> torch.Tensor:
-    """Upstream compares with an integer, which is wrong where the tensor is constant."""
+    """Compute the sign by comparisons: upstream compares with an integer, which is wrong for constant tensors."""
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
 
 
 def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.Tensor:
-    """For any shift: upstream takes no slice out of an axis of one element."""
+    """Roll by any shift: upstream takes no slice out of an axis of one element."""
     if not dims:
         return roll(a.flatten(), shifts, [0]).reshape(a.shape)
     for shift, axis in zip(shifts, dims):
@@ -284,19 +286,19 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
 
 
 def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
-    """Computed as int32 where all tensors are of bytes, which upstream takes for integers with a sign here."""
+    """Compute an operator in int32 if all tensors are uint8, which upstream treats as signed here."""
     def found(*arguments: object, **keywords: object) -> Any:
         if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
             return NotImplemented
-        made = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
-        several = made if isinstance(made, tuple) else (made,)
+        result = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
+        several = result if isinstance(result, tuple) else (result,)
         results = tuple(r.to(torch.uint8) if r.dtype == torch.int32 else r for r in several)
-        return results if isinstance(made, tuple) else results[0]
+        return results if isinstance(result, tuple) else results[0]
     return found
 
 
 def truth(op: Any) -> Callable[..., object]:
-    """``any`` and ``all`` of bytes, which are bytes: upstream takes the bits together."""
+    """Compare bytes with 0 before ``any`` and ``all``: upstream combines their bits."""
     def found(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
         return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
     return found
@@ -332,16 +334,17 @@ OWN: dict[object, Callable[..., object]] = {
 
 
 def numbers_of_floats(graph: torch.fx.Graph) -> None:
-    """Integers beside floating-point tensors as floats: upstream, a negative one is a great one when it folds."""
+    """Convert integer arguments beside floating-point tensors to floats: upstream folds a negative integer as a large
+    unsigned one."""
     for node in graph.nodes:
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
             continue
         tensors = [a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
         if not tensors or not all(t.is_floating_point() for t in tensors):
             continue
-        for place, (value, slot) in enumerate(zip(node.args, node.target._schema.arguments)):
+        for index, (value, slot) in enumerate(zip(node.args, node.target._schema.arguments)):
             if type(value) is int and str(slot.type) in ("Tensor", "number"):
-                node.update_arg(place, float(value))
+                node.update_arg(index, float(value))
 
 
 __all__ = ["stablehlo_of"]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels on lazy tensors of an installed ``torch_xla``: a call is one custom call of the graph that it collects.
+"""Calls of kernels with lazy tensors of an installed ``torch_xla``: each is a custom call of the graph that it
+collects.
 
-The call has the documented form, so whatever ``torch_xla`` prints or exports of the graph shows it, with the kernel in
-``backend_config``. ``torch_xla``'s client for the CPU cannot run custom calls. There ``run`` computes tensors with the
-linked program, in another process, and does so by itself where a script reads a tensor or ends a step.
+The call has the documented form, so whatever ``torch_xla`` prints or exports of the graph shows it, with the kernel
+in ``backend_config``. ``torch_xla``'s client for the CPU cannot run custom calls. On the CPU, ``run`` computes
+tensors with the linked program in another process; ``torch_xla`` calls it automatically where a script reads a
+tensor or ends a step.
 """
 
 import gc
@@ -28,7 +30,7 @@ API_VERSION_UNSPECIFIED = 0             # what the documents show for PyTorch
 
 def custom_call(record: KernelRecord, written: Sequence[torch.Tensor],
                 tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The call in the graph: new values of what the kernel updates, then what it makes."""
+    """Add the call to the graph. Return the new values of the updated tensors, then the kernel's new tensors."""
     import torch_xla  # an optional package
     once("torch_xla_values", _settle_on_demand)
     results = torch_xla._XLAC._xla_custom_call(
@@ -50,7 +52,7 @@ def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Compute lazy tensors whose graph calls kernels.
 
     Arguments:
-        tensors: lazy tensors of ``torch_xla``; they have their values from then on, so nothing is computed again
+        tensors: lazy tensors of ``torch_xla``; they hold their values afterwards, so nothing is computed twice
 
     Result:
         The values, on the CPU.
@@ -63,20 +65,20 @@ def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         assert torch.equal(run([nki.jit(double)(x)])[0], torch.full((4, 8), 2.0))
     """
     import torch_xla  # an optional package
-    inside, tensors = torch_xla._XLAC, list(tensors)
+    xla, tensors = torch_xla._XLAC, list(tensors)
     if wanted():
-        write("SyncTensorsGraph", inside._get_xla_tensors_hlo_proto(tensors), inside._get_xla_tensors_hlo(tensors))
-    text = inside._get_stablehlo(tensors, inside._xla_get_default_device(), [], False).decode()
-    _, inputs = inside._get_tensors_xla_device_data_node(tensors)
+        write("SyncTensorsGraph", xla._get_xla_tensors_hlo_proto(tensors), xla._get_xla_tensors_hlo(tensors))
+    text = xla._get_stablehlo(tensors, xla._xla_get_default_device(), [], False).decode()
+    _, inputs = xla._get_tensors_xla_device_data_node(tensors)
     values = run_in_process(text, [array_of(v.cpu()) for v in inputs])
     results = [tensor_of(r, t.dtype) for r, t in zip(values, tensors)]
     for tensor, result in zip(tensors, results):
-        tensor.data.copy_(result)           # no update to autograd
+        tensor.data.copy_(result)           # autograd does not see this update
     return results
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor as an array of the same element type, which NumPy may only have through ``ml_dtypes``."""
+    """Return a tensor as an array of the same element type, which for some types is one of ``ml_dtypes``."""
     if tensor.dtype not in NKI_DTYPE:
         return tensor.detach().numpy()
     dtype = np.dtype(NKI_DTYPE[tensor.dtype].numpy.type)
@@ -88,24 +90,25 @@ def tensor_of(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def settle(tensors: Iterable[torch.Tensor]) -> None:
-    """Compute those of the tensors that have no value yet and need a kernel for it."""
+    """Compute those of the tensors that have no value yet and whose graph calls a kernel."""
     import torch_xla  # an optional package
-    inside, tensors = torch_xla._XLAC, list(tensors)
-    lazy = [t for t, waits in zip(tensors, inside._check_tensor_need_materialization(tensors)) if waits]
-    called = [t for t in lazy if "xla::custom_call(" in inside._get_xla_tensors_text([t])]
+    xla, tensors = torch_xla._XLAC, list(tensors)
+    lazy = [t for t, waits in zip(tensors, xla._check_tensor_need_materialization(tensors)) if waits]
+    called = [t for t in lazy if "xla::custom_call(" in xla._get_xla_tensors_text([t])]
     if called:
         run(called)
 
 
 def _live() -> list[torch.Tensor]:
-    """The tensors of the device that Python holds, and their gradients."""
-    held = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device.type == "xla"]
-    gradients = [t.grad for t in held if t.is_leaf and t.grad is not None]
-    return list({id(t): t for t in held + gradients}.values())
+    """Return the live tensors of the device in Python, and their gradients."""
+    live = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device.type == "xla"]
+    gradients = [t.grad for t in live if t.is_leaf and t.grad is not None]
+    return list({id(t): t for t in live + gradients}.values())
 
 
 def _settle_on_demand() -> object:
-    """Settle where ``torch_xla``'s client for the CPU would be given the graph: at reads of a tensor, and at steps."""
+    """Call ``settle`` before ``torch_xla``'s client for the CPU would get the graph: at reads of a tensor, and at
+    steps."""
     import torch_xla  # optional packages
     import torch_xla.runtime
 
@@ -127,7 +130,7 @@ def _settle_on_demand() -> object:
     return library
 
 
-READS: dict[str, Callable[..., bool]] = {       # whether the operation takes its first argument off the device
+READS: dict[str, Callable[..., bool]] = {       # whether the operation copies its first argument from the device
     "_to_copy": lambda tensor, *, device=None, **keywords: device is not None and torch.device(device).type == "cpu",
     "_copy_from": lambda tensor, target, *others: target.device.type == "cpu",
     "_local_scalar_dense": lambda tensor: True}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The XLA FFI handler of all kernels: compiled from ``xla_handler.mlir`` without a C compiler, and the table it reads.
+"""The XLA FFI handler of all kernels, compiled from ``xla_handler.mlir`` without a C compiler, and its table.
 
-XLA calls the handler with a frame of buffers and attributes. It finds the callee by attribute ``kernel_id``, checks the
-buffers, and calls the kernel's entry. ``kernel_key`` and ``kernel_record`` let an executable of another process (from a
-cache, an export) be verified, and its kernel be compiled, when it is instantiated.
+XLA calls the handler with a frame of buffers and attributes. It looks up the callee by attribute ``kernel_id``,
+checks the buffers, and calls the kernel's entry. When XLA instantiates an executable of another process (from a
+cache or an export), the handler verifies it by ``kernel_key`` and compiles the kernel from ``kernel_record``.
 """
 
 import ctypes
@@ -49,15 +49,15 @@ class TooManyKernels(NkiMlirError, RuntimeError):
 
 
 class Handler:
-    """The compiled handler, its table and its callees. One per process: XLA keeps its address."""
+    """The compiled handler with its table and its callees. There is one in a process: XLA keeps its address."""
 
     def __init__(self, minor: int) -> None:
         self.table = np.zeros((BUCKETS, 2), np.int64)
         self.state = np.zeros(2, np.int64)      # handlers that are running, whether the process is exiting
         self.callees: dict[int, Callee] = {}
-        self.keep_alive: list[object] = []         # everything that addresses were taken of
+        self.keep_alive: list[object] = []         # every object whose address the table has
         self.lock = threading.RLock()
-        # Texts until XLA has copied them. Not per thread: what a foreign thread holds in Python ends with the callback.
+        # Texts until XLA has copied them. Not thread-local: Python frees a foreign thread's locals after the callback.
         self.messages: deque[object] = deque(maxlen=MESSAGES_KEPT)
         self.help = HELP(self.answer)
         self.address = self.compile(minor)
@@ -82,23 +82,24 @@ class Handler:
 
     # -- the table -----------------------------------------------------------------------------------------------------
     def publish(self, callee: Callee) -> None:
-        """Compile the kernel, and make it callable from XLA programs."""
+        """Compile the kernel and enter it into the table, so that XLA programs can call it. Raise ``TooManyKernels``.
+        """
         number = callee.number
         with self.lock:
             if number in self.callees:
                 return
             if len(self.callees) >= BUCKETS // 2:
                 raise TooManyKernels(limit=BUCKETS // 2)
-            described = self.describe(callee)
+            description = self.describe(callee)
             bucket = number % BUCKETS
             while self.table[bucket, 0]:
                 bucket = (bucket + 1) % BUCKETS
             self.callees[number] = callee
-            self.table[bucket, 1] = described.ctypes.data
+            self.table[bucket, 1] = description.ctypes.data
             self.table[bucket, 0] = number      # last: a reader that sees the number sees the callee
 
     def describe(self, callee: Callee) -> np.ndarray:
-        """The callee as ``xla_handler.mlir`` reads it."""
+        """Return the callee's description as 64-bit words, in the layout that ``xla_handler.mlir`` reads."""
         record = callee.record
         buffers = self.array([(DATA_TYPE[a.dtype], prod(a.shape))           # type: ignore[index]
                               for a in (*record.operands, *record.results)])
@@ -110,19 +111,20 @@ class Handler:
                            len(order), order.ctypes.data, clear.ctypes.data, *key])
 
     def array(self, values: list[object]) -> np.ndarray:
-        made = np.array(values, np.int64)
-        self.keep_alive.append(made)
-        return made
+        words = np.array(values, np.int64)
+        self.keep_alive.append(words)
+        return words
 
     def close(self) -> None:
-        """No kernel starts any more, and none is running when this returns: Python is about to exit."""
+        """Let no kernel start any more, and wait for running ones: Python is about to exit."""
         self.state[1] = 1
         while self.state[0]:
-            time.sleep(0.001)                   # lets their threads have the interpreter
+            time.sleep(0.001)                   # gives their threads the interpreter
 
-    # -- what the handler asks Python ----------------------------------------------------------------------------------
+    # -- calls of the handler into Python ------------------------------------------------------------------------------
     def answer(self, frame: int, number: int, status: int) -> int | None:
-        """``help`` of ``xla_handler.mlir``."""
+        """Answer a call of ``help`` in ``xla_handler.mlir``: return the address of an error's text, or None after
+        publishing an unknown kernel."""
         try:
             if status:
                 text = str(self.callees[number].entry.error(status))
@@ -136,7 +138,8 @@ class Handler:
         return ctypes.addressof(message)
 
     def resolve(self, number: int, attributes: dict[str, str]) -> None:
-        """Make the kernel of an executable known that this process did not compile."""
+        """Publish the kernel of an executable that another process compiled. Raise ``UnknownKernel`` if its attributes
+        do not agree."""
         if "kernel_record" not in attributes:
             raise UnknownKernel(what="it carries no kernel_record")
         callee = callee_from(attributes["kernel_record"], attributes.get("kernel_on", "jit"))
@@ -154,7 +157,7 @@ class UnknownKernel(NkiMlirError):
 
 
 def clear_bytes(callee: Callee, result: int) -> int:
-    """How many bytes of a result must be zero before the kernel runs: all of them, or none."""
+    """Return the bytes of a result that must be zero before the kernel runs: all of them, or 0."""
     record = callee.record
     if result in record.form.aliases.values() or not record.starts_from_zero(record.form.results[result]):
         return 0
@@ -164,7 +167,7 @@ def clear_bytes(callee: Callee, result: int) -> int:
 
 
 def attributes_of(frame: int) -> dict[str, str]:
-    """The string attributes of a call frame."""
+    """Return the string attributes of a call frame."""
     def word(address: int) -> int:
         return ctypes.c_int64.from_address(address).value
 
@@ -172,19 +175,19 @@ def attributes_of(frame: int) -> dict[str, str]:
         return ctypes.string_at(word(span), word(span + 8)).decode()
     types, names, values = (word(frame + offset) for offset in (144, 152, 160))
     is_string = [ctypes.c_int32.from_address(types + 4 * k).value == 4 for k in range(word(frame + 136))]
-    return {text(word(names + 8 * k)): text(word(values + 8 * k)) for k, known in enumerate(is_string) if known}
+    return {text(word(names + 8 * k)): text(word(values + 8 * k)) for k, is_text in enumerate(is_string) if is_text}
 
 
 def handler() -> Handler:
-    """The process's handler; raises ``UnsupportedFfi`` where the interface is not the one it was written for."""
+    """Return the process's handler. Raise ``UnsupportedFfi`` where XLA's interface has another version."""
     return once("xla_handler", lambda: Handler(minor_version()))
 
 
 def minor_version() -> int:
-    """The interface version to report: XLA refuses handlers newer than itself."""
+    """Return the interface version to report: XLA rejects handlers newer than itself."""
     import jax  # an optional package
     header = (Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h").read_text()
-    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header))
-    if found.get("MAJOR") != "0":
-        raise UnsupportedFfi(major=found.get("MAJOR", "?"))
-    return min(int(found["MINOR"]), NEWEST_MINOR)
+    versions = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header))
+    if versions.get("MAJOR") != "0":
+        raise UnsupportedFfi(major=versions.get("MAJOR", "?"))
+    return min(int(versions["MINOR"]), NEWEST_MINOR)
