@@ -45,11 +45,11 @@ bench: setup
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
 # executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number
-# repeats a run. Then random inputs of each entry, NKI_MLIR_FUZZ_SECONDS each, of which a table says how many were accepted and executed.
+# repeats a run. Then random inputs, as many of each entry, for NKI_MLIR_FUZZ_SECONDS, of which a table says how many were accepted and executed.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
-	$(BIN)/python -m tests.fuzzing.campaign --jobs $(JOBS) --seconds $${NKI_MLIR_FUZZ_SECONDS:-300}
+	$(BIN)/python -m tests.fuzzing.campaign --jobs $(JOBS) --seconds $${NKI_MLIR_FUZZ_SECONDS:-1200}
 
 # 1,000 random changes of right kernels: each is refused by nki-score, or right by the evaluator of tests/oracle.
 mutants: setup

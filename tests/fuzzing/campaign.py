@@ -1,32 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives each entry random inputs for a while: each ends as a result or an error of ours, in bounded time and memory.
 
-``python -m tests.fuzzing.campaign [--seconds N] [--only ENTRY] [--seed N] [--jobs N]`` prints a table: inputs tried,
-accepted (read and verified), executed, and rules that refused others. Inputs run in children of this process, so that
-one that ends its process is told as well. What failed, and the first input that each rule refused or each operation ran
-on, is kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
+``python -m tests.fuzzing.campaign [--seconds N] [--inputs N] [--only ENTRY] [--seed N] [--jobs N]`` prints a table:
+inputs tried, accepted (read and verified), executed, and rules that refused others. Inputs run in children of the
+workers, so that one that ends its process is told as well. What failed, and the first input that each rule refused, is
+kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
 """
 
 import argparse
 import gc
 import io
 import math
+import multiprocessing
 import os
 import pickle
 import random
 import resource
-import subprocess
+import shutil
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +51,7 @@ from ..random_programs.writer import Program
 from . import inputs
 
 KEPT = Path(".fuzz")
-BATCH = 1000                        # inputs of one child, which imports and memoizes for all of them
+BATCH = 500                         # inputs of one child, which imports and memoizes for all of them
 WARM = 100                          # inputs that are drawn for what they leave in memory
 FIRST = 20                          # of which those that run do so here, too, for what they import
 SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
@@ -71,6 +73,7 @@ class Tally:
     stages: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    seconds: float = 0                          # of the processor
 
     @property
     def tried(self) -> int:
@@ -109,9 +112,12 @@ def of_passes(text: str, folder: Path) -> str:
 
 
 def of_kernel(drawn: tuple[str, Program], folder: Path) -> str:
+    """Run a kernel; most of the current generation for the target that has all of its instructions."""
     generation, program = drawn
-    kernel = (beta_kernel if generation == "beta" else current_kernel)(program)
-    run_to_an_end(lambda: results(kernel, program, "interpreter"), "while_loop" in program.text)
+    default = generation == "beta" or len(program.text) % 8 == 0
+    with patch.dict(os.environ, {} if default else {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn3"}):
+        kernel = (beta_kernel if generation == "beta" else current_kernel)(program)
+        run_to_an_end(lambda: results(kernel, program, "interpreter"), "while_loop" in program.text)
     return "executed"
 
 
@@ -133,7 +139,7 @@ def of_config(config: str, folder: Path) -> str:
     return "executed"
 
 
-ENTRIES: dict[str, tuple[Callable[[random.Random], object], Callable[..., str]]] = {
+ENTRIES: dict[str, tuple[Callable[..., object], Callable[..., str]]] = {
     "nki": (lambda rng: inputs.module("nki", rng), of_file(".mlir", "interpreter")),
     "nisa": (lambda rng: inputs.module("nisa", rng), of_file(".mlir", "interpreter")),
     "linalg": (lambda rng: inputs.from_tests("waist", rng), of_passes),
@@ -175,13 +181,11 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
-        # A context takes longer to make than most modules to read: those of a child share one of each kind.
-        mlir_ops.new_context = cache(mlir_ops.new_context)              # type: ignore[misc]
-        upstream.graph_context = cache(upstream.graph_context)          # type: ignore[misc]
+        share_contexts()
         try:
             with os.fdopen(writing, "wb") as out:
                 for number in range(first, first + count):
-                    if time.monotonic() > end:
+                    if time.time() > end:
                         break
                     soft = int(time.process_time()) + SECONDS
                     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
@@ -208,6 +212,9 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
 
 
 def drawn(entry: str, seed: int, number: int) -> object:
+    """Return an input. Two neighbouring kernels are one program, as it was written and with one change."""
+    if entry == "kernels":
+        return inputs.kernel(f"{entry} {seed} {number // 2}", number % 2 == 1)
     return ENTRIES[entry][0](random.Random(f"{entry} {seed} {number}"))
 
 
@@ -221,59 +228,106 @@ def keep(entry: str, name: str, content: object) -> None:
         file.write_bytes(text if isinstance(text, bytes) else str(text).encode())
 
 
-def campaign(entry: str, seed: int, seconds: float, first: int, folder: Path) -> Tally:
-    tally, number = Tally(), first
-    folder.mkdir(parents=True, exist_ok=True)
-    for earlier in range(WARM):                 # what all children need is computed before they are forked
-        drawn(entry, seed, earlier)
-    with redirect_stdout(io.StringIO()):        # of kernels that print; what ran in a child ends no process
-        for earlier, one in enumerate(batch(entry, seed, 0, FIRST, folder)):
-            if one.stage == "executed":
-                outcome(entry, drawn(entry, seed, earlier), folder)
-    end = time.monotonic() + seconds
+@cache
+def share_contexts() -> None:
+    """Let all inputs of a process share one MLIR context of each kind: most modules take less time to read than a
+    context to make. Without threads, which a fork does not copy."""
+    def shared(make: Callable[..., ir.Context]) -> Callable[..., ir.Context]:
+        @cache
+        def context(*arguments: object) -> ir.Context:
+            new = make(*arguments)
+            new.enable_multithreading(False)
+            return new
+        return context
+    mlir_ops.new_context = shared(mlir_ops.new_context)
+    upstream.graph_context = shared(upstream.graph_context)
+
+
+@cache
+def warmed(entry: str, seed: int, folder: Path) -> None:
+    """Compute in this process what all inputs of an entry need, before children are forked from it."""
+    share_contexts()
+    for number in range(WARM):
+        drawn(entry, seed, number)
+    for number, one in enumerate(batch(entry, seed, 0, FIRST, folder)):
+        if one.stage == "executed":             # what ran in a child does not end this process
+            outcome(entry, drawn(entry, seed, number), folder)
     gc.collect()
-    gc.freeze()                                 # and is theirs: their collector need not look at it
-    while time.monotonic() < end:
-        for one in batch(entry, seed, number, BATCH, folder, end):
-            tally.stages[one.stage] += 1
-            new = one.rule and one.rule not in tally.rules
-            tally.rules[one.rule] += 1
-            if one.stage == "failed":
-                tally.failures.append(f"{entry}, seed {seed}, number {number}: {one.rule}")
-                keep(entry, f"failed {number}", drawn(entry, seed, number))
-            elif new:
-                keep(entry, one.rule, drawn(entry, seed, number))
-            number += 1
-    return tally
+    gc.freeze()                                 # the children's collector need not look at it
+
+
+def measured(entry: str, seed: int, first: int, count: int, end: float) -> tuple[list[Outcome], float]:
+    """Return the outcomes of some inputs, and the processor's seconds that they took."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():         # of kernels that print
+        warnings.simplefilter("ignore")
+        folder = KEPT / entry / str(os.getpid())
+        folder.mkdir(parents=True, exist_ok=True)
+        warmed(entry, seed, folder)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        outcomes = batch(entry, seed, first, count, folder, end)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shutil.rmtree(folder, ignore_errors=True)
+    return outcomes, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def count(entry: str, seed: int, first: int, outcomes: list[Outcome], tally: Tally) -> None:
+    """Add the outcomes of the inputs from a number on to an entry's tally, and keep what is new."""
+    for number, one in enumerate(outcomes, first):
+        tally.stages[one.stage] += 1
+        new = one.rule and one.rule not in tally.rules
+        tally.rules[one.rule] += 1
+        if one.stage == "failed":
+            tally.failures.append(f"{entry}, seed {seed}, number {number}: {one.rule}")
+            keep(entry, f"failed {number}", drawn(entry, seed, number))
+        elif new:
+            keep(entry, one.rule, drawn(entry, seed, number))
+
+
+def campaign(entries: list[str], seed: int, first: int, inputs: int, seconds: float, jobs: int) -> dict[str, Tally]:
+    """Judge inputs in batches until each entry has had its number of them or the time is over.
+
+    The next batch is of the entry with the fewest inputs: all have about as many, however long one of them takes.
+    """
+    end = time.time() + seconds
+    tallies, begun = {entry: Tally() for entry in entries}, dict.fromkeys(entries, 0)
+    running: dict[Future[tuple[list[Outcome], float]], tuple[str, int]] = {}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        while True:
+            while len(running) < jobs and time.time() < end:
+                entry = min(entries, key=begun.__getitem__)
+                size = min(BATCH, inputs - begun[entry])
+                if size <= 0:
+                    break
+                task = pool.submit(measured, entry, seed, first + begun[entry], size, end)
+                running[task] = entry, first + begun[entry]
+                begun[entry] += size
+            if not running:
+                return tallies
+            for task in wait(running, return_when=FIRST_COMPLETED).done:
+                entry, number = running.pop(task)
+                outcomes, taken = task.result()
+                count(entry, seed, number, outcomes, tallies[entry])
+                tallies[entry].seconds += taken
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.fuzzing.campaign", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="for each entry")
+    parser.add_argument("--seconds", type=float, default=300, help="for all entries")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of each entry, if there is time")
     parser.add_argument("--only", choices=ENTRIES, action="append", help="an entry, repeated; all otherwise")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("NKI_MLIR_FUZZ_SEED", time.time())))
-    parser.add_argument("--jobs", type=int, default=1, help="entries at the same time, each in a process and with a table")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with the next batch of inputs")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
     options = parser.parse_args()
-    if options.jobs > 1:
-        common = ["--seconds", str(options.seconds), "--seed", str(options.seed), "--first", str(options.first)]
-        with ThreadPoolExecutor(options.jobs) as pool:
-            return max(pool.map(lambda entry: subprocess.run(
-                [sys.executable, "-m", "tests.fuzzing.campaign", "--only", entry, *common]).returncode,
-                options.only or ENTRIES))
+    tallies = campaign(options.only or list(ENTRIES), options.seed, options.first, options.inputs, options.seconds,
+                       options.jobs)
     table = Table("entry", "tried", "accepted", "executed", "rules", "failed", "a second of the processor",
                   title=f"seed {options.seed}")
-    failures = []
-    for entry in options.only or ENTRIES:
-        started = resource.getrusage(resource.RUSAGE_CHILDREN)
-        tally = campaign(entry, options.seed, options.seconds, options.first, KEPT / entry)
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken = ended.ru_utime - started.ru_utime + ended.ru_stime - started.ru_stime
-        share = tally.accepted / max(1, tally.tried)
-        table.add_row(entry, f"{tally.tried:,}", f"{share:.0%}", f"{tally.stages['executed']:,}",
-                      str(len(tally.rules)), str(len(tally.failures)), f"{tally.tried / max(taken, 0.01):.0f}")
-        failures += tally.failures
-        print(f"{entry}: {tally.tried} inputs", flush=True)
+    for entry, tally in tallies.items():
+        table.add_row(entry, f"{tally.tried:,}", f"{tally.accepted / max(1, tally.tried):.0%}",
+                      f"{tally.stages['executed']:,}", str(len(tally.rules)), str(len(tally.failures)),
+                      f"{tally.tried / max(tally.seconds, 0.01):.0f}")
+    failures = [failure for tally in tallies.values() for failure in tally.failures]
     Console().print(table)
     print(*failures, sep="\n")
     return int(bool(failures))

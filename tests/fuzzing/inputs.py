@@ -9,12 +9,14 @@ anew, so that it is the rules behind these that are reached.
 
 import ast
 import base64
+import copy
 import hashlib
 import json
 import random
 import re
 from contextlib import suppress
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -179,17 +181,26 @@ class KernelMutation(Mutation):
         return node if counts else super().visit(node)
 
 
-def kernel(rng: random.Random) -> tuple[str, Program]:
-    """A random program of a generation, in half of the cases with one change of its syntax tree."""
+@lru_cache(maxsize=1)
+def program(key: str) -> tuple[str, Program, ast.Module, int]:
+    """Return a random program, its generation, its syntax tree and the number of changes that can be made to it."""
+    rng = random.Random(key)
     generation = rng.choice(sorted(WRITERS))
     program = WRITERS[generation](rng.randrange).program()
     tree = ast.parse(program.text)
-    if rng.random() < 0.5:
-        counter = KernelMutation(-1, rng)
-        counter.visit(tree)                     # which changes nothing
-        changed = KernelMutation(rng.randrange(max(1, counter.count)), rng).visit(tree)
-        program.text = ast.unparse(ast.fix_missing_locations(changed))
-    return generation, program
+    counter = KernelMutation(-1, rng)
+    counter.visit(tree)                         # which changes nothing
+    return generation, program, tree, counter.count
+
+
+def kernel(key: str, changed: bool) -> tuple[str, Program]:
+    """Return a random program of a generation, as it was written or with one change of its syntax tree."""
+    generation, written, tree, count = program(key)
+    if not changed:
+        return generation, written
+    rng = random.Random(f"{key} changed")
+    with_change = KernelMutation(rng.randrange(max(1, count)), rng).visit(copy.deepcopy(tree))
+    return generation, replace(written, text=ast.unparse(ast.fix_missing_locations(with_change)))
 
 
 @cache
