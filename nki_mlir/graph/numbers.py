@@ -16,6 +16,7 @@ from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.creation import applied, structured_operation, terminator, value_of
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
+from nki_mlir.waist.generic import generic_of
 
 OF_TRUTHS = {"arith.andi": "arith.minsi", "arith.ori": "arith.maxsi"}
 QUOTIENTS = {"arith.divsi": "floordiv", "arith.remsi": "mod"}
@@ -87,13 +88,11 @@ class _Counting:
             case "arith.constant" if isinstance(op.attributes["value"], ir.DenseIntElementsAttr):
                 number = ir.IntegerAttr(op.attributes["value"].get_splat_value())
                 return constant(number.value & 1 if number.type.width == 1 else number.value)
-            case "linalg.generic" if len(op.results) == 1:
-                block = op.regions[0].blocks[0]
-                inputs = op.attributes["operandSegmentSizes"][0]
-                value_of: dict[Value, Value] = {block.arguments[k]: op.operands[k] for k in range(inputs)}
-                with op.context, ir.InsertionPoint(op), op.location:
-                    return self.scalar(terminator(block).operands[0], value_of)
-        return None
+        nest = generic_of(op)
+        if nest is None or len(op.results) != 1:
+            return None
+        with op.context, ir.InsertionPoint(op), op.location:
+            return self.scalar(terminator(nest.block).operands[0], dict(zip(nest.block.arguments, nest.inputs)))
 
     def scalar(self, value: Value, given: dict[Value, Value]) -> Number | None:
         """A scalar, in a body whose arguments are elements of the tensors ``given``. What overflows is no number."""

@@ -16,7 +16,8 @@ from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.graph.views import start_in_buffer, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.waist.fusion import GenericOperation, axes_of, source_map, structured
+from nki_mlir.waist.fusion import Access, fusible, read_through
+from nki_mlir.waist.generic import GenericOperation, axes_of, generic_of
 
 
 class ForwardMoves(Pass, name="forward-moves"):
@@ -42,9 +43,9 @@ def forward_moves(kernel: KernelFunction) -> None:
 
 def move(op: Operation) -> GenericOperation | None:
     """The operation as a copy between buffers that changes no element, if it is one."""
-    copy = structured(op)
-    if copy is None or not (copy.parallel and copy.writes_only and copy.one_place_a_value) or len(copy.inputs) != 1 or (
-            not isinstance(copy.inputs[0].type, ir.MemRefType)):
+    copy = fusible(op)
+    if copy is None or not (copy.parallel and copy.writes_only and copy.writes_each_element_once) or (
+            len(copy.inputs) != 1 or not isinstance(copy.inputs[0].type, ir.MemRefType)):
         return None
     (end, *others) = copy.body
     moved = not others and end.operands[0] == copy.block.arguments[0] and all(
@@ -73,9 +74,9 @@ def operations_before(op: Operation) -> list[Operation]:
 
 def filled_with(op: Operation) -> Value | None:
     """The constant that an operation writes to all of a buffer."""
-    fill = structured(op)
+    fill = fusible(op)
     if fill is None or len(fill.inputs) != 1 or isinstance(fill.inputs[0].type, ir.MemRefType) or not (
-            fill.one_place_a_value and fill.writes_only) or whole_buffer(fill.output) is None:
+            fill.writes_each_element_once and fill.writes_only) or whole_buffer(fill.output) is None:
         return None
     end, *_ = fill.body
     origin = defining(fill.inputs[0])
@@ -109,35 +110,40 @@ def forward(copy: GenericOperation) -> None:
     if any(reader is None for reader in readers) or any(
             writes(op, source) for op in order[order.index(copy.op) + 1:last + 1]):
         return
-    for reader in readers:
-        assert reader is not None
-        read_from_source(reader, copy)
+    for reader, sources in filter(None, readers):
+        reader.replace_inputs(sources)
     copy.op.erase()
     if not has_uses(buffer):
         origin.erase()
 
 
-def reader_of(op: Operation, copy: GenericOperation) -> GenericOperation | None:
-    """An operation as a nest that reads the copy and, without it, has operands that say the extents of its axes."""
-    reader = structured_reader(op)
-    if reader is None or copy.output not in reader.inputs or memory_of(reader.output) in (
-            memory_of(copy.output), memory_of(copy.inputs[0])):
+def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, dict[int, Access]] | None:
+    """Return an operation that reads the copy, and what its inputs read of the source; None where it cannot read it.
+
+    Without the copy, operands must say the extents of its axes.
+    """
+    reader = generic_of(op)
+    if reader is None or len(reader.outputs) != 1 or "nki.mask" in op.attributes or copy.output not in reader.inputs:
+        return None
+    if memory_of(reader.output) in (memory_of(copy.output), memory_of(copy.inputs[0])):
         return None
     if any(v != copy.output and memory_of(v) == memory_of(copy.output) for v in reader.inputs
            if isinstance(v.type, ir.MemRefType)):
         return None
-    maps = [source_map(copy, m) if v == copy.output else m for v, m in zip(reader.inputs, reader.maps)]
-    walked = {a for v, m in zip((*reader.inputs, reader.output), (*maps, reader.maps[-1]))
-              if isinstance(v.type, ir.MemRefType) for a in axes_of(m)}
-    return reader if walked >= set(range(reader.maps[-1].n_dims)) and all(
-        is_read_in_runs(reader, copy, k) for k, v in enumerate(reader.inputs) if v == copy.output) else None
+    sources = {k: read_through(copy, reader, k).sources[0] for k, v in enumerate(reader.inputs) if v == copy.output}
+    accesses = [sources.get(k, access) for k, access in enumerate(zip(reader.operands, reader.maps))]
+    walked = {a for v, m in accesses if isinstance(v.type, ir.MemRefType) for a in axes_of(m)}
+    if not walked >= set(range(reader.maps[-1].n_dims)):
+        return None
+    return (reader, sources) if all(is_read_in_runs(reader, k, access) for k, access in sources.items()) else None
 
 
-def is_read_in_runs(reader: GenericOperation, copy: GenericOperation, operand: int) -> bool:
+def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> bool:
     """Whether tiles of what was copied have its neighbours beside each other: those of a product may be transposed on
     chip, others have to lie as the result does."""
-    strides, _ = ir.MemRefType(copy.inputs[0].type).get_strides_and_offset()
-    units = [a for step, a in zip(strides, axes_of(source_map(copy, reader.maps[operand]))) if step == 1]
+    source, mapping = access
+    strides, _ = ir.MemRefType(source.type).get_strides_and_offset()
+    units = [a for step, a in zip(strides, axes_of(mapping)) if step == 1]
     if not units or units[-1] < 0:
         return False
     if reader.parallel:
@@ -147,24 +153,3 @@ def is_read_in_runs(reader: GenericOperation, copy: GenericOperation, operand: i
     others = {a for k, m in enumerate(reader.maps[:-1]) if k != operand for a in axes_of(m)}
     summed, alone = [a for a in mine if a not in result], [a for a in mine if a in result and a not in others]
     return units[-1] in [max(group, key=lambda a: extents[a]) for group in (summed, alone) if group]
-
-
-def structured_reader(op: Operation) -> GenericOperation | None:
-    """A ``linalg.generic`` with one output and no mask, with any body; None for other operations."""
-    if op.name != "linalg.generic" or "nki.mask" in op.attributes:
-        return None
-    inputs, outputs = list(op.attributes["operandSegmentSizes"])
-    if outputs != 1:
-        return None
-    operands = list(op.operands)
-    return GenericOperation(op, tuple(operands[:inputs]), operands[inputs],
-                            tuple(m.value for m in op.attributes["indexing_maps"]))
-
-
-def read_from_source(reader: GenericOperation, copy: GenericOperation) -> None:
-    maps = list(reader.maps)
-    for k, value in enumerate(reader.inputs):
-        if value == copy.output:
-            reader.op.operands[k] = copy.inputs[0]
-            maps[k] = source_map(copy, maps[k])
-    reader.op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])

@@ -11,6 +11,7 @@ element is loaded at most once and stored exactly once: that is counted.
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -24,7 +25,8 @@ from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
-from nki_mlir.waist.fusion import GenericOperation, fused, keeps_extents, structured
+from nki_mlir.waist.fusion import Fusion, fusible
+from nki_mlir.waist.generic import GenericOperation
 
 
 class FuseGraph(Pass, name="fuse-graph"):
@@ -48,7 +50,7 @@ class _Graph:
     def fuse(self) -> bool:
         """Make one change; whether there was one to make."""
         for number, op in enumerate(self.operations):
-            nest = structured(op)
+            nest = fusible(op)
             if nest is not None and nest.pointwise and all(
                     whole_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
                     for v in (*nest.inputs, nest.output) if isinstance(v.type, ir.MemRefType)):
@@ -78,23 +80,27 @@ class _Graph:
         readers = [op for op in users_through_views(buffer) if number < self.holder(op) <= last]
         uses = [(op, v) for op in readers for v in op.operands if isinstance(v.type, ir.MemRefType)
                 and memory_of(v) == buffer]
-        consumers = [structured(op) for op in readers]
-        if not uses or None in consumers or any(
-                c.points != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
-                if isinstance(v.type, ir.MemRefType) and memory_of(v) == buffer) or any(
-                element_type(v) != element_type(producer.output) for _, v in uses) or (not sources and not all(
-                keeps_extents(structured(op), list(op.operands).index(v), ()) for op, v in uses)):      # type: ignore
+        consumers = [fusible(op) for op in readers]
+        if not uses or any(element_type(v) != element_type(producer.output) for _, v in uses):
             return False
+        fusions: list[tuple[Fusion, Value]] = []
+        for consumer in consumers:
+            if consumer is None:
+                return False
+            for operand, view in enumerate(consumer.inputs):
+                if isinstance(view.type, ir.MemRefType) and memory_of(view) == buffer:
+                    fusion = Fusion(producer, consumer, operand, tuple(
+                        [(v, consumer.maps[operand]) for v in producer.inputs]))
+                    if consumer.points != prod(ir.MemRefType(view.type).shape) or not fusion.has_extents():
+                        return False
+                    fusions.append((fusion, view))
         counts = access_counts(buffer, uses)
-        if counts is None or counts.max() > 1:
+        if counts is None or counts.max() > 1 or len(fusions) != len(uses):
             return False
-        for op, view in uses:
-            consumer = structured(op)
-            assert consumer is not None
-            operand = list(op.operands).index(view)
+        for fusion, view in fusions:
+            op = fusion.consumer.op
             with ir.InsertionPoint(op), op.location:
-                inputs = [(part_of(v, view), consumer.maps[operand]) for v in producer.inputs]
-                fused(producer, consumer, operand, inputs, list(op.operands))
+                replace(fusion, sources=tuple([(part_of(v, view), m) for v, m in fusion.sources])).write()
             op.erase()
         producer.op.erase()
         return True
@@ -104,7 +110,7 @@ class _Graph:
         after = [k for k in self.touching(buffer) if k > number]
         for k in after:
             if buffer in self.effects[k].writes:
-                again = structured(self.operations[k])
+                again = fusible(self.operations[k])
                 if again is None or not again.pointwise or buffer in self.effects[k].reads or whole_buffer(
                         again.output) is None:
                     return None
@@ -129,10 +135,10 @@ class _Graph:
         if origin is None or origin.name != "memref.alloc":
             return False
         writers = [op for op in users_through_views(buffer) if op != consumer.op]
-        stores = [structured(op) for op in writers]
+        stores = [fusible(op) for op in writers]
         if not stores or any(s is None or not s.parallel or not s.writes_only or memory_of(s.output) != buffer
                              or buffer in [memory_of(v) for v in s.inputs if isinstance(v.type, ir.MemRefType)]
-                             or not s.one_place_a_value
+                             or not s.writes_each_element_once
                              or element_type(s.output) != element_type(consumer.inputs[place])
                              for s in stores):
             return False
@@ -171,11 +177,11 @@ class _Graph:
     def write_fused(store: GenericOperation, consumer: GenericOperation, place: int) -> None:
         """The consumer on the part that is stored, over the store's axes."""
         mapping = store.maps[-1]
-        moved = GenericOperation(consumer.op, consumer.inputs, consumer.output, tuple(
+        *inputs, output = [part_of(v, store.output) for v in consumer.operands]
+        moved = GenericOperation(consumer.op, tuple(inputs), (output,), tuple(
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
-            for v in (*consumer.inputs, consumer.output)))
-        operands = [part_of(v, store.output) for v in (*consumer.inputs, consumer.output)]
-        nest = fused(store, moved, place, list(zip(store.inputs, store.maps)), operands)
+            for v in consumer.operands))
+        nest = Fusion(store, moved, place, store.accesses).write()
         nest.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 

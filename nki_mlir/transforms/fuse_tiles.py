@@ -19,18 +19,8 @@ from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.waist.fusion import (
-    MOST_INPUTS,
-    MOST_OPERATIONS,
-    GenericOperation,
-    axes_of,
-    fused,
-    inputs_through,
-    joined,
-    keeps_extents,
-    structured,
-    work,
-)
+from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS, fusible, joined, read_through, work
+from nki_mlir.waist.generic import GenericOperation, axes_of
 
 MOST_JOINED = 8             # operations of two folds that become one: its loops are still repeated in code
 
@@ -135,22 +125,23 @@ class _FunctionFusion:
             if not last or user is None or user.name != "linalg.generic" or user.block != op.block or not (
                     self.wanted(op) and self.wanted(user)):
                 continue
-            producer, consumer = structured(op), structured(user)
+            producer, consumer = fusible(op), fusible(user)
             if producer is None or consumer is None or not can_fuse(producer, consumer):
                 continue
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
             target = memory_of(consumer.output)
-            operand = list(user.operands).index(producer.output)
-            through = inputs_through(producer, consumer, operand)
-            if len({*through, *zip(consumer.inputs, consumer.maps)}) > MOST_INPUTS + 1 or not keeps_extents(
-                    consumer, operand, [m for v, m in through if isinstance(v.type, ir.MemRefType)]):
+            fusion = read_through(producer, consumer, consumer.inputs.index(producer.output))
+            if len(fusion.inputs) > MOST_INPUTS or not fusion.has_extents():
                 continue
             if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
                     self.memory_key(target) in map(self.memory_key, sources)):
                 continue
             for buffer in sources:
                 self.users[buffer] = self.users[buffer] - {number} | {last}
-            self.operations[number], self.operations[last] = None, fuse(producer, consumer)
+            with ir.InsertionPoint(user), user.location:
+                self.operations[number], self.operations[last] = None, fusion.write()
+            user.erase()
+            op.erase()
             changed = True
         return changed
 
@@ -176,7 +167,7 @@ class _FunctionFusion:
                 one.op.erase()
 
     def short_fold(self, op: Operation | None) -> GenericOperation | None:
-        nest = structured(op) if op is not None and self.wanted(op) else None
+        nest = fusible(op) if op is not None and self.wanted(op) else None
         return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
@@ -210,10 +201,10 @@ class _FunctionFusion:
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
     """Whether the consumer uses all of the producer's result, once, and may read the producer's operands."""
     tile = producer.output
-    if not producer.parallel or not producer.writes_only or not producer.one_place_a_value or any(
+    if not producer.parallel or not producer.writes_only or not producer.writes_each_element_once or any(
             -1 in axes_of(m) for m in producer.maps):
         return False
-    if list(consumer.op.operands).count(tile) != 1 or consumer.output == tile or (
+    if consumer.operands.count(tile) != 1 or consumer.output == tile or (
             work(producer.body) + work(consumer.body) > MOST_OPERATIONS):
         return False
     buffer, read = memory_of(tile), [v for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
@@ -249,14 +240,3 @@ def _is_counted(view: Value) -> bool:
         op = value.owner.operation
         return op.name == "arith.constant" or (op.name == "affine.apply" and all(map(counted, op.operands)))
     return all(counted(value) for value, _ in start_in_buffer(view).terms)
-
-
-def fuse(producer: GenericOperation, consumer: GenericOperation) -> Operation:
-    """One operation that computes the producer's elements where the consumer reads them; both are erased."""
-    operand = list(consumer.op.operands).index(producer.output)
-    inputs = inputs_through(producer, consumer, operand)
-    with ir.InsertionPoint(consumer.op), consumer.op.location:
-        nest = fused(producer, consumer, operand, inputs, list(consumer.op.operands))
-    consumer.op.erase()
-    producer.op.erase()
-    return nest

@@ -17,11 +17,12 @@ from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
+from nki_mlir.waist import generic
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.nest_reader import DYNAMIC, Structured, Subscripts, layout_of, structured
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
-STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
+STRUCTURAL = (*generic.STRUCTURAL, "nki.mask", "nki.limits")
 
 
 @dataclass(frozen=True)

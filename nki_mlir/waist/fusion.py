@@ -1,71 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Structured operations as values and maps, and two of them written as one."""
+"""What a nest reads when it reads through another one, and two nests written as one.
 
-from collections.abc import Iterable, Sequence
+A nest that reads a copy can read the copy's source; one that reads what a pointwise nest computes can read the inputs
+of that and compute each element itself. Operations are followed by their maps (``read_through``), records of native
+code, which have strides alone, by the elements that they touch (``ElementMove``).
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
 
-from nki_mlir.analysis.effects import has_uses
-from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.creation import structured_operation
+from nki_mlir.waist.generic import STRUCTURAL, GenericOperation, axes_of, generic_of
+from nki_mlir.waist.nest import AnyNest, Operand
 
-OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
 CHANGES = ("scalar.convert", "scalar.wrap")
 
-
-@dataclass(frozen=True)
-class GenericOperation:
-    """A ``linalg.generic`` with one output."""
-
-    op: Operation
-    inputs: tuple[ir.Value, ...]
-    output: Value
-    maps: tuple[ir.AffineMap, ...]                       # affine maps of the inputs, then of the output
-
-    @property
-    def block(self) -> Block:
-        return self.op.regions[0].blocks[0]
-
-    @property
-    def body(self) -> list[Operation]:
-        return _inside(self.op)
-
-    @property
-    def parallel(self) -> bool:
-        return "reduction" not in str(self.op.attributes["iterator_types"])
-
-    @property
-    def writes_only(self) -> bool:
-        """Whether the operation ignores the old value of its output."""
-        return not has_uses(self.block.arguments[len(self.inputs)])
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether the operation is pointwise: all loops are parallel, and each memref is indexed by the identity."""
-        identity = ir.AffineMap.get_identity(self.maps[0].n_dims)
-        return self.parallel and self.writes_only and all(
-            m == identity for v, m in zip((*self.inputs, self.output), self.maps)
-            if isinstance(v.type, ir.MemRefType))
-
-    @property
-    def one_place_a_value(self) -> bool:
-        """Whether each iteration writes a different element: the output's map is a permutation."""
-        return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
-
-    @property
-    def extents(self) -> dict[int, int]:
-        """The extent of each axis."""
-        extent_of: dict[int, int] = {}
-        for value, mapping in zip((*self.inputs, self.output), self.maps):
-            if isinstance(value.type, ir.MemRefType):
-                extent_of |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
-        return extent_of
-
-    @property
-    def points(self) -> int:
-        """The number of iterations."""
-        return prod(self.extents.values())
+Access = tuple[Value, ir.AffineMap]             # a value, and the map by which a nest reads it
 
 
 def work(body: Sequence[Operation]) -> int:
@@ -73,83 +27,92 @@ def work(body: Sequence[Operation]) -> int:
     return sum(op.name not in CHANGES for op in body)
 
 
-def axes_of(mapping: ir.AffineMap) -> list[int]:
-    """The axis of each result of a map; -1 for one that is no axis."""
-    return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
-
-
-def structured(op: Operation) -> GenericOperation | None:
+def fusible(op: Operation | None) -> GenericOperation | None:
     """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
-    if op.name != "linalg.generic":
+    nest = generic_of(op)
+    if nest is None or len(nest.outputs) != 1:
         return None
-    attributes = op.attributes
-    inputs, outputs = list(attributes["operandSegmentSizes"])
-    if outputs != 1 or any(attributes[k].name not in OWN for k in range(len(attributes))):
+    attributes = nest.op.attributes
+    if any(attributes[k].name not in STRUCTURAL for k in range(len(attributes))):
         return None
-    body = _inside(op)
+    body = nest.body
     if work(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
         return None
-    if not all(_is_inside(v, op) for inner in body for v in inner.operands):
-        return None
-    operands = list(op.operands)
-    maps = tuple(m.value for m in attributes["indexing_maps"])
-    return GenericOperation(op, tuple(operands[:inputs]), operands[inputs], maps)
+    return nest if all(_is_inside(v, nest.block) for inner in body for v in inner.operands) else None
 
 
-def _inside(op: Operation) -> list[Operation]:
-    return operations_of(op, lambda name: True)[1:]
-
-
-def _is_inside(value: Value, op: Operation) -> bool:
+def _is_inside(value: Value, block: ir.Block) -> bool:
     """Whether a value is computed in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
-        return bool(value.owner == op.regions[0].blocks[0])
-    return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])
+        return bool(value.owner == block)
+    return value.owner.name == "arith.constant" or bool(value.owner.operation.block == block)
 
 
-def source_map(producer: GenericOperation, mapping: ir.AffineMap, number: int = 0) -> ir.AffineMap:
-    """The map by which a nest reads an input of ``producer``, where it reads the producer's output by ``mapping``."""
-    axes = dict(zip(axes_of(producer.maps[-1]), mapping.results))
-    results = [axes[e.position] if isinstance(e, ir.AffineDimExpr) else e for e in producer.maps[number].results]
-    return ir.AffineMap.get(mapping.n_dims, 0, results)
+# -- operations, by maps -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Fusion:
+    """A nest that computes another one where it reads that one's result as its input ``operand``.
 
-
-def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int
-                   ) -> list[tuple[Value, ir.AffineMap]]:
-    """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it writes."""
-    mapping = consumer.maps[place]
-    return [(v, source_map(producer, mapping, k)) for k, v in enumerate(producer.inputs)]
-
-
-def fused(first: GenericOperation, second: GenericOperation, place: int,
-          first_inputs: Sequence[tuple[Value, ir.AffineMap]], second_operands: Sequence[Value]) -> Operation:
-    """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.
-
-    ``first_inputs`` are values and maps over the axes of ``second``; ``second_operands`` are what it works on now.
+    ``sources`` are the inputs of ``producer``, and their maps over the axes of ``consumer``.
     """
-    slots: dict[tuple[Value, ir.AffineMap], int] = {}
-    for value, mapping in [*first_inputs, *((v, m) for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps))
-                                            if k != place)]:
-        slots.setdefault((value, mapping), len(slots))
-    values = [v for v, _ in slots] + [second_operands[-1]]
-    maps = [m for _, m in slots] + [second.maps[-1]]
 
-    def body(arguments: list[Value]) -> Value:
-        value_of: dict[Value, Value] = {a: arguments[slots[key]]
-                                        for a, key in zip(first.block.arguments, first_inputs)}
-        value = clone(first.body, value_of)
-        value_of = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
-        for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
-            if k != place:
-                value_of[second.block.arguments[k]] = arguments[slots[v, m]]
-        return clone(second.body, value_of)
-    return structured_operation(values, maps, second.op.attributes["iterator_types"], body)
+    producer: GenericOperation
+    consumer: GenericOperation
+    operand: int
+    sources: tuple[Access, ...]
+
+    @cached_property
+    def inputs(self) -> tuple[Access, ...]:
+        """What the fused operation reads, each once."""
+        return tuple(dict.fromkeys([*self.sources, *self._others.values()]))
+
+    @property
+    def _others(self) -> dict[int, Access]:
+        return {k: access for k, access in enumerate(self.consumer.accesses) if k != self.operand}
+
+    def has_extents(self) -> bool:
+        """Whether the memory that the fused operation accesses gives the extent of every loop."""
+        maps = [m for v, m in (*self.inputs, (self.consumer.output, self.consumer.maps[-1]))
+                if isinstance(v.type, ir.MemRefType)]
+        return {axis for m in maps for axis in axes_of(m)} >= set(range(self.consumer.maps[-1].n_dims))
+
+    def write(self) -> Operation:
+        """Write the fused operation before the insertion point."""
+        producer, consumer = self.producer, self.consumer
+        number_of = {access: k for k, access in enumerate(self.inputs)}
+
+        def body(arguments: list[Value]) -> Value:
+            passed: dict[Value, Value] = {a: arguments[number_of[source]]
+                                          for a, source in zip(producer.block.arguments, self.sources)}
+            parameters = consumer.block.arguments
+            value_of: dict[Value, Value] = {parameters[self.operand]: clone(producer.body, passed),
+                                            parameters[len(consumer.inputs)]: arguments[-1]}
+            value_of |= {parameters[k]: arguments[number_of[access]] for k, access in self._others.items()}
+            return clone(consumer.body, value_of)
+        return structured_operation([*(v for v, _ in self.inputs), consumer.output],
+                                    [*(m for _, m in self.inputs), consumer.maps[-1]],
+                                    consumer.op.attributes["iterator_types"], body)
+
+
+def read_through(producer: GenericOperation, consumer: GenericOperation, operand: int) -> Fusion:
+    """The consumer, whose input ``operand`` the producer writes, with the producer's inputs in place of it.
+
+    The producer's output map is a permutation of its axes, each of which becomes what the consumer subscripts by.
+    """
+    mapping = consumer.maps[operand]
+    subscript_of = dict(zip(axes_of(producer.maps[-1]), mapping.results))
+
+    def followed(access: Access) -> Access:
+        value, read = access
+        results = [subscript_of[e.position] if isinstance(e, ir.AffineDimExpr) else e for e in read.results]
+        return value, ir.AffineMap.get(mapping.n_dims, 0, results)
+    return Fusion(producer, consumer, operand, tuple(map(followed, producer.accesses)))
 
 
 def joined(first: GenericOperation, second: GenericOperation) -> Operation:
     """Fuse two operations over the same axes into one with two outputs, before the insertion point."""
-    read = dict.fromkeys([*zip(first.inputs, first.maps), *zip(second.inputs, second.maps)])
-    number_of = {operand: k for k, operand in enumerate(read)}
+    read = dict.fromkeys([*first.accesses, *second.accesses])
+    number_of = {access: k for k, access in enumerate(read)}
     values = [*(v for v, _ in read), first.output, second.output]
     maps = [*(m for _, m in read), first.maps[-1], second.maps[-1]]
     op = ir.Operation.create("linalg.generic", operands=values, regions=1, attributes={
@@ -160,20 +123,11 @@ def joined(first: GenericOperation, second: GenericOperation) -> Operation:
     arguments = list(op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds)).arguments)
     with ir.InsertionPoint(op.regions[0].blocks[0]):
         results = []
-        for one, old in ((first, arguments[-2]), (second, arguments[-1])):
-            passed = [arguments[number_of[operand]] for operand in zip(one.inputs, one.maps)]
-            results.append(clone(one.body, dict(zip(one.block.arguments, [*passed, old]))))
+        for nest, old in ((first, arguments[-2]), (second, arguments[-1])):
+            passed = [arguments[number_of[access]] for access in nest.accesses]
+            results.append(clone(nest.body, dict(zip(nest.block.arguments, [*passed, old]))))
         ir.Operation.create("linalg.yield", operands=results)
     return op
-
-
-def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.AffineMap]) -> bool:
-    """Whether operands still give the extent of every loop of ``second`` where its input ``place`` has gone.
-
-    ``maps`` are those of the memory that what is computed in its place reads, over the axes of ``second``.
-    """
-    left = [m for k, m in enumerate(second.maps) if k != place]
-    return {axis for m in (*left, *maps) for axis in axes_of(m)} >= set(range(second.maps[place].n_dims))
 
 
 def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
@@ -187,3 +141,52 @@ def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
             known[old] = new
     yielded = operations[-1].operands[0]
     return known.get(yielded, yielded)
+
+
+# -- records, by strides -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ElementMove:
+    """A nest that moves each element of its input to its output; both start so many bytes behind their buffers."""
+
+    nest: AnyNest
+    source: Linear
+    target: Linear
+
+    def at_source(self, operand: Operand, offset: Linear, extents: tuple[int, ...]) -> tuple[Operand, Linear] | None:
+        """What an operand that reads the target reads of the source, if the move writes all that it reads."""
+        return self._followed(operand, offset, extents, to_source=True)
+
+    def at_target(self, operand: Operand, offset: Linear, extents: tuple[int, ...]) -> tuple[Operand, Linear] | None:
+        """Where the move brings what an operand writes to the source, if the move reads all that it writes."""
+        return self._followed(operand, offset, extents, to_source=False)
+
+    def _followed(self, operand: Operand, offset: Linear, extents: tuple[int, ...], to_source: bool
+                  ) -> tuple[Operand, Linear] | None:
+        """Put each step of the operand together of steps of the move, whose other side then has the operand's step.
+
+        Positions on all axes must stay within the move's extents.
+        """
+        here, there, start, other_start = (*self.nest.outputs, *self.nest.inputs, self.target, self.source)
+        if not to_source:
+            here, there, start, other_start = there, here, other_start, start
+        distance = offset.plus(start, -1)
+        elements, rest = divmod(distance.const, here.dtype.itemsize)
+        if distance.symbols or rest or elements < 0 or here.dtype is not operand.dtype:
+            return None
+        axes = sorted([(stride, other_stride, n) for stride, other_stride, n in zip(
+            here.strides, there.strides, self.nest.extents) if n > 1], reverse=True)
+        reached = [0] * len(axes)
+
+        def followed(step: int, times: int) -> int | None:
+            total = 0
+            for k, (stride, other_stride, _) in enumerate(axes):
+                count, step = divmod(step, stride) if stride > 0 else (0, step)
+                reached[k] += count * times
+                total += count * other_stride
+            return None if step else total
+        first = followed(elements, 1)
+        steps = [followed(s, n - 1) if s >= 0 else None for s, n in zip(operand.strides, extents)]
+        if first is None or None in steps or any(k >= n for k, (_, _, n) in zip(reached, axes)):
+            return None
+        return (Operand(there.dtype, tuple([s for s in steps if s is not None])),
+                other_start.plus(Linear(first * there.dtype.itemsize)))

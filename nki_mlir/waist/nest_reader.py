@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads structured operations into nests: the one place where ``linalg.generic`` and ``linalg.fill`` are taken apart.
+"""Reads structured operations (``linalg.generic``, fills, copies) into nests.
 
 What only depends on types and attributes is looked at once, operations of equal structure are read once.
 """
@@ -16,6 +16,7 @@ from nki_mlir.dialects.attributes import MalformedAttribute, applied, memoized, 
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
+from nki_mlir.waist.generic import generic_of
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
@@ -78,9 +79,9 @@ def scalar_dtype(kind: Type) -> DType | None:
 
 
 @memoized
-def subscripts_of(maps: ir.ArrayAttr) -> list[list[Linear]]:
-    """What each operand of a structured operation is subscripted by."""
-    return [[_linear(e, "the subscript", "use linear subscripts") for e in m.value.results] for m in maps]
+def subscripts_of(mapping: ir.AffineMapAttr) -> list[Linear]:
+    """What an operand of a structured operation is subscripted by."""
+    return [_linear(e, "the subscript", "use linear subscripts") for e in mapping.value.results]
 
 
 @memoized
@@ -175,14 +176,16 @@ def structured(op: Operation) -> Structured:
         body = _BodyReader(())
         body.yielded = [body.value(value)]
         return _structured(extents, frozenset(), body, [target], [_identity(extents)])
-    attributes = op.attributes
-    subscripts, (rank, reduced) = subscripts_of(attributes["indexing_maps"]), iterators_of(attributes["iterator_types"])
-    count, _ = attributes["operandSegmentSizes"]
+    generic = generic_of(op)
+    if generic is None:
+        raise unreadable(op)
+    attributes, arguments, count = op.attributes, list(generic.block.arguments), len(generic.inputs)
+    subscripts = [subscripts_of(ir.AffineMapAttr.get(m)) for m in generic.maps]
+    rank, reduced = iterators_of(attributes["iterator_types"])
     inputs = [k for k in range(count) if isinstance(operands[k].type, ir.MemRefType)]
-    symbols = [k for k in range(count) if isinstance(op.regions[0].blocks[0].arguments[k].type, ir.IndexType)]
+    symbols = [k for k in range(count) if isinstance(arguments[k].type, ir.IndexType)]
     memory = (*inputs, *range(count, len(operands)))
     extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
-    arguments = list(op.regions[0].blocks[0].arguments)
     body = _BodyReader([operands[k] for k in symbols])
     body.values.update((arguments[k], number) for number, k in enumerate(inputs))
     body.forms.update((arguments[k], Linear(0, ((number, 1),))) for number, k in enumerate(symbols))

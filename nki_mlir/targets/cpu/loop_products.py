@@ -15,6 +15,7 @@ from math import prod
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
+from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import integer_sums, is_copy
 
@@ -51,6 +52,11 @@ class PlacedNest:
     @property
     def is_copy(self) -> bool:
         return is_copy(self.nest)
+
+    @property
+    def move(self) -> ElementMove:
+        """A plain nest of one input, as what follows operands through it."""
+        return ElementMove(self.nest, *self.offsets)
 
 
 def placed(call: Compute | Spread) -> PlacedNest:
@@ -163,41 +169,12 @@ def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     inputs, roots, offsets = list(user.nest.inputs), list(user.roots), list(user.offsets)
     for k, operand in enumerate(user.nest.inputs):
         if roots[k] is copy.target:
-            forwarded = through(copy, 1, operand, offsets[k], user.nest.extents)
+            forwarded = copy.move.at_source(operand, offsets[k], user.nest.extents)
             if forwarded is None:
                 return None
             inputs[k], offsets[k] = forwarded
             roots[k] = copy.reads[0]
     return replace(user, nest=replace(user.nest, inputs=tuple(inputs)), roots=tuple(roots), offsets=tuple(offsets))
-
-
-def through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, extents: tuple[int, ...]
-            ) -> tuple[Operand, Linear] | None:
-    """What an operand touches of one side of a copy, as part of the other side.
-
-    Steps of the operand are put together of the copy's; positions of all axes must stay within the copy's extents.
-    """
-    here, there = copy.nest.operands[side], copy.nest.operands[1 - side]
-    apart = offset.plus(copy.offsets[side], -1)
-    start, rest = divmod(apart.const, here.dtype.itemsize)
-    if apart.symbols or rest or start < 0 or here.dtype is not operand.dtype:
-        return None
-    axes = sorted(zip(here.strides, there.strides, copy.nest.extents), reverse=True)
-    used = [0] * len(axes)
-
-    def moved(step: int, times: int) -> int | None:
-        total = 0
-        for k, (inner, other, _) in enumerate(axes):
-            count, step = divmod(step, inner) if inner > 0 else (0, step)
-            used[k] += count * times
-            total += count * other
-        return None if step else total
-    first = moved(start, 1)
-    steps = [moved(s, n - 1) if s >= 0 else None for s, n in zip(operand.strides, extents)]
-    if first is None or None in steps or any(u >= n for u, (_, _, n) in zip(used, axes)):
-        return None
-    source_offset = copy.offsets[1 - side].plus(Linear(first * there.dtype.itemsize))
-    return Operand(there.dtype, tuple(steps)), source_offset                # type: ignore[arg-type]
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -234,7 +211,7 @@ def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     if nest.steps:
         finish = nest
     parallel = [n for a, n in enumerate(product.nest.extents) if a not in product.nest.reduced]
-    forwarded = through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
+    forwarded = copy.move.at_target(product.nest.outputs[0], product.offsets[-1], product.nest.extents)
     if forwarded is None or prod(parallel) != nest.elements:
         return None
     return replace(product, nest=replace(product.nest, outputs=(forwarded[0],)), finish=finish,

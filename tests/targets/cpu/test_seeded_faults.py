@@ -17,12 +17,12 @@ from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
     parallelize,
-    store_rows,
     widen_factors,
     zero_unwritten,
 )
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.fusion import ElementMove
 
 from ...forced_passes import forced
 from .compiled import compiled
@@ -80,7 +80,8 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
     return None if found is None else (found[0], found[1] - 1, found[2])
 
 
-PARTS_OF, PRODUCT, BESIDE, THROUGH = parallelize.parts_of, form_products.as_one_product, load_fields._beside, store_rows.through
+PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields._beside
+AT_TARGET = ElementMove.at_target
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
@@ -129,8 +130,8 @@ def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPa
         with forced("store-rows"):
             return np.array_equal(nki.jit(gathered).on("jit")(table, index), table[index[:, 0]])
     assert agrees()
-    monkeypatch.setattr(store_rows, "through", lambda *arguments: (
-        found := THROUGH(*arguments)) and (replace(found[0], strides=(0, *found[0].strides[1:])), found[1]))
+    monkeypatch.setattr(ElementMove, "at_target", lambda *arguments: (
+        found := AT_TARGET(*arguments)) and (replace(found[0], strides=(0, *found[0].strides[1:])), found[1]))
     assert not agrees()
 
 

@@ -27,10 +27,11 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
+from nki_mlir.targets.cpu.loop_products import writes_once
 from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
@@ -140,10 +141,10 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
         return None
     if copied == there:                    # all of it lies alike
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
-    placed = PlacedNest(copy.nest, (source.root, target.root), (source.offset, target.offset), False)
     if not user.forms:
         user = _divided(user, user.inputs[operand].strides, copied[0])
-    forwarded = through(placed, 1, user.inputs[operand], region.offset, user.extents)
+    move = ElementMove(copy.nest, source.offset, target.offset)
+    forwarded = move.at_source(user.inputs[operand], region.offset, user.extents)
     if forwarded is None:
         return None
     inputs = [forwarded[0] if k == operand else o for k, o in enumerate(user.inputs)]

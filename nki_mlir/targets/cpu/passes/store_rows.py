@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from nki_mlir.targets.cpu.function import Allocate, Compute, NativeFunction, ScratchBuffer, TileCall, blocks
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loop_products import PlacedNest, through
 from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Operand
+from nki_mlir.waist.recognize import is_copy
 
 
 class StoreRows(FunctionPass, name="store-rows"):
@@ -42,12 +43,11 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     assert piece is not None
     if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):
         return None
-    placed = PlacedNest(nest, tuple([r.root for r in copy.regions]), tuple([r.offset for r in copy.regions]), False)
-    if not placed.is_copy or placed.reads != (piece.root,) or nest.elements != rows.count * rows.row.elements:
+    if not is_copy(nest) or copy.regions[0].root != piece.root or nest.elements != rows.count * rows.row.elements:
         return None
     target, = rows.row.outputs
-    forwarded = through(placed, 0, Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset,
-                    (rows.count, *rows.row.extents))
+    forwarded = ElementMove(nest, *[r.offset for r in copy.regions]).at_target(
+        Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset, (rows.count, *rows.row.extents))
     if forwarded is None or nest.outputs[0].dtype is not target.dtype:
         return None
     (step, *steps), offset = forwarded[0].strides, forwarded[1]
