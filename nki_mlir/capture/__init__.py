@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From a Python function to builder calls: symbolic indices, tensors, capture, eager execution."""
+"""Turns a kernel's Python function into builder calls: symbolic indices, tensors, tracing, eager execution."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Affine expressions over integers that are unknown during capture, and over index axes.
 
-A ``Symbol`` is a loop variable, a program id, or a quotient or remainder of such. ``Index`` is what kernels hold.
+A ``Symbol`` is a loop variable, a program id, or a quotient or remainder of such. Kernels get ``Index``.
 """
 
 import math
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class NeedsValue(BaseException):
-    """Python needs the number behind a symbol. The builder records it before it is raised: user code may swallow it."""
+    """Raised if Python needs the number behind a symbol. The builder records the request first: user code may swallow
+    it."""
 
 
 class SymbolSource(Protocol):
-    """The builder of a symbol: it takes requests for numbers, and derives symbols from others."""
+    """The builder of a symbol: it receives requests for numbers, and derives quotients and remainders."""
 
     def request(self, symbol: "Symbol", why: str) -> None: ...
     def hint(self, symbol: "Symbol", why: str) -> None: ...
@@ -36,13 +37,13 @@ class Symbol:
     """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
 
     ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
-    not together with theirs. ``formula`` is then (index, floordiv or mod, number).
+    not together with theirs. Its ``formula`` is (index, floordiv or mod, divisor).
     """
 
     name: str
     first: int
     last: int
-    key: tuple[object, ...]             # what to capture again with numbers: a loop's place, a grid axis
+    key: tuple[object, ...]             # of a request for numbers: the site of a loop, or a grid axis
     builder: SymbolSource
     value: Any = None                   # the builder's handle (SSA value)
     step: int = 1
@@ -51,16 +52,17 @@ class Symbol:
     formula: "tuple[Affine, str, int] | None" = None
 
     def roots(self) -> list["Symbol"]:
-        """The loop variables and program ids it comes from."""
+        """Return the loop variables and program ids that the symbol is derived from, or the symbol itself."""
         return [r for p in self.parents for r in p.roots()] or [self]
 
     def ask(self, why: str) -> None:
-        """Request numbers in place of this symbol; raises ``NeedsValue``."""
+        """Request numbers in place of this symbol, and raise ``NeedsValue``."""
         for root in self.roots():
             self.builder.request(root, why)
 
     def hint(self, why: str) -> None:
-        """Should this attempt fail, numbers may help: its text was used, which is another one for each value."""
+        """Note that numbers may help should this attempt fail, since the symbol's text was used, which differs between
+        values."""
         for root in self.roots():
             self.builder.hint(root, why)
 
@@ -86,12 +88,12 @@ class Affine:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal keys mean equal expressions (``==`` makes a mask)."""
+        """A key that is equal for equal expressions (``==`` makes a mask)."""
         symbols = tuple([(id(s), c) for s, c in self.symbols.items()]) if self.symbols else ()
         return self.const, symbols, self.axes, self.shape
 
     def with_axes(self, axes: Sequence[int], shape: tuple[int, ...]) -> "Self":
-        """The same constant and symbols over other axes."""
+        """Return the same constant and symbols over other axes."""
         return type(self)(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
@@ -164,11 +166,11 @@ class Affine:
         return self.times(-1)
 
     def divides(self, by: int) -> bool:
-        """Whether each coefficient is a multiple of ``by``."""
+        """Return whether each coefficient is a multiple of ``by``."""
         return all(c % by == 0 for c in (*self.symbols.values(), *self.axes))
 
     def quotient(self, by: int) -> "Self":
-        """The quotient by what ``divides`` it, rounded down."""
+        """Return the quotient by a number that ``divides`` the expression, rounded down."""
         symbols = {s: c // by for s, c in self.symbols.items()}
         return type(self)(self.const // by, symbols, tuple(c // by for c in self.axes), self.shape)
 
@@ -185,7 +187,7 @@ class Affine:
         return self.const
 
     def __str__(self) -> str:
-        """Messages may show it: nothing is unrolled for a print, unless the capture then fails."""
+        """Return a text for messages. Printing an index unrolls no loop, unless the capture then fails."""
         for symbol in self.symbols:
             symbol.hint("its text was used")
         terms = [f"{c}*{s.name}" if c != 1 else s.name for s, c in self.symbols.items()]
@@ -201,17 +203,17 @@ class Affine:
 
     # -- shape and extremes --------------------------------------------------------------------------------------------
     def spread(self, shape: tuple[int, ...]) -> "Self":
-        """The same values, broadcast to ``shape``."""
+        """Return the same values, broadcast to ``shape``."""
         if self.shape == shape:
             return self
         return type(self)(self.const, self.symbols, (0,) * (len(shape) - len(self.shape)) + self.axes, shape)
 
     def scalar_part(self) -> "Self":
-        """Without its axes."""
+        """Return the expression without its axes."""
         return type(self)(self.const, self.symbols) if self.shape else self
 
     def interval(self) -> tuple[int, int]:
-        """Least and greatest value over all symbols and axes; exact where they vary independently."""
+        """Return the least and the greatest value over all symbols and axes; exact where they vary independently."""
         low = high = self.const
         for s, c in self.symbols.items():
             a, b = c * s.first, c * s.last
@@ -225,8 +227,10 @@ class Affine:
         return low, high
 
     def interval_given(self, facts: Iterable["Affine"]) -> tuple[int, int]:
-        """The interval where every fact is ``>= 0``. Adding such a fact m times can only raise a value, so
-        ``self <= self + m * fact``; m is chosen so that a shared variable cancels. Safe, not always the tightest.
+        """Return the interval where every fact is ``>= 0``. It is safe, but not always the tightest.
+
+        Adding such a fact m times can only raise a value, so ``self <= self + m * fact``; m is chosen so that a
+        shared variable cancels.
         """
         low, high = self.interval()
         for fact in facts:
@@ -237,16 +241,16 @@ class Affine:
                 low = max(low, (self - fact * m).interval()[0])
         return low, high
 
-    def linear(self, place: dict[Symbol, int]) -> Linear:
-        """The form over an operation's symbol positions and axes."""
+    def linear(self, position_of: dict[Symbol, int]) -> Linear:
+        """Return the form over an operation's axes and its symbols, which ``position_of`` numbers."""
         if not self.symbols and not any(self.axes):
             return Linear(self.const)
-        symbols = tuple(sorted((place[s], c) for s, c in self.symbols.items() if c))
+        symbols = tuple(sorted((position_of[s], c) for s, c in self.symbols.items() if c))
         return Linear(self.const, symbols, tuple((k, c) for k, c in enumerate(self.axes) if c))
 
 
 def hold_nowhere(facts: Sequence[Affine]) -> bool:
-    """Whether nothing makes every fact ``>= 0``; False as well where finding out would take long."""
+    """Return whether no values make every fact ``>= 0``; False, too, if the search takes too long."""
     spans: list[Span] = []
     numbers: dict[Symbol | int, int] = {}
 
@@ -271,7 +275,7 @@ A = TypeVar("A", bound=Affine)
 
 
 class IndexChange(Protocol):
-    """Carries expressions over some axes to others."""
+    """A function that maps expressions over some axes to expressions over others."""
 
     def __call__(self, index: A, /) -> A: ...
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Python function to nki-level MLIR: rolled where it can be, concrete where Python needs a value.
+"""Captures a kernel as nki-level MLIR: loops stay rolled unless Python needs the number of an iteration.
 
 The kernel's own bytecode runs once per attempt. Where the body of a loop differs between iterations, the kernel is
-captured again with numbers for the loop's variable. The builder records which loop that is, and the next attempt reads
-the record, because the kernel may swallow exceptions. Each attempt fixes at least one more loop or grid axis, so the
-attempts end.
+captured again with numbers for the loop's variable. The builder records the loop, and the next attempt reads the
+record rather than an exception, because the kernel may swallow exceptions. Each attempt fixes at least one more loop
+or grid axis, so the attempts end.
 """
 
 import itertools
@@ -31,35 +31,36 @@ from nki_mlir.scalar.dtypes import DType
 
 
 class KernelOutput(NamedTuple):
-    """One result of a kernel: the captured function's argument that holds it."""
+    """One result of a kernel; ``argument`` is the number of the captured function's argument that contains it."""
 
     name: str
     argument: int
     shape: tuple[int, ...]
     dtype: DType
-    at: Location | None = None  # where the kernel makes it
+    at: Location | None = None  # where the kernel allocates it
 
 
 @dataclass
 class Variant:
-    """A captured module, for the programs whose ids on the fixed axes are given."""
+    """A captured module, for the programs with given ids on the fixed axes."""
 
     module: ir.Module
     outputs: list[KernelOutput]
-    structure: Any              # how the kernel returned them: None, one, or a tuple
-    unproved: int               # operations with a bound left to a check at run time
-    open: frozenset[int] = frozenset()          # numbers of the outputs that only a run can tell to be written
-    certain: frozenset[int] = frozenset()       # of those that are written in any case
+    structure: Any              # how the kernel returned them: None, one tensor, or a tuple
+    unproved: int               # number of operations with a bound that is checked at run time
+    open: frozenset[int] = frozenset()          # numbers of the outputs that a run may leave unwritten
+    certain: frozenset[int] = frozenset()       # numbers of the outputs that every run writes
 
 
 @dataclass
 class Captured:
-    """Modules of a kernel by the ``(axis, program id)`` pairs that were fixed: none if one serves every program."""
+    """The modules of a kernel by the ``(axis, program id)`` pairs that were fixed: () if one module serves every
+    program."""
 
     variants: dict[tuple[tuple[int, int], ...], Variant]
     attempts: int
     reasons: dict[tuple[object, ...], str]
-    verdict: Verdict = field(default_factory=Verdict)       # on its iterations and programs
+    verdict: Verdict = field(default_factory=Verdict)       # races of its iterations and programs
 
     @property
     def unproved(self) -> int:
@@ -74,11 +75,12 @@ Body = Callable[[MlirBuilder, Callable[..., object]], tuple[list[Buffer], object
 
 def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] = (), *, target: str = DEFAULT_TARGET,
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
-    """Capture until no request is left.
+    """Capture a kernel, and repeat the attempt until no loop or grid axis needs numbers any more.
 
-    ``body(builder, wrapped)`` makes the parameters, calls the wrapped function and returns the output buffers and how
-    they were returned; it is the language layer's, which knows argument conventions. Without ``rolls`` the function's
-    Python runs as it is, once for each program: its loops unroll and program ids are numbers.
+    ``body(builder, wrapped)`` creates the parameters, calls the wrapped function and returns the output buffers and
+    the structure in which the kernel returned them; the language layer provides it, which knows argument
+    conventions. Without ``rolls`` the function's Python runs unchanged, once for each program: its loops unroll and
+    program ids are numbers.
     """
     plan, attempts = UnrollPlan(limit=unroll_limit, replay=replay), 0
     if not rolls:
@@ -106,16 +108,16 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
             variants[fixed] = texts.setdefault(str(outcome[0].module), outcome[0]) if axes else outcome[0]
             programs.append(replace(outcome[1], identity=id(variants[fixed])))
         else:
-            left = frozenset[int]().union(*(v.open for v in variants.values())).difference(
+            open_outputs = frozenset[int]().union(*(v.open for v in variants.values())).difference(
                 *(v.certain for v in variants.values()))
-            if all(("written", n) in plan.reasons for n in left):
+            if all(("written", n) in plan.reasons for n in open_outputs):
                 judge_programs(programs, len(grid), verdict)
                 return Captured(variants, attempts, plan.reasons, verdict)
-            plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in left})
+            plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in open_outputs})
 
 
 class Again(NamedTuple):
-    """An attempt that ended with requests for numbers; ``error`` is what it would have failed with."""
+    """The outcome of an attempt that needs numbers; ``error`` is what it would have failed with."""
 
     requests: dict[tuple[object, ...], str]
     error: Exception | None = None

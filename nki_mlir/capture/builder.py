@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The builder seam: the language calls a ``Builder``. One executes at once, the other writes MLIR.
+"""The interface below the language, which calls a ``Builder``: one builder executes operations, another emits MLIR.
 
-``emit`` is common: it broadcasts, applies masks, decides what is proved in bounds and verifies; what then happens to
-the operation is the builder's.
+``emit`` is common to all: it broadcasts operands, applies masks, decides which bounds are proved, and verifies. Each
+builder performs the verified operation in its way.
 """
 
 import itertools
@@ -42,7 +42,7 @@ Views: TypeAlias = Mapping[str, View | None]         # operands of an operation 
 
 
 def active(name: str = "a language function") -> "Builder":
-    """The builder of the kernel that is running; the named error outside of one."""
+    """Return the builder of the kernel that is running; raise ``OutsideKernel`` outside of one."""
     builder = current.get()
     if builder is None:
         raise OutsideKernel(name=name).here()
@@ -50,27 +50,28 @@ def active(name: str = "a language function") -> "Builder":
 
 
 def require_generation(generation: int, what: str, instead: str) -> None:
-    """Report something of the language, beyond its operations, that came with a generation of the core."""
+    """Report a feature of the language, other than an operation, that needs a later generation of the core than the
+    target's."""
     machine = active(what).machine
     if machine.generation < generation:
         active().report(NotOnTarget(what=what, needs=generation, target=machine.name, has=machine.generation,
                                     instead=instead), contested=False)
 
 
-# What is kept for the operations of one outline or form: by names of the builder, or by what it depends on.
+# A memo for the operations of one outline or form, by keys that the builder chooses.
 Known: TypeAlias = dict[Any, Any]
-Marks: TypeAlias = Mapping[str, Any]                 # what an allocation is given beside its shape: an address
+Marks: TypeAlias = Mapping[str, Any]                 # attributes of an allocation, such as an address
 
 
 class Builder:
-    """What the language layer needs. ``symbolic`` says whether loops may hand out symbols in place of numbers."""
+    """The base of the builders. ``symbolic`` says whether loops may yield symbols in place of numbers."""
 
     symbolic = False
-    considering = False             # the operation that is emitted is to be checked only
-    settles = False                 # rules that only older documents contest are the kernel's
-    names_by_assignment = False     # tensors that the kernel does not name are named after the variable they go to
+    considering = False             # an emitted operation is checked only
+    settles = False                 # rules that only older documents contest count as certain
+    names_by_assignment = False     # tensors without a name are named after their variable
 
-    advance: Advance = staticmethod(ignore)         # tells the progress line of an operation
+    advance: Advance = staticmethod(ignore)         # reports an operation to the progress line
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = DEFAULT_TARGET) -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
@@ -81,24 +82,26 @@ class Builder:
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.masking = False                        # an operation has had a mask
-        self.independent_programs = False           # programs must not write the same place
-        # By the outline of an operation, what was worked out for it; by its form, which each outline keeps as "form".
+        self.independent_programs = False           # programs must write disjoint elements
+        # Memos of operations by outline, and by form; the memo of an outline has the one of its form as "form".
         self.known: dict[tuple[object, ...], Known] = {}
         self.forms: dict[tuple[object, ...], Known] = {}
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
-        self.private: dict[Buffer, tuple[object, ...]] = {}   # tensors in private HBM: what tells each from the others
-        self.private_at: dict[tuple[object, ...], int] = {}      # how many each place in the kernel has made
+        self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
+        self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
         self.touches = Touches(math.prod(grid) > 1, user_location)
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
-        """``at`` is where the kernel is, if the one operation that writes the buffer follows there."""
+        """Allocate a buffer. ``at`` is the current location, if the only operation that writes the buffer follows
+        there."""
         raise InternalError("a builder must allocate")
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
-        """A zeroed SBUF buffer that lives as long as the kernel, from its first use: registers, generator states."""
+        """Return a zeroed SBUF buffer for ``key`` (a register, a generator state), which lives until the
+        kernel ends."""
         states: dict[str, Buffer] = self.properties.setdefault("states", {})
         if key not in states:
             states[key] = self.allocate_state(shape, dtype, key)
@@ -108,40 +111,42 @@ class Builder:
         return self.allocate(shape, dtype, "sbuf", name=name)
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        """An HBM buffer that holds the array's values."""
+        """Return an HBM buffer with the array's values."""
         raise InternalError("a builder must make constants")
 
     def program_id(self, axis: int) -> Any:
         raise InternalError("a builder must know the program id")
 
     def iteration(self, site: Site) -> None:
-        """One more iteration of an unrolled loop begins; capture counts them against the limit."""
+        """Begin another iteration of an unrolled loop; capture counts them against the limit."""
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: Known) -> None:
-        """``views`` are those of the operands, ``symbols`` those that their patterns are over.
+        """Perform an operation. ``views`` are its operands, ``symbols`` those that the operands' patterns are over.
 
-        ``known`` is the builder's to keep what it works out; operations with the same one differ in their buffers only.
+        ``known`` is a memo for the builder, common to operations that differ only in their buffers.
         """
         raise InternalError("a builder must perform operations")
 
     def take_back(self, result: View) -> bool:
-        """Undo the operation that computed ``result``, so that it can write elsewhere; its execution is not undone."""
+        """Undo the operation that computed ``result``, so that it can write elsewhere, and return whether that is
+        possible. An execution is not undone."""
         return False
 
     def promote(self, buffer: Buffer) -> None:
-        """A private HBM tensor is returned: it becomes an output, which all programs share."""
+        """Make a private HBM tensor, which the kernel returns, an output, which all programs share."""
 
     def new_private(self) -> tuple[object, ...]:
-        """What a tensor in private HBM is known by when the kernel runs again: its place, and its number there."""
+        """Return the key of a tensor in private HBM, equal when the kernel runs again: its location, and its number
+        there."""
         at = tuple(user_location()[:3])
         self.private_at[at] = number = self.private_at.get(at, -1) + 1
         return *at, number
 
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
-        """The numbers of an unrolled loop, each for an iteration."""
+        """Yield the numbers of an unrolled loop, and begin an iteration with each."""
         outside, loop = self.touches.turn, LoopRun(parallel, name)
-        several = not isinstance(span, range) or len(span) > 1      # one has nothing to do with others
+        several = not isinstance(span, range) or len(span) > 1      # a single one races with none
         try:
             for number in span:
                 self.iteration(site)
@@ -153,17 +158,17 @@ class Builder:
             self.touches.end(outside)
 
     def enter_branch(self) -> None:
-        """Enter a branch whose condition is known: operations that follow belong to it."""
+        """Enter a branch whose condition is known: the operations that follow belong to it."""
 
     def leave_branch(self) -> None:
         pass
 
     def facts(self) -> tuple[Affine, ...]:
-        """What is known to be ``>= 0`` where the next operation stands: conditions of enclosing ``if``s."""
+        """Return expressions known to be ``>= 0`` at the next operation: conditions of enclosing ``if``s."""
         return ()
 
     def at_top_level(self) -> bool:
-        """Whether the kernel is outside of loops, branches and inlined kernels."""
+        """Return whether the kernel is outside of loops, branches and inlined kernels."""
         return self.inlined == 0
 
     # -- common --------------------------------------------------------------------------------------------------------
@@ -183,8 +188,8 @@ class Builder:
     def emit(self, cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None:
         """Emit one operation and return it, or None if its mask is false everywhere.
 
-        ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
-        as ``Index`` over the operation's axes.
+        ``views`` are by tile field; elementwise sources broadcast to ``dst``. An attribute of kind ``Linear`` is
+        passed as an ``Index`` over the operation's axes.
         """
         self.advance()
         try:
@@ -251,7 +256,8 @@ class Builder:
 
     def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Known] | None:
-        """An operation without mask, limits and symbols whose like was verified: new are its buffers only."""
+        """Return an operation that differs only in its buffers from one that was verified, without mask, limits and
+        symbols; None if there is none."""
         if cls.has_linear_attributes:
             return None
         used: list[View] = []
@@ -279,7 +285,7 @@ class Builder:
 
     def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: Known
                  ) -> Op | None:
-        """Do what has been verified."""
+        """Check the device's rules, and perform an operation that has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
             return None
         self.memory.use(used)
@@ -297,14 +303,12 @@ class Builder:
         return op
 
     def flag(self) -> Any:
-        """The value of an attribute that an operation has or has not."""
+        """Return the value of an attribute that is either present or absent."""
         return True
 
     def check_device(self, op: Op, known: Known) -> bool:
-        """Report the rules of the target that an operation breaks; ``known`` keeps which they are.
-
-        False: the operation is not to be performed.
-        """
+        """Report the rules of the target that an operation breaks, which ``known`` memoizes. Return whether to perform
+        the operation."""
         if op.ranges or op.mask or op.limits:
             key: object = op.ranges, bool(op.mask or op.limits)
         else:
@@ -316,41 +320,41 @@ class Builder:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
-    def track(self, buffer: Buffer, attributes: Marks | None, place: Location) -> None:
-        """The kernel makes a tensor."""
+    def track(self, buffer: Buffer, attributes: Marks | None, location: Location) -> None:
+        """Record the allocation of a tensor, and report the rule of on-chip memory that it breaks."""
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
-            finding = self.memory.allocate(buffer, attributes, place)
+            finding = self.memory.allocate(buffer, attributes, location)
             if finding is not None:
-                report(finding.error, self.rules, place, finding.contested)
+                report(finding.error, self.rules, location, finding.contested)
 
     def check_memory(self) -> None:
-        """The kernel has ended: what it held at once, and where."""
+        """Report the rules of on-chip memory that the complete kernel breaks."""
         if self.rules is DeviceRules.OFF:
             return
         for finding, location in self.memory.findings():
             report(finding.error, self.rules, location, finding.contested)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
-        """An operation whose result is copied to a target may come to write there itself, where the kernel is
-        compiled."""
+        """Consider an operation whose result is copied to ``target``, where compiled code may let it write directly."""
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
-        """A rule of the device that the kernel breaks where it stands."""
+        """Report a rule of the device that the kernel breaks at its current location."""
         report(error, self.rules, user_location(), contested)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """A DMA moves a tensor into one of as many elements and of another shape."""
+        """Note a DMA between tensors of as many elements and of different shapes."""
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        """The operation, which was performed last, writes a tensor in HBM."""
+        """Record that the operation, which was performed last, writes a tensor in HBM."""
         if buffer not in self.first_writes:
             self.first_writes[buffer] = user_location()
 
-    def _restrict(self, op: Op, views: dict[str, View], mask: object, symbols: list[Symbol], place: dict[Symbol, int],
-                  piece: bool) -> bool:
-        """Give the operation its mask, and the bounds that are left to run time; False where it does nothing.
+    def _restrict(self, op: Op, views: dict[str, View], mask: object, symbols: list[Symbol],
+                  position_of: dict[Symbol, int], piece: bool) -> bool:
+        """Set the operation's mask, and the bounds that are checked at run time; return False if the mask holds
+        nowhere.
 
-        Masks and bounds of operands are carried from the operand's axes to those of the operation.
+        Masks and bounds of operands are mapped from the operand's axes to those of the operation.
         """
         iteration = op.iteration()
         terms = list(mask.spread(iteration.extents).terms) if isinstance(mask, Mask) else []
@@ -362,25 +366,25 @@ class Builder:
                 if view.mask.negated:
                     raise UnsupportedMask(what="the mask attached to a tile is a negation or an |")
                 terms += [(lifts[name](e), equal) for e, equal in view.mask.terms]
-        whole = Mask(tuple(terms))
-        known = whole.known() if terms else True
-        if known is False:
+        joint = Mask(tuple(terms))
+        truth = joint.known() if terms else True
+        if truth is False:
             return False
-        if known:
-            terms, whole = [], Mask(())
-        facts = self.facts() + whole.facts
+        if truth:
+            terms, joint = [], Mask(())
+        facts = self.facts() + joint.facts
         open_ends = [i for name, v in views.items() if v.limits for i in v.unproved(facts, lifts[name])]
         for symbol in self.symbols_of([*(e for e, _ in terms), *open_ends]):
-            if symbol not in place:
-                place[symbol] = len(symbols)
+            if symbol not in position_of:
+                position_of[symbol] = len(symbols)
                 symbols.append(symbol)
-        op.mask = whole.constraints(place)
-        op.limits = Mask(tuple((i, False) for i in open_ends)).spread(iteration.extents).constraints(place)
+        op.mask = joint.constraints(position_of)
+        op.limits = Mask(tuple((i, False) for i in open_ends)).spread(iteration.extents).constraints(position_of)
         return True
 
     def _emit_pieces(self, cls: type[Op], views: dict[str, View], mask: Mask, attributes: dict[str, object]
                      ) -> Op | None:
-        """A mask that is a negation (``!=``, ``|``): one operation for each of the conjunctions it consists of.
+        """Emit one operation for each of the conjunctions of a mask that is a negation (``!=``, ``|``).
 
         The last of them has all conditions: it comes first, so that a mask is refused before anything is done.
         """
@@ -397,7 +401,7 @@ class Builder:
         return last
 
     def symbols_of(self, indices: Sequence[Affine]) -> list[Symbol]:
-        """The symbols used, each once; one whose loop has ended asks for numbers."""
+        """Return the symbols used, each once; request numbers for one whose loop has ended."""
         symbols = list(dict.fromkeys(s for i in indices for s in i.symbols))
         for symbol in symbols:
             if not symbol.usable():
@@ -406,10 +410,10 @@ class Builder:
 
 
 def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
-    """Whether an operation, which is about to be performed, reads elements that a mask left out when their tile was
-    first written; what it writes may have some then.
+    """Return whether an operation, about to be performed, reads elements that a mask left out when their tile was
+    first written. Mark the tiles that it writes, which may then have such elements.
 
-    They are zeros, which mean nothing: a kernel works on whole tiles, and stores the rows that count.
+    They are zeros, which mean nothing: a kernel works on complete tiles, and stores the rows that count.
     """
     fresh = False
     for (field, _), view in zip(operands, used):
@@ -423,7 +427,7 @@ def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
 
 
 def fills(op: Op, operands: Operands) -> bool:
-    """Whether an operation writes all of its first operand's buffer, and does not read there."""
+    """Return whether an operation writes all of its first operand's buffer, and does not read there."""
     if not operands or op.mask:
         return False
     field, tile = operands[0]
@@ -431,21 +435,21 @@ def fills(op: Op, operands: Operands) -> bool:
 
 
 def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
-    """Equal for operations that differ in their buffers only, and in masks and limits."""
+    """Return a key that is equal for operations that differ only in their buffers, masks and limits."""
     layouts = {field.name: tile.layout for field, tile in operands}
     return (cls, *[layouts.get(field.name) for field in cls.tiles], *attributes,
             *map(same_value, attributes.values()))
 
 
 def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:
-    """An operation with an operand of no elements: nothing is done where it would write such."""
+    """Refuse an operation of which some operand is empty, unless all its destinations are: it then does nothing."""
     if not all(0 in views[f.name].shape for f in fields if f.writes):
         view = next(v for v in views.values() if 0 in v.shape)
         raise EmptySubscript(name=view.buffer.name, shape=view.shape)
 
 
 def plain_mask(mask: object) -> Mask | Literal[False] | None:
-    """The mask of an operation as a ``Mask``, or None or False where it says nothing or everything."""
+    """Return the mask of an operation as a ``Mask``; None if it is true everywhere, False if nowhere."""
     if mask is None or isinstance(mask, Mask):
         return mask
     if isinstance(mask, (bool, np.bool_)):
@@ -455,7 +459,7 @@ def plain_mask(mask: object) -> Mask | Literal[False] | None:
 
 
 def lift_to(iteration: Iteration, name: str) -> IndexChange:
-    """Carries an index over the axes of an operand to the axes of the operation."""
+    """Return the function that maps an index over the axes of an operand to the axes of the operation."""
     axes, extents = iteration.axes[name], iteration.extents
 
     def lift(index: A, /) -> A:
@@ -467,7 +471,7 @@ def lift_to(iteration: Iteration, name: str) -> IndexChange:
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """A source with the destination's shape: extents of 1 repeat; extents of 1 in front or behind may be missing."""
+    """Broadcast a source to the destination's shape: extents of 1 repeat; those in front or behind may be missing."""
     missing = len(shape) - view.ndim
     if missing > 0 and repeats_behind(view.shape, shape):
         view = view.with_unit_dims(range(view.ndim, len(shape)), len(shape))
@@ -477,7 +481,7 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
 
 
 def repeats_behind(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a tile of fewer dimensions is one value per partition, or lacks extents of 1 only, behind its own."""
+    """Return whether a tile of fewer dimensions has one value per partition, or lacks only trailing extents of 1."""
     if small[:1] != shape[:1]:
         return False
     return all(n == 1 for n in small[1:]) or (small == shape[:len(small)] and all(n == 1 for n in shape[len(small):]))

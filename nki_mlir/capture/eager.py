@@ -60,10 +60,10 @@ class Observer(Protocol):
         """Call ``run``, which performs the operation."""
 
     def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
-        """The kernel breaks a rule of the device; ``contested``: documents differ on it."""
+        """Receive a rule of the device that the kernel breaks; ``contested``: documents differ on it."""
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """A DMA moves a tensor into one of as many elements and of another shape."""
+        """Receive a DMA between tensors of as many elements and of different shapes."""
 
 
 class EagerBuilder(Builder):
@@ -77,9 +77,9 @@ class EagerBuilder(Builder):
         self.launch = launch = launch or Launch()
         self.known, self.forms = launch.known, launch.forms
         self.point, self.taken, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
-        self.branches: list[Turn | None] = []       # where each open branch is
+        self.branches: list[Turn | None] = []       # the iteration that each open branch is in
         self.scope = object()               # of the tensors that this program creates
-        self.deeds = 0                      # equal for programs that do the same
+        self.deeds = 0                      # a hash of the operations: equal for programs that do the same
         self.touches.meant = elements_meant
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
@@ -99,7 +99,7 @@ class EagerBuilder(Builder):
         return Buffer(tuple(array.shape), dtype, "hbm", name, handle=array, role=role)
 
     def program(self) -> ProgramTouches:
-        """What this program did to the memory of all."""
+        """Return this program's accesses to memory that all programs share."""
         shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {
             id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
         return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
@@ -135,7 +135,7 @@ class EagerBuilder(Builder):
         return buffer
 
     def shared_key(self, name: str) -> Hashable:
-        """By what the next shared tensor is known to all programs: the n-th one of each is the same memory."""
+        """Return the key of the next shared tensor, equal in all programs: the n-th one of each is the same memory."""
         return self.taken
 
     def rename(self, buffer: Buffer, name: str) -> None:
@@ -149,7 +149,7 @@ class EagerBuilder(Builder):
         value = self.fill(dtype)
         try:
             return np.full(shape, value, dtype.numpy) if value != 0 else np.zeros(shape, dtype.numpy)
-        except (MemoryError, OverflowError, ValueError):          # ValueError: NumPy cannot say the size
+        except (MemoryError, OverflowError, ValueError):          # ValueError: the size overflows in NumPy
             error = NoRoomForTensor(shape=list(shape), dtype=dtype, bytes=prod(shape) * dtype.itemsize)
             raise error.here() from None
 
@@ -166,7 +166,7 @@ class EagerBuilder(Builder):
             super().wrote(op, buffer, symbols)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
-        """Whether it would break a rule is asked of capture, which knows what else reads the result."""
+        """Mark the run doubtful if the operation would break a rule: only capture knows what else reads the result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True
             try:
@@ -177,11 +177,13 @@ class EagerBuilder(Builder):
                 self.considering = False
 
     def end(self) -> None:
-        """End the program. A compiled kernel may have fewer live tiles, which only capture can tell."""
+        """End the program. If its tiles do not fit in memory, the run is doubtful: a compiled kernel may have fewer
+        live tiles, which only capture can tell."""
         self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
     def worked_out(self, op: Op, operands: Operands, known: Known) -> "tuple[PreparedOperation, list[int]]":
-        """The work of an operation, and where its tiles start, where that is no part of the work."""
+        """Return an operation prepared to run, and the starts of its tiles where the preparation does not include
+        them."""
         form = known.get("form")
         if form is None:
             return PreparedOperation(op, self.compiled(op)), []
@@ -249,7 +251,8 @@ class EagerBuilder(Builder):
                 self.note_for_capture(view.buffer)
 
     def follow_unwritten(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
-        """Note what an operation, which has run, writes of fresh tiles, and report what it stores of them."""
+        """Record which elements of fresh tiles an operation, which has run, writes; report unwritten ones that it
+        stores."""
         if fills(op, operands) and all([view.buffer.unwritten is None for view in views[1:]]):
             views[0].buffer.unwritten = None
         elif not CHECKING.get():
@@ -258,13 +261,14 @@ class EagerBuilder(Builder):
                 view.buffer.unwritten = shadow
 
     def note_for_capture(self, buffer: Buffer) -> None:
-        """A tile that an ended iteration allocated is released, where capture keeps the loop."""
+        """Mark the run doubtful if the iteration that allocated the buffer has ended: capture, if the loop stays
+        rolled, refuses to use it."""
         if buffer.turn is not None and buffer.turn.has_ended:
             self.launch.doubtful = True
 
 
 def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
-    """The races of a run: of its programs' iterations, and between the programs."""
+    """Return the races of a run: between iterations of its programs, and between the programs."""
     verdict = Verdict()
     for program in programs:
         judge_loops(program.touches, (), verdict)
@@ -274,7 +278,7 @@ def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
 
 
 def elements_meant(op: Op) -> np.ndarray:
-    """Flat indices of the elements of a buffer that an index tensor selects."""
+    """Return flat indices of the elements of a buffer that an index tensor selects."""
     operands = {field.name: tile for field, tile in op.operands()}
     tiles = {name: Pattern(tile).at(tile.handle, ()) for name, tile in operands.items()}
     extents = op.iteration().extents

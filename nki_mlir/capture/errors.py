@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Named errors of tracing a kernel: indices, masks, scopes, control flow, names that there are not."""
+"""Errors of capturing a kernel: indices, masks, scopes, control flow, unknown names."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,20 +9,20 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 class OutOfScope(KernelError):
     code = "err_local_variable_used_out_of_scope"
     message = "tensor {name} was created inside a loop or branch that has ended"
-    why = "what a loop or branch makes is gone after it: each iteration has its own"
+    why = "a tensor that a loop or branch allocates ends with it: each iteration allocates another"
     fix = "create it before the loop or branch and write it in place: t[...] = value"
 
 
 class OfAnotherCall(KernelError):
     code = "NKI-TENSOR-OF-ANOTHER-CALL"
     message = "tensor {name} was created in another call or program of a kernel, which has ended"
-    why = "what a kernel creates is gone after it, but for what it returns; a global or an attribute kept the tensor"
+    why = "only tensors that a call returns outlive it; a global or an attribute kept this one"
     fix = "return it from that kernel, and pass it to this one as a parameter"
 
 
 class NoRoomForTensor(KernelError, MemoryError):
     code = "NKI-HOST-ROOM"
-    message = "a tensor of shape {shape} of {dtype} takes {bytes} bytes, for which this machine has no memory"
+    message = "a tensor of shape {shape} of {dtype} takes {bytes} bytes, which this machine cannot allocate"
     fix = "correct the shape, or work on a part of the tensor at a time"
 
 
@@ -128,7 +128,7 @@ class MaskedView(UnsupportedMask):
 
 class UnrollLimit(KernelError):
     code = "NKI-UNROLL-LIMIT"
-    message = "the loop at {site} must be unrolled because {why}, and passes the limit of {limit} iterations"
+    message = "the loop at {site} must be unrolled because {why}, and exceeds the limit of {limit} iterations"
     fix = "make the loop body the same for every iteration, or raise the unroll limit"
 
 
@@ -161,8 +161,8 @@ class UnexpectedOutputDependencies(KernelError):
 
 class SharedHbmInside(KernelError):
     code = "err_shared_hbm_must_in_kernel_level"
-    message = "a shared_hbm tensor is made inside a loop, a branch or an inlined kernel"
-    fix = "make it at the top level of the kernel and pass it down"
+    message = "a shared_hbm tensor is allocated inside a loop, a branch or an inlined kernel"
+    fix = "allocate it at the top level of the kernel and pass it down"
 
 
 class NestedGrid(KernelError):
@@ -190,7 +190,7 @@ class BlockTensorNotTile(KernelError):
 
 
 class BlockDimensionsWarning(DeprecationWarning):
-    """``err_leading_dimension_of_tensor_must_be_partition``: block dimensions work, but are on their way out."""
+    """``err_leading_dimension_of_tensor_must_be_partition``: block dimensions work, but are deprecated."""
 
 
 class WhileEntry(KernelError, ValueError):
@@ -202,7 +202,7 @@ class WhileEntry(KernelError, ValueError):
 
 class CarriedState(KernelError):
     code = "NKI-WHILE-STATE"
-    message = "an iteration of a loop of the device changes what Python names mean to the next one: {names}"
+    message = "an iteration of a device loop changes Python variables that the next one reads: {names}"
     why = "the loop's body is captured once; only tensors made before the loop carry values to the next iteration"
     fix = "make a tensor before the loop and write it in place: t[...] = value"
 
@@ -226,7 +226,7 @@ class BadBroadcast(BadReshape):
 class BadStep(KernelError):
     code = "NKI-SLICE-STEP"
     message = "a slice has step {step}; steps are positive"
-    fix = "go backwards with an index: tile[i_p, last - i_f], of i_p, i_f = nl.mgrid[...]"
+    fix = "reverse with an index: tile[i_p, last - i_f], where i_p, i_f = nl.mgrid[...]"
 
 
 class BadSliceSize(KernelError):
@@ -235,7 +235,7 @@ class BadSliceSize(KernelError):
     fix = "give the number of elements; to go backwards, index with last - nl.arange(size)"
 
 
-ALIKE = 0.65                    # of difflib: ``sofmax`` is ``softmax``, and no ``max8``
+ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
 
 
 class UnknownName(NkiMlirError, AttributeError):
@@ -245,7 +245,8 @@ class UnknownName(NkiMlirError, AttributeError):
 
     @property
     def name(self) -> str:
-        """The error's own. Python sets the name that the lookup missed, and would print its suggestion once more."""
+        """The code of the error. Python assigns the name that the lookup missed, and would print its own suggestion
+        once more."""
         return self.code
 
     @name.setter
@@ -254,7 +255,11 @@ class UnknownName(NkiMlirError, AttributeError):
 
 
 def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str]) -> AttributeError:
-    """The error; ``instead`` says of some names what to use for them. Python itself asks for names with underscores."""
+    """Return the error for an attribute that ``owner`` lacks, with the closest of ``names`` as a suggestion.
+
+    ``instead`` maps some names to what to use for them. Names with a leading underscore, which Python itself looks
+    up, get a plain ``AttributeError``.
+    """
     if name.startswith("_"):
         return AttributeError(f"{owner} has no attribute '{name}'")
     from difflib import get_close_matches  # start-up: imported on first use

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What kernels compute places with: loop variables, program ids, ``arange``, ``mgrid`` and slices.
+"""The indices of kernels: loop variables, program ids, ``arange``, ``mgrid`` and slices.
 
 All of them become one form, an affine expression (``affine.py``); subscripts, bounds and strides are then sums.
 """
@@ -30,7 +30,7 @@ from nki_mlir.diagnostics import KernelError
 
 
 class Index(Affine):
-    """What kernels hold: an affine expression with Python's operators. Comparisons make a ``Mask``."""
+    """An affine expression with Python's operators, as kernels compute with it. Comparisons make a ``Mask``."""
 
     __slots__ = ()
 
@@ -73,7 +73,8 @@ class Index(Affine):
         return self.as_int("it is an operand of &") & other
 
     def _divided(self, by: object, kind: str) -> Any:
-        """Exact when every coefficient is a multiple of ``by``; a loop variable gives a derived symbol."""
+        """Divide by a number or take the remainder: exactly if every coefficient is a multiple of ``by``; a loop
+        variable gives a derived symbol."""
         if is_float(by):
             return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
         if not isinstance(by, (int, np.integer, Index)):
@@ -145,19 +146,19 @@ class Index(Affine):
         return len(self.shape)
 
     def __getitem__(self, subscript: object) -> "Index":
-        """``[:, None]`` places the axes; an integer picks along one."""
+        """Return the index with other axes: ``None`` inserts one, an integer selects a position along one."""
         items = subscript if isinstance(subscript, tuple) else (subscript,)
         at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
         if at is not None:
             indexed = sum(i is not None and i is not Ellipsis for i in items)
             items = (*items[:at], *[slice(None)] * (len(self.shape) - indexed), *items[at + 1:])
-        const, axes, shape, left = self.const, [], [], iter(zip(self.axes, self.shape))
+        const, axes, shape, remaining = self.const, [], [], iter(zip(self.axes, self.shape))
         for item in items:
             if item is None:
                 axes.append(0)
                 shape.append(1)
                 continue
-            coefficient, extent = next(left)
+            coefficient, extent = next(remaining)
             if isinstance(item, slice):
                 span = range(*item.indices(extent))
                 const += coefficient * (span.start if len(span) else 0)
@@ -166,7 +167,7 @@ class Index(Affine):
             else:
                 at = operator.index(item)
                 const += coefficient * (at + extent if at < 0 else at)
-        for coefficient, extent in left:
+        for coefficient, extent in remaining:
             axes.append(coefficient)
             shape.append(extent)
         return Index(const, self.symbols).with_axes(axes, tuple(shape))
@@ -181,7 +182,7 @@ class Index(Affine):
         return Index(self.const, self.symbols, tuple(0 if n == 1 else next(coefficients) for n in new_shape), new_shape)
 
 class NotAnIndex:
-    """What is no affine index any more (an index tensor modulo a number): each use says so, by the name it deserves."""
+    """A result that is no affine index (an index tensor modulo a number). Each use raises the error that fits it."""
 
     __array_ufunc__ = None
     __hash__ = None                                 # type: ignore[assignment]
@@ -204,7 +205,7 @@ class NotAnIndex:
 
 
 def _by_value(name: str) -> Callable[..., object]:
-    """A method for an operator that Python applies to the index's number, as left or right operand."""
+    """Return a method for an operator that Python applies to the index's number, as left or right operand."""
     def operate(self: Index, *others: object) -> object:
         number = self.as_int("it is an operand of " + name.strip("_"))
         try:
@@ -226,7 +227,8 @@ def is_integer(value: object) -> TypeGuard[int | Index]:
 
 def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int], more: int, sign: int = 1
                    ) -> Mask | bool:
-    """``index - sign * other - more >= 0``; a float bound of integers is an integer, too."""
+    """Return the mask ``index - sign * other - more >= 0``. A float bound is rounded to an integer, as indices are
+    integers."""
     if is_float(other):
         if not math.isfinite(other):                # the same answer for every integer
             return 0 > sign * other
@@ -235,7 +237,7 @@ def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int],
 
 
 def check_placed(index: Index) -> None:
-    """Index tensors that subscript a tensor have two dimensions at least."""
+    """Refuse an index tensor of one dimension as a subscript: it needs at least two."""
     if len(index.shape) == 1:
         raise OneDimensionalArange
 
@@ -283,7 +285,7 @@ class DynamicSlice:
 
 
 def ds(start: Index | int, size: int) -> DynamicSlice:
-    """The slice ``start : start + size``, whose start may be symbolic."""
+    """Return the slice ``start : start + size``, whose start may be symbolic."""
     if operator.index(size) < 0:
         raise BadSliceSize(size=size).here()
     return DynamicSlice(start, operator.index(size))

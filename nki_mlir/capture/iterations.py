@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which iterations of which loops a kernel is in."""
+"""Records which iterations of which loops a kernel is in."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,19 +9,20 @@ from nki_mlir.capture.affine import Symbol
 
 @dataclass(eq=False)
 class LoopRun:
-    """One run of a loop. ``symbol`` stands for all its iterations at once, where it stays rolled."""
+    """One run of a loop. ``symbol`` is the variable of a rolled loop, whose one captured iteration stands for all."""
 
     parallel: bool
     name: str
     symbol: Symbol | None = None
-    meets: bool = False                 # programs meet inside of it
+    meets: bool = False                 # a barrier or collective of programs is inside
 
 
 @dataclass(eq=False)
 class Turn:
-    """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops.
+    """One iteration of a loop, by its number, or all iterations of a rolled loop (None). ``parallels`` counts the
+    parallel loops around it.
 
-    A branch in a loop that runs is one, too, of that loop.
+    A branch inside a loop that runs eagerly is a turn, too, of a loop that is not parallel.
     """
 
     loop: LoopRun
@@ -35,7 +36,7 @@ class Turn:
 
 
 def outward(turn: Turn | None) -> Iterator[Turn]:
-    """The iteration and those that it is in, the innermost first."""
+    """Yield the iteration and those around it, the innermost first."""
     while turn is not None:
         yield turn
         turn = turn.outside

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where the user's code is: its text, the place of each instruction, and the frames that run, which only this looks at.
+"""Finds the user's code: source text, source positions of instructions, and the frames that run. No other module does.
 
-A function's definition is an AST with the file's own lines and columns. The text of functions that no file has (of
-``exec``, of ``python -c``, of standard input) is looked for when a kernel is made: what ran the text is then a caller,
-and holds it. A text is the function's if Python compiles it to the same code.
+A function's definition is an AST with the file's own lines and columns. Text that no file contains (of ``exec``, of
+``python -c``, of standard input) is searched for when a kernel is created, while the caller that ran the text still
+has it in a variable. A text is the function's if Python compiles it to the same code.
 
-Each instruction of a code object comes from a place in the source, lines and columns. Since 3.11 Python keeps them.
-3.10 keeps lines alone, so code that is compiled here is compiled with its own line number for each node of the
-AST; from those the places are read, and then the code gets its real lines. For code that Python compiled, its file is
-compiled once more in this way.
+Since 3.11 Python keeps the lines and columns of each instruction. 3.10 keeps lines alone, so code that is compiled
+here is compiled with a separate line number for each node of the AST; the positions are read from those numbers,
+and then the code gets its real lines. For code that Python compiled, its file is compiled once more in this way.
 """
 
 import ast
@@ -32,14 +31,15 @@ from nki_mlir.diagnostics import Location
 
 
 class Definition(NamedTuple):
-    """A ``def``, and the name of the class around it, whose names ``__x`` have another form inside of it."""
+    """A ``def``, and the name of the class around it (None outside of classes), by which Python mangles
+    names ``__x``."""
 
     function: ast.FunctionDef
     inside: str | None
 
 
 class ParsedFile(NamedTuple):
-    """A file as it was parsed: ``def`` by first line and name."""
+    """A parsed file: its lines, its AST, and its ``def`` statements by first line and name."""
 
     lines: list[str]
     tree: ast.Module
@@ -50,9 +50,10 @@ _files: dict[str, ParsedFile] = {}
 
 
 def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
-    """The ``def`` that a function was compiled from; None without text, for lambdas, where the source has changed.
+    """Return the ``def`` that a function was compiled from; None for lambdas, without source, or if the source has
+    changed.
 
-    ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.
+    ``scope`` are the function's globals, by which sources in archives are found. The caller may change the ``def``.
     """
     linecache.lazycache(code.co_filename, scope)
     key = code.co_firstlineno, code.co_name
@@ -68,9 +69,9 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
 
 
 def _copied(node: Any) -> Any:
-    """A copy of a syntax tree, in less time than ``copy.deepcopy`` takes. Nobody changes contexts."""
+    """Copy a syntax tree, faster than ``copy.deepcopy``. Contexts, which nobody changes, are shared."""
     if isinstance(node, list):
-        return [_copied(one) for one in node]
+        return [_copied(item) for item in node]
     if not isinstance(node, ast.AST) or isinstance(node, ast.expr_context):
         return node
     new = type(node).__new__(type(node))
@@ -85,7 +86,8 @@ def _parsed(text: str) -> dict[tuple[int, str], Definition]:
 
 
 def statement_at(file: str, line: int) -> tuple[int, int | None]:
-    """The columns of the innermost statement on a line: its first, and the one after its last."""
+    """Return the columns of the innermost statement on a line: its first, and the one after its last (None
+    if unknown)."""
     source = source_of(file)
     around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
     if not around:
@@ -97,7 +99,7 @@ def statement_at(file: str, line: int) -> tuple[int, int | None]:
 
 
 def source_of(file: str) -> ParsedFile:
-    """The file as it is now; empty where it cannot be read."""
+    """Return the current text of a file, parsed; empty if it cannot be read."""
     linecache.checkcache(file)
     lines = linecache.getlines(file)
     known = _files.get(file)
@@ -121,7 +123,8 @@ def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int,
 
 
 def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:
-    """Whether the definition has the code's parameters and variables. (Test runners add variables named ``@...``.)"""
+    """Return whether the definition has the code's parameters and variables. (Test runners add variables named
+    ``@...``.)"""
     parameters = node.args
     names = [a.arg for a in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
     if tuple(names) != code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
@@ -135,7 +138,7 @@ def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:
 
 
 def _bound(node: ast.AST) -> list[str]:
-    """Names that a node can bind."""
+    """Return the names that a node can bind."""
     match node:
         case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
             return [name]
@@ -149,16 +152,18 @@ def _bound(node: ast.AST) -> list[str]:
 
 
 # -- text that no file has ---------------------------------------------------------------------------------------------
-LONGEST = 1 << 20               # characters of a text that is looked at
-FARTHEST = 50                   # callers that are asked
+
+LONGEST = 1 << 20               # characters of the longest text that is examined
+FARTHEST = 50                   # the most callers whose variables are searched
 FUTURES = 0x1000000             # ``from __future__ import annotations``
 
-_found: dict[str, list[str]] = {}       # texts by the file name that their code has
-_earlier: dict[str, list[str]] = {}     # what files held when kernels of them were made
+_found: dict[str, list[str]] = {}       # texts by the file name of their code
+_earlier: dict[str, list[str]] = {}     # contents of files when their kernels were created
 
 
 def remember(function: FunctionType | None) -> None:
-    """Keep the text of a function: that of its file, which may change before it is read, else look for it."""
+    """Keep the text of a function: that of its file, which may change before it is read, else one that is
+    searched for."""
     if function is None:
         return
     code = function.__code__
@@ -178,24 +183,24 @@ def remember(function: FunctionType | None) -> None:
 
 
 def text_of(code: CodeType) -> str | None:
-    """The text that was found for code, or for other code of the same text."""
+    """Return the text found earlier for this code, or for other code of the same text; None if there is none."""
     return next((text for text in reversed(_found.get(code.co_filename, ())) if compiles_to(text, code)), None)
 
 
 def compiles_to(text: str, code: CodeType) -> bool:
-    """Whether the code is a part of what Python makes of a text."""
+    """Return whether Python compiles a text to code that contains this code."""
     if code.co_name not in text:
         return False
     try:
-        whole = compile(text, code.co_filename, "exec", flags=code.co_flags & FUTURES, dont_inherit=True)
+        module_code = compile(text, code.co_filename, "exec", flags=code.co_flags & FUTURES, dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
-    pending = [whole]
+    pending = [module_code]
     while pending:
-        one = pending.pop()
-        if one == code:
+        candidate = pending.pop()
+        if candidate == code:
             return True
-        pending += [c for c in one.co_consts if isinstance(c, CodeType)]
+        pending += [c for c in candidate.co_consts if isinstance(c, CodeType)]
     return False
 
 
@@ -217,7 +222,7 @@ def _candidates(code: CodeType) -> Iterator[str]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text, and the forms that Python usually derives from it before it is run."""
+    """Yield a text, and the forms that Python usually derives from it before it is run."""
     yield text
     for other in (textwrap.dedent(text), text.strip(), textwrap.dedent(text).strip()):
         if other != text:
@@ -225,7 +230,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _standard_input() -> str | None:
-    """All of it where it is a file, which Python has read by now."""
+    """Return the text of standard input if it is a file, which Python has read by now; else None."""
     try:
         status = os.fstat(0)
         if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST:
@@ -240,7 +245,7 @@ Position = tuple[int | None, int | None, int | None, int | None]       # first a
 
 
 def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
-    """The module's code, whose instructions have places."""
+    """Compile a module to code whose instructions have source positions."""
     if sys.version_info >= (3, 11):
         return compile(module, file, "exec", dont_inherit=True, flags=flags)
     positions = _number(module)
@@ -248,7 +253,7 @@ def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
 
 
 def positions_of(code: CodeType) -> list[Position]:
-    """That of each instruction, by its number. Columns are None where they are not known."""
+    """Return the source position of each instruction. Columns are None where they are not known."""
     if sys.version_info >= (3, 11):
         return list(code.co_positions())
     if id(code) in _known:
@@ -264,11 +269,11 @@ def positions_of(code: CodeType) -> list[Position]:
 
 NO_LINE = -128                  # in a table of lines: the instructions belong to none
 
-_known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``: code of other places may be equal
+_known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``, because code of different files may be equal
 
 
 def _number(module: ast.Module) -> list[Position]:
-    """Give each node its own line, from 2, and the result its place, after the module's."""
+    """Give each node a separate line number, from 2, and return the nodes' positions after the module's."""
     positions: list[Position] = [(1, 1, 0, 0)]
     nodes: list[Any] = list({id(node): node for node in ast.walk(module) if hasattr(node, "lineno")}.values())
     for node in nodes:
@@ -276,17 +281,17 @@ def _number(module: ast.Module) -> list[Position]:
         node.lineno = node.end_lineno = len(positions)
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node.func.end_lineno = node.lineno      # by which 3.10 says where a method is called
+            node.func.end_lineno = node.lineno      # 3.10 gives the call of a method this line
     return positions
 
 
-def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
-    """The code with the lines of places in place of their numbers."""
-    first = line = found[code.co_firstlineno - 1][0] or 1
-    table: list[tuple[int, int]] = []               # bytes of code, and how many lines further they are
+def _with_lines(code: CodeType, positions: list[Position]) -> CodeType:
+    """Return the code with real lines in place of the nodes' numbers."""
+    first = line = positions[code.co_firstlineno - 1][0] or 1
+    table: list[tuple[int, int]] = []               # bytes of code, and their distance in lines
     of_instructions: list[Position] = []
     for start, end, number in code.co_lines():
-        position = found[number - 1] if number else (None, None, None, None)
+        position = positions[number - 1] if number else (None, None, None, None)
         of_instructions += [position] * ((end - start) // 2)
         if position[0] is None:
             table += [(size, NO_LINE) for size in _sizes(end - start)]
@@ -297,7 +302,7 @@ def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
             table.append((0, part))
             step -= part
         table += zip(_sizes(end - start), chain([step], repeat(0)))
-    inner = tuple(_with_lines(c, found) if isinstance(c, CodeType) else c for c in code.co_consts)
+    inner = tuple(_with_lines(c, positions) if isinstance(c, CodeType) else c for c in code.co_consts)
     code = code.replace(co_firstlineno=first, co_consts=inner,
                         co_linetable=bytes(n & 255 for pair in table for n in pair))
     _known[id(code)] = code, of_instructions
@@ -305,18 +310,18 @@ def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
 
 
 def _sizes(size: int) -> list[int]:
-    """It in as many pieces as a table of lines needs, whose entries are bytes."""
+    """Split a size into the pieces that a table of lines needs, whose entries are bytes."""
     return [*[254] * ((size - 1) // 254), (size - 1) % 254 + 1]
 
 
 # -- places of code that Python compiled -------------------------------------------------------------------------------
-SILENT = {dis.opmap.get(name) for name in ("NOP", "EXTENDED_ARG", "JUMP_FORWARD", "JUMP_ABSOLUTE")}    # differ by lines
+SILENT = {dis.opmap.get(name) for name in ("NOP", "EXTENDED_ARG", "JUMP_FORWARD", "JUMP_ABSOLUTE")}    # depend on lines
 
 _again: dict[str, tuple[ast.Module, list[CodeType]]] = {}
 
 
 def _compiled_again(file: str) -> list[CodeType]:
-    """All code of a file, with places; none where it cannot be read."""
+    """Return all code of a file, compiled with source positions; none if it cannot be read."""
     tree = source_of(file).tree
     if file not in _again or _again[file][0] is not tree:
         try:
@@ -334,7 +339,7 @@ def _all(code: CodeType) -> Iterator[CodeType]:
 
 
 def _acting(code: CodeType) -> list[int]:
-    """The numbers of the instructions that are the same whatever the lines are."""
+    """Return the numbers of the instructions that do not depend on line numbers."""
     return [k for k, operation in enumerate(code.co_code[::2]) if operation not in SILENT]
 
 
@@ -354,14 +359,16 @@ _users: dict[str, bool] = {}
 
 @cache
 def is_own(file: str) -> bool:
-    """Whether a file is part of the toolchain (kernels that ship with it count as user code)."""
+    """Return whether a file is part of the toolchain (kernels that ship with it count as user code)."""
     return file.startswith(PACKAGE)
 
 
 def is_users(file: str, scope: dict[str, object]) -> bool:
-    """Whether code of a file is a user's, given its globals: not the toolchain's, not Python's, and not that of an
-    installed package, unless the module uses NKI: kernels come in packages, too. Functions of a dataclass, of which
-    Python makes the text, are of the module of the class."""
+    """Return whether code of a file is a user's, given its globals.
+
+    That excludes the toolchain, Python, and installed packages, unless the module uses NKI: kernels come in
+    packages, too. Functions of a dataclass, whose text Python generates, belong to the module of the class.
+    """
     if file == "<string>":
         file = str(scope.get("__file__", file))
     if file not in _users:
@@ -374,10 +381,10 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
 
 
 class Passed(dict[str, bool]):
-    """Whether frames of a file are between the user's code and the toolchain (``contextlib``, NumPy, JAX), or
-    the toolchain's.
+    """Memoizes whether frames of a file are the toolchain's, or lie between it and the user's code (``contextlib``,
+    NumPy, JAX).
 
-    A dict, for it is asked of every frame between an operation and its place.
+    A dict, for it is read for every frame between an operation and its location.
     """
 
     def __missing__(self, file: str) -> bool:
@@ -391,7 +398,7 @@ is_passed = Passed()
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
+    """Return the innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None and is_passed[frame.f_code.co_filename]:
         frame = frame.f_back
@@ -402,12 +409,13 @@ class Positions:
     """The source positions of one code object's instructions. Those of long code are read once and memoized."""
 
     def __init__(self, code: CodeType) -> None:
-        self.code = code                            # keeps its ``id``, by which it is found, from going to another
+        self.code = code                            # kept alive, because ``_positions`` is keyed by its ``id``
         self.all = positions_of(code)
         self.found: dict[int, Location] = {}
 
     def at(self, instruction: int) -> Location:
-        """That of the instruction at an offset in the bytecode; that of its statement where columns are not kept."""
+        """Return the location of the instruction at an offset in the bytecode; that of its statement if columns are
+        not kept."""
         if instruction not in self.found:
             line, _, column, end = self.all[instruction // 2]
             line, file = line or self.code.co_firstlineno, self.code.co_filename
@@ -428,7 +436,8 @@ def _position(code: CodeType, instruction: int) -> Location:
 
 
 def user_location(skip: int = 1) -> Location:
-    """The expression in the kernel that is being executed. About 0.1 us for each frame above it that is not skipped."""
+    """Return the location of the expression in the kernel that is being executed. It costs about 0.1 us for each frame
+    above it that is not skipped."""
     frame = user_frame(skip + 1)
     if frame is None:
         return Location("<unknown>", 0, 0)
@@ -442,8 +451,8 @@ diagnostics.kernel_line = user_location
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:
-    """Where the kernel was when an exception came: the innermost frame of user code in the traceback. An endless
-    recursion can end in any library that the toolchain calls."""
+    """Return the location in the kernel at which an exception was raised: the innermost frame of user code in the
+    traceback. An endless recursion can end in any library that the toolchain calls."""
     at = None
     while traceback is not None:
         frame = traceback.tb_frame
@@ -454,7 +463,7 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
 
 
 def variables(names: tuple[str, ...]) -> dict[str, object]:
-    """The values of those names in the kernel now: locals, closure cells, then globals. Unbound names are left out."""
+    """Return the values of names in the kernel now: locals, closure cells, then globals. Unbound names are left out."""
     frame = user_frame()
     if frame is None:
         return {}

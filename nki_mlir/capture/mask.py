@@ -50,13 +50,14 @@ class Mask:
     __rxor__ = __xor__
 
     def __eq__(self, other: object) -> bool:
-        """Conditions compared with conditions, as bools are; anything else is another value."""
+        """Compare a condition with a condition or bool, as bools are compared; every other value is unequal."""
         if isinstance(other, (Mask, bool, np.bool_)):
             return self._of_numbers(other, "== compares no conditions on index tensors") == bool(other)
         return NotImplemented
 
     def _of_numbers(self, other: object, rule: str) -> bool:
-        """What conjunctions cannot say is decided on numbers; on index tensors it is an error."""
+        """Return the truth of a condition for an operator that conjunctions cannot express. On index tensors it is an
+        error."""
         if not isinstance(other, (Mask, bool, np.bool_)) or self.shape or (isinstance(other, Mask) and other.shape):
             raise UnsupportedMask(what=rule)
         return bool(self)
@@ -70,7 +71,7 @@ class Mask:
         raise AssignToIndex
 
     def pieces(self) -> list["Mask"]:
-        """Conjunctions of which exactly one holds where the mask, a negation, does."""
+        """Return conjunctions of which exactly one holds where the mask, a negation, does."""
         parts: list[Mask] = []
         holding: tuple[tuple[Affine, bool], ...] = ()
         for expression, equal in self.terms:
@@ -85,13 +86,13 @@ class Mask:
 
     @property
     def facts(self) -> tuple[Affine, ...]:
-        """What holds where the mask is true, as expressions that are ``>= 0``."""
+        """Expressions that are ``>= 0`` where the mask is true."""
         if self.negated:
             return ()
         return tuple(f for e, equal in self.terms for f in ((e, -e) if equal else (e,)))
 
     def known(self) -> bool | None:
-        """Its truth when that is the same for all values of its symbols and axes, else None."""
+        """Return the truth of the mask if it is the same for all values of its symbols and axes, else None."""
         ends = [(*e.interval(), equal) for e, equal in self.terms]
         if all(low == high == 0 if equal else low >= 0 for low, high, equal in ends):
             return not self.negated
@@ -111,17 +112,19 @@ class Mask:
         return truth
 
     def transposed(self) -> "Mask":
-        """The same condition on tiles with their axes the other way round."""
+        """Return the same condition for tiles with reversed axes."""
         return Mask(tuple((e.with_axes(e.axes[::-1], e.shape[::-1]), equal) for e, equal in self.terms), self.negated)
 
     def spread(self, shape: tuple[int, ...]) -> "Mask":
-        """The condition broadcast to tiles of ``shape``."""
+        """Return the condition broadcast to tiles of ``shape``."""
         return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)
 
     def anywhere_along(self, axis: int) -> "Mask":
-        """The conjunction that holds where this one does at some position on the axis, by Fourier-Motzkin elimination.
+        """Return the conjunction that holds where this one does at some position on the axis, by Fourier-Motzkin
+        elimination.
 
-        That is exact for integers where one of two coefficients that are combined is 1; ``UnsupportedMask`` elsewhere.
+        The elimination is exact for integers if one of two combined coefficients is 1; else it raises
+        ``UnsupportedMask``.
         """
         bound = [_reduced(e, equal, axis) for e, equal in self.terms if e.axes[axis]]
         if not bound:
@@ -137,18 +140,19 @@ class Mask:
             terms += [(position, False), (last - position, False)]
             terms += [(position * c + rest, equal) for c, rest, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
-            raise UnsupportedMask(what="which results nothing goes into is no conjunction of comparisons")
+            raise UnsupportedMask(what="the results without input elements are no conjunction of comparisons")
         else:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
         return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).known()))
 
-    def constraints(self, place: dict[Symbol, int]) -> tuple[Constraint, ...]:
-        """Its terms over an operation's symbols and the axes they have."""
-        return tuple(Constraint(e.linear(place), equal) for e, equal in self.terms)
+    def constraints(self, position_of: dict[Symbol, int]) -> tuple[Constraint, ...]:
+        """Return the terms over an operation's axes and its symbols, which ``position_of`` numbers."""
+        return tuple(Constraint(e.linear(position_of), equal) for e, equal in self.terms)
 
 
 def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
-    """``(c, rest, equal)`` of ``c * position + rest``, with c 1 or -1 where the others are multiples of it."""
+    """Return the term ``c * position + rest`` as ``(c, rest, equal)``, divided by ``abs(c)`` if ``rest`` is a multiple
+    of it."""
     c = index.axes[axis]
     rest, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
     if not rest.divides(by):
@@ -159,10 +163,11 @@ def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
 
 
 def placed(index: Affine, shape: Sequence[int]) -> Affine:
-    """An index tensor on tiles of ``shape``: its first axis is the tile's first, or, as in NumPy, its last the last."""
+    """Broadcast an index tensor to tiles of ``shape``: its first axis is the tile's first or, as in NumPy, its last
+    the last."""
     mask_shape, shape = index.shape, tuple(shape)
     for offset in (0, len(shape) - len(mask_shape)):
         if len(mask_shape) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(mask_shape)):
-            behind = len(shape) - len(mask_shape) - offset
-            return index.with_axes((0,) * offset + index.axes + (0,) * behind, shape)
+            trailing = len(shape) - len(mask_shape) - offset
+            return index.with_axes((0,) * offset + index.axes + (0,) * trailing, shape)
     raise UnsupportedMask(what=f"the mask has shape {mask_shape}, the operation's tiles {shape}")

@@ -34,7 +34,8 @@ PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
 
 @dataclass
 class UnrollPlan:
-    """What earlier attempts found: loops and axes to capture with numbers, each with the reason; and the options."""
+    """The options of a capture, and the loops and axes that earlier attempts found to need numbers, each with the
+    reason."""
 
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
@@ -43,22 +44,24 @@ class UnrollPlan:
 
 @dataclass(eq=False, slots=True)
 class LateValue:
-    """What a buffer is in IR, which is known when its allocation has been emitted."""
+    """The SSA value of a buffer, which is known once its allocation has been emitted."""
 
     value: Any = None
 
 
 @dataclass(eq=False, slots=True)
 class WaitingResult:
-    """An allocation and the operation that writes it, for which an assignment that follows at once knows another place.
+    """An allocation and the operation that writes it, not yet emitted: an assignment that follows at once may redirect
+    it.
 
-    ``stands`` says that it is no replay's. The operation: name, operands, symbols, attributes, and where it is.
+    ``stands`` is False in a replay, whose operations are erased. ``writer`` is the operation: name, operands, symbols,
+    attributes and location.
     """
 
     buffer: Buffer
     attributes: dict[str, Attribute]
     at: Location
-    writer_at: Location | None          # where known before
+    writer_at: Location | None          # of the writer, if known before
     stands: bool
     writer: tuple[str, Operands, tuple[Value, ...], dict[str, Attribute], Location] | None = None
 
@@ -75,7 +78,8 @@ class MlirBuilder(Builder):
         self.requests: dict[tuple[object, ...], str] = {}
         self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
         self.abandoned: dict[tuple[object, ...], str] = {}       # requests to make should it succeed
-        self.unrolled, self.counted, self.replaying, self.unproved = 0, 0, False, 0     # unproved: of what a run checks
+        self.unrolled, self.counted, self.replaying = 0, 0, False
+        self.unproved = 0                   # operations with bounds that a run checks
         self.dependences, self.trace, self.first_uses = CaptureDependences(), Trace(), FirstUses()
         self.programs: dict[int, Symbol] = {}
         self.outputs: list[Buffer] = []
@@ -88,7 +92,7 @@ class MlirBuilder(Builder):
         self.waiting: WaitingResult | None = None
         self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-        name, self.defined_at = name_of(function), place_of(function)   # calls elsewhere make no other module
+        name, self.defined_at = name_of(function), place_of(function)   # so the module does not depend on the caller
         empty = ir.TypeAttr.get(ir.FunctionType.get([], []))
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
@@ -106,7 +110,8 @@ class MlirBuilder(Builder):
         self.hints.setdefault(symbol.key, why)
 
     def left_open(self) -> dict[tuple[object, ...], str]:
-        """Requests for what Python left before its end and went on: loops by a jump, branches by an exception."""
+        """Return requests for constructs that Python left before their end and went on: loops by a jump, branches by
+        an exception."""
         reasons = dict(self.abandoned)
         for scope in self.scopes[1:]:
             for symbol in (s for e in scope.condition for s in e.symbols):
@@ -114,10 +119,10 @@ class MlirBuilder(Builder):
         return reasons
 
     def requests_after(self, error: Exception) -> dict[tuple[object, ...], str]:
-        """Requests that may make the kernel pass after all.
+        """Return requests for numbers after an error, with which the kernel may pass.
 
-        Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is
-        not.
+        The error may be due to capture if both branches of a symbolic ``if`` have run, a symbol's text was used, or
+        Python mistook a symbol for another type.
         """
         reasons, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
         if not isinstance(error, NkiMlirError):
@@ -127,7 +132,7 @@ class MlirBuilder(Builder):
         return reasons
 
     def iteration(self, site: Site) -> None:
-        if (performed := self.performed()) == self.counted:         # Python's own loops may be as long as they like
+        if (performed := self.performed()) == self.counted:         # iterations without operations do not count
             return
         self.counted = performed
         self.unrolled += 1
@@ -145,7 +150,7 @@ class MlirBuilder(Builder):
     # -- memory --------------------------------------------------------------------------------------------------------
     def parameter(self, shape: tuple[int, ...], dtype: DType, name: str, role: str = "input", **marks: object
                   ) -> Buffer:
-        """A buffer that comes from outside: function arguments stay first, in order of creation."""
+        """Return the buffer of a new function argument. Arguments keep the order of creation."""
         value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
         self.arguments.append({"nki.name": name, **marks})
         buffer = Buffer(tuple(shape), dtype, "hbm", name, handle=LateValue(value), scope=self.scopes[0], role=role)
@@ -174,7 +179,7 @@ class MlirBuilder(Builder):
         return buffer
 
     def emit_waiting(self) -> None:
-        """Emit the last allocation, and the operation that writes it, should there be one."""
+        """Emit the waiting allocation, and the operation that writes it, if there are any."""
         waiting, self.waiting = self.waiting, None
         if waiting is None:
             return
@@ -191,12 +196,12 @@ class MlirBuilder(Builder):
             self._op(name, [*[t.handle.value for _, t in operands], *symbols], attributes=attributes, at=at)
 
     def mark(self) -> int:
-        """Where the trace is when everything has been emitted."""
+        """Emit what is waiting, and return the position in the trace."""
         self.emit_waiting()
         return self.trace.mark()
 
     def performed(self) -> int:
-        """The number of operations so far, including those that are not emitted yet."""
+        """Return the number of operations so far, including those that are not emitted yet."""
         return self.trace.mark() + (0 if self.waiting is None else 1 + (self.waiting.writer is not None))
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
@@ -219,7 +224,8 @@ class MlirBuilder(Builder):
             self.arguments[buffer.handle.value.arg_number]["nki.name"] = name
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        """A global of the module, read-only. Equal ones are one; dtypes without attributes are kept as bytes."""
+        """Return a read-only global of the module. Equal arrays share one; dtypes without MLIR attributes become their
+        bytes."""
         flat = np.ascontiguousarray(array).reshape(array.shape)
         if dtype.numpy.isbuiltin != 1 or dtype in (BOOL, TFLOAT32):
             dtype = {1: UINT8, 2: UINT16, 4: UINT32}[dtype.itemsize]
@@ -289,7 +295,8 @@ class MlirBuilder(Builder):
             self.output_writes.wrote(op, buffer, symbols)
 
     def out_of_scope(self, buffer: Buffer) -> None:
-        """A tensor of a block that has ended is an error; a branch on program ids alone is decided in each program."""
+        """Raise the error for a tensor of a block that has ended, or, after a branch on program ids alone, request
+        their numbers."""
         if not isinstance(buffer.scope, Scope) or buffer.scope.root() != self.scopes[0].root():
             raise OfAnotherCall(name=buffer.name)
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
@@ -300,7 +307,7 @@ class MlirBuilder(Builder):
         raise OutOfScope(name=buffer.name)
 
     def open_programs(self) -> list[tuple[int, Symbol | None]]:
-        """The axes of the grid along which this attempt stands for several programs."""
+        """Return the axes of the grid along which this attempt stands for several programs, with their symbols."""
         if not self.independent_programs:
             return []
         return [(axis, self.programs.get(axis)) for axis, extent in enumerate(self.grid)
@@ -309,7 +316,7 @@ class MlirBuilder(Builder):
     def take_back(self, result: View) -> bool:
         """Remove the operation that computed ``result`` if it was the last one, so that it can write elsewhere.
 
-        The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
+        The result's buffer is removed, too; should the kernel read it later, the capture is repeated without this.
         """
         waiting, key = self.waiting, ("result", *user_location(2)[:3])
         if waiting is None or waiting.writer is None or waiting.buffer is not result.buffer or key in self.plan.reasons:
@@ -336,9 +343,10 @@ class MlirBuilder(Builder):
 
     @contextmanager
     def open_while(self, register: View, comparison: str, limit: View | int, may_skip: bool = True) -> Iterator[None]:
-        """A loop that ends by a run-time value, of a [1, 1] tile of int32: operations emitted inside are its body.
+        """Open a loop that ends by a run-time value of a [1, 1] tile of int32: operations emitted in the ``with``
+        block are its body.
 
-        It runs while ``register (comparison) limit`` holds; ``may_skip`` says whether that may be never.
+        It runs while ``register (comparison) limit`` holds; ``may_skip`` says whether it may run no iteration.
         """
         loop = self._op("scf.while", regions=2)
         before, after = (region.blocks.append() for region in loop.regions)
@@ -354,7 +362,7 @@ class MlirBuilder(Builder):
         self._terminate()
 
     def _number(self, value: View | int) -> Value:
-        """A 32-bit number, of a tile or a constant."""
+        """Emit the load of a 32-bit number from a tile, or a constant."""
         kind = ir.IntegerType.get_signless(32)
         if isinstance(value, View):
             zero = self._constant(0)
@@ -404,7 +412,8 @@ class MlirBuilder(Builder):
         self.last = None
 
     def finish(self, results: Sequence[Buffer]) -> Module:
-        """Close the function. Results are named by the argument that holds them."""
+        """Close the function, and return the module. ``nki.results`` has the numbers of the arguments that contain the
+        results."""
         self.emit_waiting()
         self.output_writes.check(results)
         self.check_memory()
@@ -427,7 +436,7 @@ class MlirBuilder(Builder):
         return ir.UnitAttr.get()
 
     def derive(self, kind: str, index: Index, by: int) -> Index:
-        """``index // by`` or ``index % by`` as its own symbol."""
+        """Emit ``index // by`` or ``index % by``, and return it as a symbol."""
         symbols = self.symbols_of([index])
         dividend = expression(index.linear({s: k for k, s in enumerate(symbols)}))
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod
@@ -444,11 +453,12 @@ class MlirBuilder(Builder):
     def _op(self, name: str, operands: Sequence[Value] = (), *, results: Sequence[Type] = (),
             attributes: dict[str, Attribute] | None = None, regions: int = 0, ip: ir.InsertionPoint | None = None,
             skip: int = 2, at: Location | None = None) -> Operation:
-        """``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its place, where known."""
-        if self.waiting is not None and ip is None and name != "affine.apply":      # which no operation that waits uses
+        """Emit an operation. ``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its
+        location, if known."""
+        if self.waiting is not None and ip is None and name != "affine.apply":      # no waiting operation uses that one
             self.emit_waiting()
         at = at or user_location(skip)
-        if at is not self.last_at:          # an allocation and what writes it are at one place
+        if at is not self.last_at:          # an allocation and its writer are at the same location
             if (location := self.cache.get(at)) is None:
                 location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
             self.last_at, self.last_location = at, location
@@ -476,7 +486,7 @@ class MlirBuilder(Builder):
                         attributes={"predicate": predicate}).results[0]
 
     def _value(self, index: Affine) -> Value:
-        """An index as an SSA value, for conditions."""
+        """Emit an index as an SSA value, for conditions."""
         total = self._constant(index.const)
         for symbol in self.symbols_of([index]):
             scaled = self._op("arith.muli", [symbol.value, self._constant(index.symbols[symbol])],

@@ -29,10 +29,10 @@ class TileTooLarge(TargetRule):
 
 class HeldAtOnce(TargetRule):
     code = "NKI-MEMORY-HELD"
-    message = ("{count} tiles that are held at once take {needed} bytes of each partition, {memory} of {target} has "
+    message = ("{count} tiles that are live at once take {needed} bytes of each partition, {memory} of {target} has "
                "{limit}: {held}")
-    why = "what does not fit is moved to HBM and back, or the kernel is refused"
-    fix = "make tiles smaller, or use one for the last time before the next is made"
+    why = "the compiler spills tiles that do not fit to HBM, or refuses the kernel"
+    fix = "make tiles smaller, or use one for the last time before the next is allocated"
 
 
 class AddressesCollide(TargetRule):
@@ -99,13 +99,14 @@ class OnChipMemory:
         self.loops: list[tuple[int, int]] = []      # numbers of the first and last operation of each
         self.placed = False
 
-    def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, place: Location | None) -> Finding | None:
-        """Record an allocation. Returns the rule that the tile breaks without regard to others, if any."""
+    def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, location: Location | None
+                 ) -> Finding | None:
+        """Record an allocation. Return the rule that the tile breaks by itself, None if it breaks none."""
         key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)
         if kind is None:
             kind = self.kinds[key] = self.kind_of(buffer)
-        buffer.held = tile = Held(kind, buffer.name, self.now, place)
+        buffer.held = tile = Held(kind, buffer.name, self.now, location)
         self.tiles.append(tile)
         self.total[kind.space] += kind.bytes
         if attributes:
@@ -125,7 +126,7 @@ class OnChipMemory:
         return TileFootprint(buffer.space, physical[0], size, block, broken)
 
     def outside(self, held: Held) -> Finding | None:
-        """The finding of a block whose address is not in the memory, if there is one."""
+        """Return the finding of a block that does not lie inside the memory, None if there is none."""
         kind, limit, partitions = held.kind, self.usable[held.kind.space], self.machine.partitions
         for partition, byte in held.blocks:
             end = byte + kind.block_bytes
@@ -151,7 +152,7 @@ class OnChipMemory:
                     tile.first = now
 
     def begin(self) -> int:
-        """Begin a loop. The beginning counts as an operation, whose number is returned."""
+        """Begin a loop, and return the number of the operation that stands for its beginning."""
         self.now += 1
         return self.now
 
@@ -160,7 +161,7 @@ class OnChipMemory:
         self.loops.append((began, self.now))
 
     def findings(self) -> Iterator[tuple[Finding, Location | None]]:
-        """The rules that the complete kernel breaks, with source locations."""
+        """Yield the rules that the complete kernel breaks, with source locations."""
         full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable[space]]
         if not full and not self.placed:
             return
@@ -172,7 +173,7 @@ class OnChipMemory:
 
     # -- parts -------------------------------------------------------------------------------------------------------
     def addresses(self, attributes: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-        """(partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
+        """Return (partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
         attribute = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
         bank = self.machine.psum_bank_bytes
         return tuple((a[-2], a[-1] + (a[0] * bank if len(a) == 3 else 0)) for a in attribute)
@@ -201,8 +202,8 @@ class OnChipMemory:
         yield Finding(error, contested=True), latest.location
 
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
-        """Tiles that share bytes while both are live. A tile of several blocks is only suspected: the kernel may use
-        its blocks in turn."""
+        """Yield findings of tiles that share bytes while both are live. For a tile of several blocks the finding is
+        contested: the kernel may use its blocks in turn."""
         placed = [held for held in self.tiles if held.blocks and held.first]
         for k, b in enumerate(placed):
             for a in placed[:k]:
@@ -213,7 +214,7 @@ class OnChipMemory:
 
 
 def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
-    """The most bytes of a partition that tiles take at once, and the first operation at which they do."""
+    """Return the most bytes of a partition that tiles take at once, and the first operation at which they do."""
     first = np.array([held.first for held in tiles], np.int64)
     last = np.array([held.last for held in tiles], np.int64)
     # A tile with an address adds no bytes here: tiles that share an address are counted together.
@@ -223,29 +224,30 @@ def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
     np.add.at(change, at, np.concatenate([free, -free]))
     total = np.cumsum(change)
     if placed := [held for held in tiles if held.blocks]:
-        since, taken = zip(*taken_by(placed))
-        total += np.array([0, *taken])[np.searchsorted(since, steps, "right")]
+        since, occupied = zip(*taken_by(placed))
+        total += np.array([0, *occupied])[np.searchsorted(since, steps, "right")]
     return int(total.max()), int(steps[total.argmax()])
 
 
 def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
-    """Pairs (operation, bytes): from that operation on, tiles with addresses take so many bytes of a partition."""
+    """Yield pairs (operation, bytes): from that operation on, tiles with addresses take so many bytes of
+    a partition."""
     changes: dict[int, list[Held]] = {}
     for held in placed:
         changes.setdefault(held.first, []).append(held)
         changes.setdefault(held.last + 1, []).append(held)
-    there: dict[Held, None] = {}
+    live: dict[Held, None] = {}
     for step in sorted(changes):
         for held in changes[step]:
             if held.first == step:
-                there[held] = None
+                live[held] = None
             else:
-                there.pop(held)
-        yield step, union(there)
+                live.pop(held)
+        yield step, union(live)
 
 
 def union(placed: Iterable[Held]) -> int:
-    """The bytes of a partition that tiles with addresses take together."""
+    """Return the bytes of a partition that tiles with addresses take together."""
     total = reached = 0
     for first, last in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
         total += max(0, last - max(first, reached))
@@ -254,7 +256,7 @@ def union(placed: Iterable[Held]) -> int:
 
 
 def share(a: Held, b: Held) -> bool:
-    """Whether some blocks have a byte in common."""
+    """Return whether some blocks have a byte in common."""
     one, other = a.kind, b.kind
     return any(x < y + other.block_bytes and y < x + one.block_bytes
                and p < q + other.partitions and q < p + one.partitions

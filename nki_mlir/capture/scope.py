@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An open block of the module that a capture builds."""
+"""The open blocks of the module that a capture builds."""
 
 from dataclasses import dataclass, field
 
@@ -10,24 +10,25 @@ from nki_mlir.capture.mask import Mask
 
 @dataclass(eq=False)
 class Scope:
-    """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
+    """An open block of the IR, and the expressions that are known to be ``>= 0`` inside it (``facts``)."""
 
     block: ir.Block
     op: ir.Operation | None = None
     symbol: Symbol | None = None
     facts: tuple[Affine, ...] = ()
-    condition: tuple[Affine, ...] = ()   # what an enclosing if depends on
+    condition: tuple[Affine, ...] = ()  # of a branch: the expressions that its condition compares
     parallel: bool = False
-    began: int | None = None            # of a loop: its number among the operations
-    may_skip: bool = False              # a run may pass it without an iteration
-    holds: Mask | None = None           # the condition of a branch
+    began: int | None = None            # of a loop: the number of the operation that begins it
+
+    may_skip: bool = False              # of a loop: it may run no iteration
+    holds: Mask | None = None           # of a branch: the condition under which it runs
     end: ir.InsertionPoint = field(init=False)        # where the next operation goes
 
     def __post_init__(self) -> None:
         self.end = ir.InsertionPoint(self.block)
 
     def root(self) -> ir.Operation:
-        """The outermost operation around it: another one for each capture."""
+        """Return the outermost operation around the block, which differs between captures."""
         op = self.block.owner
         while op.parent is not None:
             op = op.parent

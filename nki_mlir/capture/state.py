@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tells that a loop's body stands for all its iterations: snapshots of Python state, and traces of operations.
+"""Tells whether one iteration of a loop's body stands for all: by snapshots of Python state and traces of operations.
 
 Snapshots see the state that a kernel's variables lead to; running the body once more and comparing what it emits also
 sees state behind them (a counter in another module, a random generator). Neither alone is enough: a list that only
@@ -17,18 +17,18 @@ from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.op import FRESH
 
-OBJECTS = 2000      # a snapshot looks into that many objects; beyond them only identity counts
-ITEMS = 256         # and at that many items of a container, besides its length
+OBJECTS = 2000      # the most objects that a snapshot inspects; others are compared by identity
+ITEMS = 256         # the most items of a container that it inspects, besides its length
 
 
 class _Opaque:
-    """Equal to nothing, itself included: state that cannot be looked at without changing it."""
+    """State that cannot be inspected without changing it: equal to nothing, itself included."""
 
     __eq__ = lambda self, other: False
 
 
 class Identity:
-    """Equal to the same object only. Holds it, since the ``id`` of an object that is gone may go to the next one."""
+    """A value compared by identity. It keeps the object alive, since the ``id`` of a deleted object may be reused."""
 
     __slots__ = ("value",)
 
@@ -48,14 +48,15 @@ def snapshot(values: dict[str, object]) -> dict[str, object]:
 
 
 def changes(before: dict[str, object], after: dict[str, object], new_counts: bool = False) -> set[str]:
-    """Names whose content differs; names that were unbound before count only on request."""
+    """Return the names whose content differs; names that were unbound before only if ``new_counts``."""
     names = before.keys() | after.keys() if new_counts else before.keys()
     missing = object()
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}
 
 
 def _content(value: object, seen: set[int]) -> object:
-    """The content of a value, comparable later. Tensors count by identity: rebinding one is carried state."""
+    """Return a comparable copy of a value's content. Tensors are compared by identity: rebinding one is
+    carried state."""
     match value:
         case None | bool() | int() | float() | complex() | str() | bytes() | range() | slice():
             return type(value), repr(value)
@@ -102,17 +103,17 @@ def is_bound(cell: CellType) -> bool:
 
 # -- traces ------------------------------------------------------------------------------------------------------------
 class BlockArguments:
-    """The arguments of a block that was opened."""
+    """The arguments of a block that a loop or branch opens, as an entry of a trace."""
 
     def __init__(self, arguments: Sequence[object]) -> None:
         self.arguments = list(arguments)
 
 
 class Trace:
-    """Operations in the order they are emitted; ``BlockArguments`` where a body begins.
+    """Operations in the order they are emitted, with ``BlockArguments`` where a body begins.
 
-    Outside of loops and branches they are only counted. Of the others few are looked at: what there is to know of one
-    is read from it then.
+    Outside of loops and branches they are only counted. Entries are the operations: few are compared, and their
+    names and attributes are read only then.
     """
 
     def __init__(self) -> None:
@@ -124,12 +125,14 @@ class Trace:
         return self.counted + len(self.entries)
 
     def settle(self) -> None:
-        """The outermost loop or branch has ended: nothing reads the inside again."""
+        """Count the entries and drop them: the outermost loop or branch has ended, and nothing compares its operations
+        again."""
         self.counted += len(self.entries)
         self.entries.clear()
 
     def segment(self, start: int, end: int) -> list[object]:
-        """Names, attributes and operands, with the values made inside replaced by the place that made them.
+        """Return names, attributes and operands of the operations between two marks. Values defined inside are
+        replaced by their position.
 
         Whether elements were left out before may be known after the first iteration only; it changes no values.
         """
@@ -150,7 +153,7 @@ class Trace:
         return canonical
 
     def erase_from(self, mark: int) -> None:
-        """Undo everything emitted since the mark. Touching an erased operation later would abort: none is kept."""
+        """Erase everything emitted since the mark. Accessing an erased operation later would abort: none is kept."""
         first = mark - self.counted
         for entry in reversed(self.entries[first:]):
             if not isinstance(entry, BlockArguments):

@@ -15,7 +15,7 @@ from nki_mlir.capture.index import DynamicSlice, Index, Mask
 
 
 class Shape(tuple[int, ...]):
-    """A shape; equal to lists of the same extents, too."""
+    """The shape of a tensor: a tuple that also equals lists of the same extents."""
 
     __slots__ = ()
     __hash__ = tuple.__hash__
@@ -27,11 +27,11 @@ class Shape(tuple[int, ...]):
         return not self == other
 
 
-same_extents = tuple.__eq__     # of two shapes; without the call that comparing them would be
+same_extents = tuple.__eq__     # compares two shapes without the call of ``Shape.__eq__``
 
 
 class Dim(NamedTuple):
-    """One dimension of a view: steps through partitions and free offset, and its extent."""
+    """One dimension of a view: its steps through partitions and free offset, and its extent."""
 
     partition: int
     free: int
@@ -39,12 +39,12 @@ class Dim(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """``index`` (over the view's axes) must lie in ``[0, extent)``; ``dim`` is for the message."""
+    """A bound to prove: ``index`` (over the view's axes) must lie in ``[0, extent)``; ``dim`` is for the message."""
 
     index: Index                                # type: ignore[assignment]     # not the tuple's method
     dim: int
     extent: int
-    tensor: str = ""                            # where it is not the view's own
+    tensor: str = ""                            # its name, unless the view's buffer is meant
 
 
 ONE_MORE = Dim(0, 0, 1)
@@ -53,7 +53,7 @@ EVERYTHING = slice(None)
 
 
 def substitute(index: A, inner: Sequence[Affine]) -> A:
-    """``index`` with axis k replaced by the affine index ``inner[k]``."""
+    """Return ``index`` with axis k replaced by the affine index ``inner[k]``."""
     total = type(index)(index.const, index.symbols)
     for expression, c in zip(inner, index.axes):
         if c:
@@ -62,14 +62,15 @@ def substitute(index: A, inner: Sequence[Affine]) -> A:
 
 
 def condition_of(item: object) -> Mask | None:
-    """A subscript that is a condition: a comparison of indices, or of numbers, which Python has decided."""
+    """Return a subscript that is a condition as a mask: a comparison of indices, or a bool (of numbers). Else return
+    None."""
     if isinstance(item, (bool, np.bool_)):
         return Mask(() if item else ((Index(-1), False),))
     return item if isinstance(item, Mask) else None
 
 
 def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
-    """One subscript a dimension: ``...`` and missing trailing ones become full slices."""
+    """Return one subscript per dimension: ``...`` and missing trailing ones become full slices."""
     if len(items) == rank and not any([i is Ellipsis for i in items]):
         return items
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
@@ -80,8 +81,8 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
 
 
 def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
-    """Subscripts that are numbers, slices of numbers and ``...``, as what can be looked up; None where others are among
-    them. ``True`` is no number: it is a condition."""
+    """Return a hashable key of subscripts that are integers, slices of integers and ``...``; None if there are others.
+    ``True`` is no number: it is a condition."""
     numbers: list[object] = []
     for item in items:
         if type(item) is slice:
@@ -102,7 +103,7 @@ def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
 
 
 def subscript_index(item: Any) -> Index:
-    """One subscript that is no slice."""
+    """Return a subscript that is no slice as an index, or raise ``BadSubscript``."""
     if isinstance(item, Index):
         return item
     try:
@@ -114,13 +115,13 @@ def subscript_index(item: Any) -> Index:
 
 
 def from_front(item: object, extent: int) -> Index:
-    """One subscript that is no slice, counted from the front of a dimension."""
+    """Return a subscript that is no slice as an index that counts from the front of a dimension."""
     index = subscript_index(item)
     return index + extent if index.is_constant and index.const < 0 else index
 
 
 def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int]:
-    """(start, step, count); a symbolic start keeps its symbol, the count must fold to a number."""
+    """Return (start, step, count) of a slice. The start may be symbolic; the count must fold to a number."""
     if isinstance(item, DynamicSlice):
         return subscript_index(item.start), 1, item.size
     if item == EVERYTHING:
@@ -135,10 +136,10 @@ def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int
     return start, step, max(0, -(-length // step))
 
 
-def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of the same elements in another shape; None where that needs a copy.
+def reshaped(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides of the same elements in the shape ``new_shape``; None if that needs a copy.
 
-    Dimensions that follow each other without a gap are one block; each block must be divided by whole new dimensions.
+    Dimensions that follow each other without a gap form a block; new dimensions must divide each block exactly.
     """
     blocks: list[list[int]] = []                            # [size, innermost stride]
     for n, step in zip(shape, strides):
@@ -149,19 +150,19 @@ def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
         else:
             blocks.append([n, step])
     steps: list[int] = []
-    left, step = blocks.pop() if blocks else (1, 1)
-    for n in reversed(wanted):
-        if left == 1 and n != 1 and blocks:
-            left, step = blocks.pop()
-        if left % n:
+    remaining, step = blocks.pop() if blocks else (1, 1)
+    for n in reversed(new_shape):
+        if remaining == 1 and n != 1 and blocks:
+            remaining, step = blocks.pop()
+        if remaining % n:
             return None
         steps.append(step)
-        step, left = step * n, left // n
-    return tuple(reversed(steps)) if left == 1 and not blocks else None
+        step, remaining = step * n, remaining // n
+    return tuple(reversed(steps)) if remaining == 1 and not blocks else None
 
 
 def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
-    """Free dims with another shape where the elements' order allows it without a copy, else None."""
+    """Return free dims in another shape if the order of the elements allows it without a copy, else None."""
     repeats = any(d.free == 0 and d.count != 1 for d in dims)
     if 0 in shape or (repeats and [d.count for d in dims if d.count != 1] != [n for n in shape if n != 1]):
         return None
@@ -170,7 +171,7 @@ def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
 
 
 def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
-    """The shape with one -1 put in for; None where it does not have ``total`` elements."""
+    """Return the shape with its -1 replaced by the extent that fits; None if it does not have ``total`` elements."""
     extents = [int(n) for n in shape]
     if extents.count(-1) == 1:
         rest = prod(n for n in extents if n != -1)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors as base buffer plus strided view: subscripts, reshapes, broadcasts, and what is left to prove in bounds.
+"""Tensors as base buffer plus strided view: subscripts, reshapes, broadcasts, and the bounds that are left to prove.
 
 A ``View`` has a start (partition and free offset, both affine in loop variables) and per dimension a step through
 partitions, a step through the free offset and an extent. Subscripting substitutes into that form, so that views of
-views, block dimensions and strided patterns of any rank are one case. What a subscript cannot prove in bounds by itself
-is kept as a limit: the mask of the operation that uses the view, or an enclosing ``if``, may still exclude it.
+views, block dimensions and strided patterns of any rank are one case. A bound that a subscript cannot prove by
+itself is kept as a limit: the mask of the operation that uses the view, or an enclosing ``if``, may still exclude
+the elements out of bounds.
 """
 
 import math
@@ -38,13 +39,15 @@ if TYPE_CHECKING:
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
-# By what a view is apart from its buffer, and subscripts: its dims, where the part starts, the part's dims and pattern.
+# Memoized subscripts. The key is a view's pattern and the subscripts, the value the view's dims, the offsets of the
+# part (partition, free), the part's dims and, if it is an operand, its pattern.
 _parts: dict[tuple[object, ...], tuple[tuple[Dim, ...], int, int, tuple[Dim, ...], "OperandPattern | None"]] = {}
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """One allocation. ``shape`` is as the kernel wrote it, ``partition_dim`` says which dimension is the partition."""
+    """One allocation. ``shape`` is as the kernel wrote it, ``partition_dim`` is the number of the
+    partition dimension."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -54,14 +57,16 @@ class Buffer:
     handle: Any = None          # an array (eager), or the holder of the SSA value (capture)
     scope: Any = None           # the block it was created in; eager: one object for each program
     role: str = "local"         # local, input or output
-    created_at: Location | None = None      # where the kernel made it, for tensors in HBM
-    held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
+    created_at: Location | None = None      # where the kernel allocates it, for tensors in HBM
+    held: Any = None            # its live range on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Turn | None = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it
-    origin: Any = None          # eager: of elements that start unwritten, and
-    unwritten: Any = None       # which still are (``unwritten_tiles.Shadow``)
-    fresh: bool = False         # a mask may have left elements out (``fresh_elements``)
+
+
+    origin: Any = None          # eager: its elements when all are unwritten, and
+    unwritten: Any = None       # those that still are (``unwritten_tiles.Shadow``)
+    fresh: bool = False         # a mask may have left elements unwritten (``fresh_elements``)
 
     @property
     def on_chip(self) -> bool:
@@ -69,13 +74,14 @@ class Buffer:
 
     @property
     def physical_shape(self) -> tuple[int, ...]:
-        """Partitions first; block dimensions (those before the partition) become free ones."""
+        """The shape with the partition dimension first; block dimensions (those before the partition) become
+        free ones."""
         k = self.partition_dim if self.space != HBM else 0
         return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
 class OperandPattern(NamedTuple):
-    """What views that are operands and differ in their buffers only have in common, as views and as tiles."""
+    """What operands that differ only in their buffers have in common, as views and as tiles."""
 
     partition: Index
     free: Index
@@ -89,7 +95,7 @@ class OperandPattern(NamedTuple):
 class View:
     """A buffer seen through a strided pattern. Immutable.
 
-    ``mask`` restricts the operations that use the view; it is over the view's own axes.
+    ``mask`` restricts the operations that use the view; it is over the axes of the view.
     """
 
     __slots__ = ("_tile", "buffer", "dims", "dtype", "free", "limits", "mask", "partition", "shape")
@@ -99,7 +105,7 @@ class View:
         self.buffer, self.partition, self.free, self.dims, self.dtype = buffer, partition, free, dims, dtype
         self.limits, self.mask = limits, mask
         self.shape = Shape([d[2] for d in dims])
-        self._tile: Tile | None = None          # see ``plain_tile``; an operand before, where it is there
+        self._tile: Tile | None = None          # memoized by ``plain_tile``; if set, the view is an operand
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
@@ -108,7 +114,7 @@ class View:
 
     @classmethod
     def operand(cls, buffer: Buffer, base_shape: tuple[int, ...], pattern: "OperandPattern") -> "Self":
-        """A part of a buffer, together with the tile that it is."""
+        """Return a part of a buffer as a view with its operand record."""
         view = object.__new__(cls)
         view.partition, view.free, view.dims, view.shape, view.dtype, access, layout = pattern
         view.buffer, view.limits, view.mask = buffer, (), None
@@ -118,16 +124,16 @@ class View:
 
     @classmethod
     def whole_tile(cls, buffer: Buffer) -> "Self":
-        """All of a buffer on chip whose partition is in front."""
+        """Return a view of all of an on-chip buffer whose partition dimension is the first."""
         return cls.operand(buffer, buffer.shape, whole_pattern(buffer.shape, buffer.dtype.name, buffer.space))
 
     def pattern(self, tile: Tile) -> "OperandPattern":
-        """Given the tile that the view is."""
+        """Return the pattern of the view, given its operand record."""
         return OperandPattern(self.partition, self.free, self.dims, self.shape, self.dtype, tile.access, tile.layout)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
-        """The same view but for what is given."""
+        """Return the same view with some attributes replaced."""
         return type(self)(self.buffer, self.partition if partition is None else partition,
                           self.free if free is None else free, self.dims if dims is None else dims,
                           self.dtype if dtype is None else dtype, self.limits if limits is None else limits,
@@ -135,7 +141,7 @@ class View:
 
     def remapped(self, dims: Sequence[Dim], change: IndexChange, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "Self":
-        """Other axes: ``change`` carries indices over the old ones to the new ones."""
+        """Return a view with other axes: ``change`` maps indices over the old axes to indices over the new ones."""
         changed = [l._replace(index=change(l.index)) for l in self.limits]
         mask = self.mask
         if mask is not None:
@@ -152,7 +158,7 @@ class View:
         return part if part is not None else self.unnumbered(items)
 
     def unnumbered(self, items: object) -> "Self":
-        """The part that other subscripts than numbers take."""
+        """Return the part that subscripts select of which some are not numbers: conditions, index tensors, symbols."""
         items = items if isinstance(items, tuple) else (items,)
         if len(items) == 1 and (mask := strides.condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
@@ -163,10 +169,9 @@ class View:
         return self._basic(items)
 
     def numbered(self, items: object) -> "Self | None":
-        """The part that numbers take of a view whose elements all exist, None where these are not all there is to it:
-        worked out once for equal views.
+        """Return the part that numbers select of a view whose elements all exist; None for other subscripts and views.
 
-        The part of an operand is an operand, if it can be one.
+        Parts are memoized for equal views. The part of an operand is an operand, if it can be one.
         """
         items = items if isinstance(items, tuple) else (items,)
         if self.limits or self.mask is not None or (numbers := numbers_of(items)) is None:
@@ -239,11 +244,11 @@ class View:
                              [Limit(picked[k], k, self.dims[k].count) for k in limits])
 
     def partition_axis(self) -> int:
-        """The axis that steps through partitions; the first where none does (one partition, or one read by all)."""
+        """Return the axis that steps through partitions; the first if none does (one partition, or one read by all)."""
         return next((k for k, d in enumerate(self.dims) if d.partition), 0)
 
     def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "Self":
-        """Substitute one index per dimension, all of the new shape, which has two axes at least."""
+        """Return the part that one index per dimension selects. All have the new shape, which has two axes at least."""
         partition, free = self.partition, self.free
         steps_p, steps_f = [0] * len(shape), [0] * len(shape)
         limits = []
@@ -265,7 +270,8 @@ class View:
 
     # -- other views ---------------------------------------------------------------------------------------------------
     def broadcast_to(self, shape: Sequence[int]) -> "Self":
-        """Repeat extents of 1 (step 0), the partition included; missing dimensions are put in front."""
+        """Return a view that repeats extents of 1 (step 0), the partition included; missing dimensions are put in
+        front."""
         shape = tuple(shape)
         if shape == self.shape:
             return self
@@ -276,7 +282,8 @@ class View:
         return self.remapped(spread, lambda index: index.spread(shape))
 
     def with_unit_dims(self, axes: Sequence[int], rank: int) -> "Self":
-        """Dimensions of extent 1 put in at ``axes`` of the result, which has ``rank`` dimensions."""
+        """Return a view with dimensions of extent 1 inserted at ``axes`` of the result, which has
+        ``rank`` dimensions."""
         old_axes = [k for k in range(rank) if k not in axes]
         dims = [ONE_MORE] * rank
         for k, dim in zip(old_axes, self.dims):
@@ -291,13 +298,14 @@ class View:
         return self.remapped(dims, change)
 
     def permuted(self, order: Sequence[int]) -> "Self":
-        """The dimensions in another order."""
+        """Return the view with its dimensions in another order."""
         shape = tuple(self.dims[k].count for k in order)
         return self.remapped([self.dims[k] for k in order], lambda index: index.with_axes(
             [index.axes[k] for k in order], shape) if index.axes else index)
 
     def reshape(self, shape: Sequence[int], partition_dim: int | None = None) -> "Self":
-        """Another shape of the same elements, without moving data; the partition dimension stays one dimension."""
+        """Return the same elements in another shape, without moving data; the partition dimension stays
+        one dimension."""
         shape = tuple(shape)
         if math.prod(shape) != math.prod(self.shape):
             raise BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to {shape}")
@@ -316,7 +324,7 @@ class View:
         return self.settled("reshaped").like(dims=tuple(new_dims))
 
     def reinterpreted(self, dtype: DType) -> "Self":
-        """The same bytes as another dtype; the last dimension scales with the sizes."""
+        """Return the same bytes as another dtype; the last dimension scales with the sizes."""
         old, new = self.dtype.itemsize, dtype.itemsize
         if old == new:
             return self.like(dtype=dtype)
@@ -333,7 +341,8 @@ class View:
         return self.settled("read as another dtype").like(dims=dims, free=free, dtype=dtype)
 
     def settled(self, what: str) -> "Self":
-        """Limits without axes; the others must hold here and now, since the axes are about to change."""
+        """Return the view with limits that have no axes, since the axes are about to change; the other limits must
+        hold here and now."""
         if self.mask is not None and any(any(e.axes) for e, _ in self.mask.terms):
             raise MaskedView(what=what)
         for limit in self.limits:
@@ -343,7 +352,8 @@ class View:
 
     # -- what an operation needs ---------------------------------------------------------------------------------------
     def as_tile(self) -> "Self":
-        """Two dimensions at least, the partition (or the rows of an HBM tensor) first; checks the partition form."""
+        """Return the view with at least two dimensions, the partition (or the rows of an HBM tensor) first. Raise an
+        error if its partitions are not in the form of a tile."""
         if self._tile is not None:
             return self
         dims = self.dims
@@ -364,17 +374,19 @@ class View:
         return self
 
     def plain_tile(self) -> Tile | None:
-        """The operand record, where neither symbols nor a mask nor limits decide what is touched."""
+        """Return the operand record if neither symbols nor a mask nor limits decide which elements are touched, else
+        None."""
         if self._tile is None and not (self.limits or self.mask is not None or self.partition.symbols
                                        or self.free.symbols) and is_tile(self.dims, self.buffer.on_chip):
             return tile_of(self, {})
         return self._tile
 
-    def access(self, place: dict[Symbol, int]) -> Access:
-        """The pattern; ``place`` numbers the operation's symbols."""
+    def access(self, position_of: dict[Symbol, int]) -> Access:
+        """Return the access pattern; ``position_of`` numbers the operation's symbols."""
         if self.partition.symbols or self.free.symbols:
-            partition = self.partition.linear(place) if self.buffer.on_chip else None
-            return Access(self.dtype, partition, self.free.linear(place), pattern_of(self.dims, self.buffer.on_chip))
+            partition = self.partition.linear(position_of) if self.buffer.on_chip else None
+            return Access(self.dtype, partition, self.free.linear(position_of),
+                          pattern_of(self.dims, self.buffer.on_chip))
         return constant_access(self.dtype, self.partition.const if self.buffer.on_chip else None, self.free.const,
                                self.dims)
 
@@ -383,11 +395,12 @@ class View:
                 and self.partition.key == other.partition.key and self.free.key == other.free.key)
 
     def unproved(self, facts: Sequence[Affine], lift: IndexChange) -> list[Index]:
-        """What must still be checked to be ``>= 0`` at run time, given that ``facts`` (mask, enclosing ``if``) are.
+        """Return what must still be checked to be ``>= 0`` at run time, given that ``facts`` (mask, enclosing ``if``)
+        are.
 
-        ``lift`` carries indices over the view's axes to those of the operation, which the facts are over. Without a
-        related fact the interval is exact, so failing it is an error here and now; with one it is an upper estimate. A
-        flat HBM offset cannot show that one dimension was overrun, hence the list.
+        ``lift`` maps indices over the view's axes to those of the operation, which the facts are over. Without a
+        related fact the interval is exact, so failing it is an error here and now; with one it is an upper
+        estimate. The checks are a list, because a flat HBM offset cannot show that one dimension was overrun.
         """
         indices = []
         for limit in self.limits:
@@ -415,7 +428,7 @@ class View:
 
 @lru_cache(4096)
 def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]:
-    """The dimensions of a whole tensor, whose partition dimension is given on chip."""
+    """Return the dimensions of a complete tensor; ``partition`` is its partition dimension, None in HBM."""
     dims, step = [], 1
     for k in range(len(shape) - 1, -1, -1):
         dims.append(Dim(1, 0, shape[k]) if k == partition else Dim(0, step, shape[k]))
@@ -425,7 +438,7 @@ def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]
 
 @lru_cache(4096)
 def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
-    """Whether a view with these dimensions is a tile as it is: with its partition in front of two at least."""
+    """Return whether a view with these dimensions is a tile as it is: at least two dimensions, the partition first."""
     first, *others = dims or (ONE_MORE,)
     return len(dims) > 1 and not (on_chip and (
         any(d.partition and d.count > 1 for d in others) or (first.free and first.count > 1)
@@ -433,7 +446,7 @@ def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
 
 
 def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
-    """``(step, count)`` pairs, the partition first on chip."""
+    """Return ``(step, count)`` pairs, the partition first on chip."""
     if not on_chip:
         return tuple([(d.free, d.count) for d in dims])
     first = dims[0]
@@ -442,14 +455,14 @@ def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], .
 
 @lru_cache(4096)
 def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[Dim, ...]) -> Access:
-    """The pattern of a view without symbols. Equal ones are one object, which makes looking them up cheap."""
+    """Return the access of a view without symbols. Equal ones are one object, which makes looking them up cheap."""
     start = None if partition is None else Linear(partition)
     return Access(dtype, start, Linear(free), pattern_of(dims, partition is not None))
 
 
 @lru_cache(4096)
 def whole_pattern(shape: tuple[int, ...], dtype_name: str, space: str) -> "OperandPattern":
-    """That of all whole tiles of a shape. (The hash of a name is quick.)"""
+    """Return the pattern of complete tiles of a shape. (The name of a dtype hashes fast.)"""
     dims, dtype = whole_dims(shape, 0), BY_NAME[dtype_name]
     tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
     return OperandPattern(ZERO, ZERO, dims, Shape(shape), dtype, tile.access, tile.layout)
@@ -460,19 +473,19 @@ def shares_variable(a: Affine, b: Affine) -> bool:
 
 
 def check_on_chip_shape(shape: tuple[int, ...], partition_dim: int) -> None:
-    """Rules for creating an on-chip tensor."""
+    """Check the rules for the shape of an on-chip tensor."""
     if len(shape) < 2:
         raise RankTooSmall(shape=shape, extent=shape[0] if shape else 1)
     if shape[partition_dim] > PARTITIONS:
         raise TooManyPartitions(count=shape[partition_dim], limit=PARTITIONS)
 
 
-def tile_of(view: View, place: dict[Symbol, int]) -> Tile:
-    """The operand of an operation whose symbols are numbered by ``place``."""
+def tile_of(view: View, position_of: dict[Symbol, int]) -> Tile:
+    """Return the operand record of a view for an operation whose symbols ``position_of`` numbers."""
     if view._tile is not None:
         return view._tile
     buffer = view.buffer
-    tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(place), buffer.name)
+    tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(position_of), buffer.name)
     if not (view.partition.symbols or view.free.symbols or view.limits or view.mask is not None):
         view._tile = tile
     return tile

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tracebacks of what a kernel raises: frames of the toolchain are left out, as JAX leaves out its own.
+"""Removes the toolchain's frames from the tracebacks of exceptions that kernels raise, as JAX removes its own.
 
-``NKI_MLIR_TRACEBACK=full`` keeps them. So does an exception that is a defect of the toolchain: one that its own code,
-or a library that it calls, raises and that is no error for users.
+``NKI_MLIR_TRACEBACK=full`` keeps them. They also stay if the exception is a defect of the toolchain: one that its
+code, or a library that it calls, raises and that is no error for users.
 """
 
 import functools
@@ -23,22 +23,22 @@ FRAMEWORKS = "jax", "jaxlib", "torch"
 
 
 def leave_out_own_frames(error: BaseException) -> None:
-    """Leave the toolchain's frames out of an exception's traceback, and of those that it came from.
+    """Remove the toolchain's frames from the traceback of an exception, of its causes and of its contexts.
 
-    A bare ``raise`` behind it adds no frame (before Python 3.11 the frame of the function with the ``raise`` stays).
+    A bare ``raise`` after it adds no frame (before Python 3.11 the frame of the function with the ``raise`` stays).
     """
     if TRACEBACK.text() == FULL:
         return
-    for one in chain(error):
-        if not is_defect(one):
-            shown = [frame for part in runs(one.__traceback__) for frame in part]
+    for linked in chain(error):
+        if not is_defect(linked):
+            shown = [frame for part in runs(linked.__traceback__) for frame in part]
             for frame, following in zip(shown, [*shown[1:], None]):
                 frame.tb_next = following
-            one.__traceback__ = shown[0] if shown else None
+            linked.__traceback__ = shown[0] if shown else None
 
 
 def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that users call, whose exceptions have no frames of the toolchain."""
+    """Wrap a function that users call, so that its exceptions have no frames of the toolchain."""
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
@@ -50,14 +50,14 @@ def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it came from."""
-    seen, left = set(), [error]
-    while left:
-        one = left.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            left += [other for other in (one.__cause__, one.__context__) if other is not None]
+    """Yield an exception, its causes and its contexts."""
+    seen, pending = set(), [error]
+    while pending:
+        current = pending.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            pending += [other for other in (current.__cause__, current.__context__) if other is not None]
 
 
 def entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
@@ -71,13 +71,13 @@ def is_own(frame: TracebackType) -> bool:
 
 
 def is_users(frame: TracebackType) -> bool:
-    """Whether a frame is of a user's code, or of a library that only the user may have called."""
+    """Return whether a frame is of a user's code, or of a library that only the user may have called."""
     name = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
     return name not in FRAMEWORKS and not locations.is_passed[frame.tb_frame.f_code.co_filename]
 
 
 def is_defect(error: BaseException) -> bool:
-    """Whether an exception tells of a mistake in the toolchain, not in what it was given."""
+    """Return whether an exception stems from a mistake in the toolchain, not in its input."""
     if isinstance(error, InternalError):
         return True
     if isinstance(error, (NkiMlirError, MemoryError)) or not isinstance(error, Exception):
@@ -87,8 +87,8 @@ def is_defect(error: BaseException) -> bool:
 
 
 def runs(traceback: TracebackType | None, every: bool = False) -> Iterator[list[TracebackType]]:
-    """The entries of a traceback, cut where user code calls others or is called; those with the toolchain's frames are
-    left out but for ``every``."""
+    """Yield the entries of a traceback in runs, cut where user code calls other code or is called. Runs with frames of
+    the toolchain are left out unless ``every``."""
     part: list[TracebackType] = []
     for frame in entries(traceback):
         if part and is_users(frame) != is_users(part[0]):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What wrapped code calls, by the names here: loops that roll or unroll, symbolic branches, annotations, callees.
+"""The functions that wrapped code calls: loops that roll or unroll, symbolic branches, annotations, callees.
 
 A rolled loop runs its body once with a symbol. Snapshots of the names live at its head and a replay of the body guard
-against Python state that the single run would get wrong; what they find is recorded as a request for numbers.
+against Python state that the single run would get wrong; a difference is recorded as a request for numbers.
 """
 
 import math
@@ -25,7 +25,8 @@ from nki_mlir.capture.wrapping import underlying, wrap
 
 
 class NkiRange:
-    """``affine_range`` and ``sequential_range``. Iterated by anything but a wrapped ``for``, it gives plain numbers."""
+    """The iterable ``affine_range`` or ``sequential_range``. Iterated by anything but a wrapped ``for``, it yields
+    plain numbers."""
 
     def __init__(self, *bounds: SupportsInt, parallel: bool) -> None:
         self.span = range(*(int(b) for b in bounds))
@@ -43,16 +44,17 @@ class NkiRange:
             yield i
 
 
-def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str) -> object:
+def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, line_and_column: tuple[int, int], target: str
+            ) -> object:
     if isinstance(iterable, NkiRange):
-        return _loop(iterable.span, names, place, iterable.parallel, target)
+        return _loop(iterable.span, names, line_and_column, iterable.parallel, target)
     if rolls_range and type(iterable) is range:
-        return _loop(iterable, names, place, False, target)
+        return _loop(iterable, names, line_and_column, False, target)
     return iterable
 
 
 def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:
-    """A wrapped ``while``: Python's own, or the device's where the condition is ``scalar(True)`` at first."""
+    """Iterate a wrapped ``while``: Python's own, or the device's if the condition is ``scalar(True)`` at first."""
     value = condition()
     if hasattr(value, "iterations"):
         yield from value.iterations(condition, names)
@@ -92,7 +94,7 @@ def named(value: object, name: str) -> object:
 
 
 def buffer_of(value: Any) -> object:
-    """What ``value.buffer`` is to a kernel: of a tensor, a memory."""
+    """Return ``value.buffer`` as kernels see it: for a tensor, its memory."""
     return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
 
 
@@ -112,16 +114,16 @@ def callee(function: Any) -> object:
 
 
 def _is_scalar(value: object) -> bool:
-    """Whether it is a tile of one element: the condition of a loop of the device."""
+    """Return whether a value is a tile of one element: the condition of a device loop."""
     return isinstance(value, View) and all(n == 1 for n in value.shape)
 
 
 _WRAPPED = (FunctionType, MethodType, partial)
-_unwrapped: dict[int, CodeType] = {}            # by ``id``, which nothing else gets while the code is here: no user's
+_unwrapped: dict[int, CodeType] = {}            # code that is no user's, by ``id``: the entry keeps the code alive
 
 
 def _isinstance(value: object, kinds: Any) -> bool:
-    """A loop variable is an int to the kernel, whether it is a number or a symbol."""
+    """Replace ``isinstance``: a loop variable is an int to the kernel, whether it is a number or a symbol."""
     if isinstance(value, Index) and not value.shape:
         return isinstance(0, kinds)
     return isinstance(value, kinds)
@@ -131,10 +133,11 @@ def _type(value: object, *others: object) -> type:
     return int if not others and isinstance(value, Index) and not value.shape else type(value, *others)
 
 
-def _loop(span: range, names: tuple[str, ...], place: tuple[int, int], parallel: bool, target: str) -> Iterator[object]:
-    """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
+def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int], parallel: bool, target: str
+          ) -> Iterator[object]:
+    """Iterate one wrapped ``for``: yield a symbol if the body can stand for all iterations, else numbers."""
     builder: Any = current.get()
-    site: Site = (user_location().file, *place)
+    site: Site = (user_location().file, *line_and_column)
     if builder is None:
         yield from span
         return
@@ -154,7 +157,7 @@ def _loop(span: range, names: tuple[str, ...], place: tuple[int, int], parallel:
         if changed:
             symbol.ask(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
         marks.append(builder.mark())
-        if builder.plan.replay and not builder.replaying:   # none inside one: the cost is depth, not 2 ** depth
+        if builder.plan.replay and not builder.replaying:   # none inside a replay: depth runs, not 2 ** depth
             builder.replaying = True
             yield index
             builder.replaying = False
@@ -189,7 +192,8 @@ class PlainBranch:
 
 
 class SymbolicBranch(PlainBranch):
-    """Both bodies are captured. Python state they leave behind would be the last one's, so it asks for numbers."""
+    """A wrapped ``if`` with a symbolic condition: both bodies are captured. It requests numbers if they change Python
+    state, which would be left as the last body sets it."""
 
     def __init__(self, builder: object, condition: Mask, names: tuple[str, ...]) -> None:
         self.builder, self.condition, self.names = builder, condition, names
@@ -210,7 +214,7 @@ class SymbolicBranch(PlainBranch):
 
     def _check(self) -> None:
         values = variables(self.names)
-        # A tensor made inside the branch may be bound: using it later is the scope error, with its own message.
+        # A name may be bound to a tensor that the branch allocates: using it later raises the scope error.
         inner = {n for n, v in values.items() if isinstance(v, View) and v.buffer.scope is self.builder.scopes[-1]}
         changed = sorted(changes(self.before, snapshot(values), new_counts=True) - inner)
         if changed:
@@ -221,17 +225,18 @@ class SymbolicBranch(PlainBranch):
 # -- operators of conditions -------------------------------------------------------------------------------------------
 @dataclass
 class UndecidedOperand:
-    """The left operand of ``and`` or ``or``, a condition without a truth: the right one is evaluated, too."""
+    """The left operand of ``and`` or ``or``, a condition that is not known to be true or false: the right one is
+    evaluated, too."""
 
     condition: Mask
     goes_on: bool
-    mark: object                   # where the program stood: what the right operand emits would run in any case
+    mark: object                   # ``position()`` before the right operand, whose operations would run in any case
 
     def __bool__(self) -> bool:
         return self.goes_on
 
     def joins(self, other: object) -> bool:
-        """Whether both make one condition; else Python takes the truth of the left one."""
+        """Return whether both operands form one condition; else Python takes the truth of the left one."""
         return isinstance(other, (Mask, bool, np.bool_)) and self.mark == position()
 
 
@@ -249,14 +254,14 @@ def operand(value: Any, is_and: bool) -> object:
 
 
 def both(first: object, second: object) -> object:
-    """``first and second``, where the first one does not decide it."""
+    """Return ``first and second``, where ``first`` does not decide it."""
     if not isinstance(first, UndecidedOperand):
         return second
     return first.condition & second if first.joins(second) else first.condition and second
 
 
 def either(first: object, second: object) -> object:
-    """``first or second``, where the first one does not decide it."""
+    """Return ``first or second``, where ``first`` does not decide it."""
     if not isinstance(first, UndecidedOperand):
         return second
     return first.condition | second if first.joins(second) else first.condition or second
@@ -267,5 +272,5 @@ def negation(value: Any) -> object:
 
 
 def invert(value: Any) -> object:
-    """``~`` of a comparison is its negation, whether its operands are symbols or numbers."""
+    """Return ``~`` of a comparison: its negation, whether its operands are symbols or numbers."""
     return not value if isinstance(value, bool) else ~value

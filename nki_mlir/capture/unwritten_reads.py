@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads of on-chip memory that nothing has written, found in a captured kernel by going through its loops.
+"""Finds reads of on-chip memory that nothing has written, by walking through the loops of a captured kernel.
 
-It is done where the first operation on a buffer does not write all of it, for the first and the last program of a
-grid. Behind addresses and conditions that only a run knows, and after ``MOST_STEPS`` operations, nothing is looked for.
+The walk is done if the first operation on a buffer does not write all of it, for the first and the last program of a
+grid. It ends at addresses and conditions that only a run knows, and after ``MOST_STEPS`` operations.
 """
 
 from nki_mlir.analysis.effects import defining
@@ -30,11 +30,11 @@ MOST_STEPS = 20_000
 
 
 class OnlyARunKnows(Exception):
-    """What the rest of the kernel does is not known from its text."""
+    """Raised where only a run knows what the rest of the kernel does."""
 
 
 class Walk:
-    """One program's way through a function. ``fresh`` are the buffers by their allocations' values."""
+    """The walk of one program through a function. ``fresh`` maps the results of allocations to their buffers."""
 
     def __init__(self, fresh: dict[Value, Buffer], program_ids: dict[Value, int]) -> None:
         self.fresh, self.numbers = fresh, program_ids
@@ -85,7 +85,7 @@ class Walk:
         self.shadows.update(zip(handles, after))
 
     def number(self, value: Value) -> int:
-        """An index or truth value."""
+        """Return the value of an index or truth value."""
         if value not in self.numbers:
             operation = defining(value)
             node = scalar_value(operation) if operation is not None else None
@@ -96,7 +96,8 @@ class Walk:
 
 
 def report_unwritten(function: Operation, fresh: dict[Value, Buffer]) -> None:
-    """Warn of what the function reads of these buffers before it has written it, an error under ``NKI_MLIR_STRICT``."""
+    """Warn of reads of ``fresh`` buffers before the function has written them. ``NKI_MLIR_STRICT`` makes it
+    an error."""
     ids = [a for a in function.regions[0].blocks[0].arguments if str(a.type) == "index"]
     try:
         body = read_function(function, Executor("in a search for reads of unwritten memory"))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The AST of kernels and helpers, wrapped: ``for``, ``if``, conditions, annotated assignments, and callees.
+"""Rewrites the AST of kernels and helpers: loops, branches, conditions, annotated assignments and calls.
 
-Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is the module ``tracing``,
+Bodies keep their positions: nothing is duplicated, line numbers hold. The rewritten code calls the module ``tracing``,
 reached through a closure cell, so no global of the user's module is touched.
 
-Python evaluates ``a and b`` to one of its operands, by the truth of the first. A condition that holds for some values
-of its symbols and axes only has none, so that the result is made of both operands, as by ``&``, ``|`` and ``~``. The
-operators become conditional expressions, in which what is no such condition keeps Python's meaning.
+Python evaluates ``a and b`` to one of its operands, by the truth of the first. A condition that holds only for some
+values of its symbols and axes has no truth, so the result combines both operands, as by ``&``, ``|`` and ``~``. The
+operators become conditional expressions, in which all other operands keep Python's meaning.
 """
 
 import ast
@@ -27,7 +27,7 @@ from nki_mlir.diagnostics import Location
 
 # -- which names a loop body or a branch can carry Python state in -----------------------------------------------------
 def loaded(nodes: Iterable[ast.AST]) -> Counter[str]:
-    """Names read anywhere inside, with how often; ``x += 1`` reads x."""
+    """Count the reads of each name anywhere inside; ``x += 1`` reads x."""
     names: Counter[str] = Counter()
     for node in (inner for n in nodes for inner in ast.walk(n)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -38,13 +38,13 @@ def loaded(nodes: Iterable[ast.AST]) -> Counter[str]:
 
 
 def stored(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names bound anywhere inside."""
+    """Return the names bound anywhere inside."""
     walk = (inner for n in nodes for inner in ast.walk(n))
     return {n.id for n in walk if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def exposed_reads(body: Iterable[ast.stmt]) -> set[str]:
-    """Names the statements may read before they bind them: the names that are live at the loop's head.
+    """Return the names the statements may read before they bind them: the names that are live at the loop's head.
 
     Watching these and no others matters: a temporary that every iteration assigns first is not carried, and unrolling
     for its sake would cost rolled code in most kernels.
@@ -89,7 +89,8 @@ JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
-    """Whether control can leave the statements other than at their end: return, raise, or a jump of an outer loop."""
+    """Return whether control can leave the statements other than at their end: by return, raise, or a jump of an outer
+    loop."""
     def scan(nodes: Iterable[ast.AST], in_loop: bool) -> bool:
         for node in nodes:
             if isinstance(node, by) and not (in_loop and isinstance(node, (ast.Break, ast.Continue))):
@@ -104,7 +105,7 @@ def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> 
 
 # -- the constructs ----------------------------------------------------------------------------------------------------
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
-HELD = "__held{}"               # names of the left operands
+HELD = "__held{}"               # variables that hold left operands
 
 
 class LogicWrapper(ast.NodeTransformer):
@@ -117,7 +118,7 @@ class LogicWrapper(ast.NodeTransformer):
         return ast.copy_location(ast.NamedExpr(ast.Name(HELD.format(next(self.held)), ast.Store()), node), node)
 
     def plainly(self, node: ast.AST | None) -> Any:
-        """A part that may hold no assignments: its operators stay Python's."""
+        """Visit a part that must not contain assignments: its operators stay Python's."""
         before, self.is_plain = self.is_plain, True
         visited = None if node is None else self.visit(node)
         self.is_plain = before
@@ -130,7 +131,7 @@ class LogicWrapper(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Names of a class are its attributes; its methods are as any function."""
+        """Leave a class's attributes as they are, and rewrite its methods like any function."""
         methods = [s for s in node.body if isinstance(s, ast.FunctionDef)]
         node.body = [self.visit(s) if s in methods else self.plainly(s) for s in node.body]
         return node
@@ -149,14 +150,14 @@ class LogicWrapper(ast.NodeTransformer):
         return left
 
     def joined(self, is_and: bool, first: ast.expr, second: ast.expr) -> ast.expr:
-        """``both(held, second) if (held := operand(first)) else held``; of ``or`` with the test negated."""
+        """Return ``both(held, second) if (held := operand(first)) else held``; for ``or`` with the test negated."""
         walrus = self.keep(ast.copy_location(_call("operand", first, ast.Constant(is_and)), first))
         again = ast.Name(walrus.target.id, ast.Load())
         test = walrus if is_and else ast.UnaryOp(ast.Not(), walrus)
         return ast.IfExp(test, _call("both" if is_and else "either", again, second), again)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """``a < b < c`` is ``a < b and b < c``, with one evaluation of b."""
+        """Rewrite ``a < b < c`` as ``a < b and b < c``, with one evaluation of b."""
         if self.is_plain or len(node.ops) == 1:
             self.generic_visit(node)
             return node
@@ -177,7 +178,7 @@ class LogicWrapper(ast.NodeTransformer):
 
 
 class ConstructWrapper(LogicWrapper):
-    """Routes the constructs through the runtime, with the names each has to watch."""
+    """Routes loops, branches, assignments and calls through the runtime, with the names that each has to watch."""
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
         super().__init__()
@@ -204,7 +205,8 @@ class ConstructWrapper(LogicWrapper):
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        """``while name:`` may be a loop of the device; other conditions, and bodies that are left half way, are not."""
+        """Rewrite ``while name:``, which may be a device loop; other conditions, and bodies that jumps can leave, stay
+        Python's."""
         watched = tuple(sorted(exposed_reads(node.body) - loaded([node.test]).keys()))
         jumps = leaves(node.body)
         self.generic_visit(node)
@@ -251,7 +253,7 @@ class ConstructWrapper(LogicWrapper):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """``tensor.buffer`` is a memory to the kernel."""
+        """Rewrite ``tensor.buffer``, which is a memory to the kernel."""
         self.generic_visit(node)
         if node.attr == "buffer" and isinstance(node.ctx, ast.Load):
             return ast.copy_location(_call("buffer_of", node.value), node)
@@ -274,7 +276,7 @@ def _constant(value: Any) -> ast.Constant:
 
 # -- code and callables ------------------------------------------------------------------------------------------------
 def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, object]) -> CodeType | None:
-    """The wrapped code; None for generators and where there is no text, whose loops then unroll."""
+    """Return the wrapped code; None for generators and code without source, whose loops then unroll."""
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
     if key not in _codes:
         generates = bool(code.co_flags & inspect.CO_GENERATOR)
@@ -289,11 +291,11 @@ _codes: dict[tuple[str, CodeType, bool], CodeType | None] = {}
 
 
 class NoSourceWarning(UserWarning):
-    """A function runs as it is, because its text is not found."""
+    """Warns that a function runs without rewriting, because its source is not found."""
 
 
 def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
-    """Warn of the checks that do not run in kernels, and in helpers that have loops."""
+    """Warn of the checks that do not run in a kernel, or in a helper with loops."""
     if code.co_name.startswith("<") or not (is_kernel or any(
             i.opname == "FOR_ITER" for i in dis.get_instructions(code))):
         return
@@ -306,15 +308,14 @@ def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
         NoSourceWarning, code.co_filename, code.co_firstlineno)
 
 
-def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
-    function, inside = found
+def _compiled(source: Definition, code: CodeType, is_kernel: bool) -> CodeType:
+    function, inside = source
     function.decorator_list = []
     wrapped = ConstructWrapper(function, is_kernel).visit(function)
-    # What calls itself by a global name finds that, not a name of the outer function.
+    # A recursive call by a global name must find the global, not a name of the outer function.
     globals_first = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
-    # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of
-    # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
-    # cell accesses for them.
+    # A class around a method lets Python mangle its names ``__x`` (which ignores underscores in front of the class's
+    # name); an outer function makes the free names free again, so that the compiler emits cell accesses for them.
     if inside is not None:
         around = ast.parse(f"class _____{inside}: pass").body[0]
         assert isinstance(around, ast.ClassDef)
@@ -325,9 +326,9 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
     outer.body = [*globals_first, wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    whole = compiled(module, code.co_filename, code.co_flags & FUTURES)
+    module_code = compiled(module, code.co_filename, code.co_flags & FUTURES)
     names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name
-    return reduce(_nested, names, whole)
+    return reduce(_nested, names, module_code)
 
 
 def _nested(code: CodeType, name: str) -> CodeType:
@@ -335,7 +336,7 @@ def _nested(code: CodeType, name: str) -> CodeType:
 
 
 def wrap(function: Callable[..., object], is_kernel: bool, runtime: ModuleType) -> Callable[..., object]:
-    """The callable with its function's code wrapped: methods and partial applications stay such."""
+    """Return the callable with its function's code wrapped: methods and partial applications stay such."""
     match function:
         case FunctionType():
             return _wrap_function(function, is_kernel, runtime)
@@ -350,7 +351,7 @@ def wrap(function: Callable[..., object], is_kernel: bool, runtime: ModuleType) 
 
 
 def underlying(function: Callable[..., object]) -> FunctionType | None:
-    """The Python function that a callable ends in; None for built-in ones."""
+    """Return the Python function that a callable calls in the end; None for built-in ones."""
     while True:
         match function:
             case FunctionType():
@@ -370,7 +371,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def place_of(function: Callable[..., object]) -> Location | None:
-    """The line of a function's ``def``, behind the decorators."""
+    """Return the location of a function's ``def``, below the decorators; None for built-in ones."""
     inner = underlying(function)
     if inner is None:
         return None
@@ -381,7 +382,7 @@ def place_of(function: Callable[..., object]) -> Location | None:
 
 
 def _wrap_function(function: FunctionType, is_kernel: bool, runtime: ModuleType) -> FunctionType:
-    """The function with its code wrapped: same globals, defaults and closure cells."""
+    """Return the function with its code wrapped: same globals, defaults and closure cells."""
     if RUNTIME in function.__code__.co_freevars:
         return function
     code = _wrapped_code(function.__code__, is_kernel, function.__globals__)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tracks what a captured kernel certainly writes: fresh on-chip memory before its first read, and the outputs.
 
-Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared: a memset where the
-first operation on a buffer does not overwrite all of it. The first operation on most buffers writes every element, and
-then no memset is needed.
+Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared. A memset is inserted
+where the first operation on a buffer does not overwrite all of it; most buffers need none.
 
-An output that nobody wrote is an error. Where loops of the device, or conditions, decide whether any instruction that
-writes it runs, capture is repeated with a flag: every write sets it, and the kernel ends with the check.
+An output that no operation writes is an error. Where device loops, or conditions, decide whether any operation that
+writes it runs, the kernel is captured again with a flag: every write sets it, and the kernel ends with a check of it.
 """
 
 import json
@@ -36,8 +35,8 @@ from nki_mlir.scalar.dtypes import INT32, DType
 
 
 class Covering(NamedTuple):
-    """The first write to a buffer by iterations of a loop: together they write every element before ``scope``
-    closes."""
+    """The first write to a buffer by iterations of a loop: together they write every element before
+    ``scope`` closes."""
 
     scope: object
     access: Access
@@ -78,23 +77,23 @@ class FirstUses:
                 read = True
                 break
         if state is None:
-            whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
+            covers = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
         elif state.scope not in scopes:
-            whole = True
+            covers = True
         else:           # another iteration may write this piece only later
             same = outline(tile.access) == outline(state.access) and op.symbols == state.symbols
-            whole = state if not read or same else False
-        if isinstance(whole, Covering):
-            self.open[buffer] = whole
+            covers = state if not read or same else False
+        if isinstance(covers, Covering):
+            self.open[buffer] = covers
             return
         del self.open[buffer]
-        if not whole:
+        if not covers:
             self.zeros[buffer] = False
 
     def fill(self, make: Attributes, function: Operation) -> None:
-        """Report what is read before it is written, and insert the memsets.
+        """Report reads of buffers before they are written, and insert the memsets.
 
-        Buffers whose allocation was undone have no record.
+        A buffer whose allocation was undone has no record.
         """
         fresh = {self.allocations[b].results[0]: b for b, is_zero in self.zeros.items() if not is_zero}
         if fresh:
@@ -108,12 +107,13 @@ class FirstUses:
 
 
 def outline(access: Access) -> tuple[object, ...]:
-    """Equal for accesses to the same elements in the same order."""
+    """Return a key that is equal for accesses to the same elements in the same order."""
     return access.dtype, access.partition, access.free, access.dims[0], [d for d in access.dims[1:] if d[1] > 1]
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:
-    """Whether a first operation that writes a buffer writes every element: True, False, or a loop's iterations do."""
+    """Return whether the first operation, which writes a buffer, writes every element: True, False, or ``Covering`` if
+    the iterations of a loop together do."""
     if buffer.scope is scopes[-1]:
         return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
@@ -135,7 +135,7 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool
 
 
 class FunctionBuilder(Protocol):
-    """The builder of a function whose outputs are flagged."""
+    """The builder of a function, as far as ``OutputWrites`` uses it."""
 
     accumulating: bool
     first_writes: dict[Buffer, Location]
@@ -150,7 +150,7 @@ class FunctionBuilder(Protocol):
 
 
 class OutputWrites:
-    """The writes to the outputs in one capture; ``flagged`` has the indices of outputs with a flag."""
+    """The writes to the outputs in one capture; ``flagged`` are the numbers of the outputs that have a flag."""
 
     def __init__(self, builder: FunctionBuilder, flagged: set[int]) -> None:
         self.builder: FunctionBuilder = weakref.proxy(builder)      # a strong reference would be a cycle
@@ -159,7 +159,7 @@ class OutputWrites:
         self.reasons: dict[Buffer, str] = {}        # why an output may stay unwritten, by its first write
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        """Record that the operation at the insertion point writes the output."""
+        """Record that the operation at the insertion point writes an output, and set its flag."""
         scopes = self.builder.scopes
         runs = happens([s.holds for s in scopes if s.holds is not None] + masks_of(op, symbols))
         loop = next((scope.op for scope in scopes if scope.may_skip), None)
@@ -169,7 +169,7 @@ class OutputWrites:
         at = location_of(loop) if loop is not None and runs is not False else None
         first = self.builder.first_writes[buffer]
         self.reasons.setdefault(buffer, idle(at) if at is not None else
-                                f"the condition of what writes it at line {first.line} never holds")
+                                f"the condition of the write at line {first.line} never holds")
         if runs is not False and self.number(buffer) in self.flagged:
             # all writes set the flag to 1, so they do not race
             outside, self.builder.accumulating = self.builder.accumulating, True
@@ -183,14 +183,15 @@ class OutputWrites:
         return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
 
     def known(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
-        """Indices of the results that some run may leave unwritten, and of those that every run writes."""
+        """Return the numbers of the results that some run may leave unwritten, and of the outputs that every run
+        writes."""
         certain = frozenset(map(self.number, self.certain))
         written = {self.number(b) for b in results if b.role == "output" and b in self.builder.first_writes}
         return frozenset(written - certain), certain
 
     def check(self, results: Sequence[Buffer]) -> None:
-        """Emit the checks of the flags at the end of the function. One program of a launch that writes an output
-        suffices."""
+        """Emit the checks of the flags at the end of the function. It suffices that one program of a launch writes an
+        output."""
         grid, end = self.builder.grid, self.builder.scopes[0].end
         for buffer in dict.fromkeys(results):
             if buffer.role != "output" or self.number(buffer) not in self.flagged:

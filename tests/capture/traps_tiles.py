@@ -16,7 +16,7 @@ def million_iterations(x, o):
         copy_rows(o, x, 0)
 
 
-@probe(raises=UnrollLimit, says="must be unrolled because .*: n, and passes the limit of 1000 iterations", limit=1000,
+@probe(raises=UnrollLimit, says="must be unrolled because .*: n, and exceeds the limit of 1000 iterations", limit=1000,
        runs=False)
 def unroll_limit(x, o):
     n = 0

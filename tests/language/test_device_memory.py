@@ -77,7 +77,7 @@ def test_blocks_are_tiles_of_their_own(on):
         for k in range(3):
             tiles[k, :, 0:64] = nl.load(x)
         return stored(tiles[2, :, 0:64])
-    said = [w for w in shown_by(on, kernel, X) if "held at once" in w]
+    said = [w for w in shown_by(on, kernel, X) if "live at once" in w]
     assert said and "SBUF of trn2 has 212984: tiles 240000 (line" in said[0]
 
 
@@ -96,10 +96,10 @@ def test_tiles_held_at_once(on):
     said, = shown_by(on, held(4), wide)
     line = held.__code__.co_firstlineno
     assert said == (
-        f"5 tiles that are held at once take 320000 bytes of each partition, SBUF of trn2 has 212984: t0 64000 (line "
+        f"5 tiles that are live at once take 320000 bytes of each partition, SBUF of trn2 has 212984: t0 64000 (line "
         f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
         f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use one for the last time before the next is "
-        "made")
+        "allocated")
     assert not shown_by(on, held(2), wide)
 
 
@@ -124,7 +124,7 @@ def test_a_loop_holds_what_it_uses(on):
             nl.store(out[k], nl.add(second, third))
         return out
     said = shown_by(on, kernel, np.ones((128, 16000), np.float32))
-    assert said and said[0].startswith("4 tiles that are held at once take 256000 bytes")
+    assert said and said[0].startswith("4 tiles that are live at once take 256000 bytes")
 
 
 def test_blocks_that_take_turns_in_one_place_count_once(on):
@@ -155,14 +155,14 @@ def test_tiles_without_addresses_beside_one_that_has_some(on):
             nl.store(out[k], first)
             nl.store(out[k], second)
         return out
-    said, = (w for w in shown_by(on, kernel, np.ones((128, 16000), np.float32)) if "held at once" in w)
-    assert said.startswith("3 tiles that are held at once take 256000 bytes of each partition")
+    said, = (w for w in shown_by(on, kernel, np.ones((128, 16000), np.float32)) if "live at once" in w)
+    assert said.startswith("3 tiles that are live at once take 256000 bytes of each partition")
     assert "turns 128000 (line" in said
 
 
 def test_an_error_of_that_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
-    with pytest.raises(HeldAtOnce, match="5 tiles that are held at once take 320000 bytes of each partition"):
+    with pytest.raises(HeldAtOnce, match="5 tiles that are live at once take 320000 bytes of each partition"):
         run(on, nki.jit(held(4)), np.ones((128, 16000), np.float32))
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
     assert not shown_by(on, held(4), np.ones((128, 16000), np.float32))

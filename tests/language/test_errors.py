@@ -106,7 +106,7 @@ def test_shared_hbm_in_an_inlined_kernel(on):
     @nki.jit
     def kernel(x):
         return inner(x)
-    with pytest.raises(errors.SharedHbmInside, match="a shared_hbm tensor is made inside a loop, a branch") as caught:
+    with pytest.raises(errors.SharedHbmInside, match="a shared_hbm tensor is allocated inside a loop, a branch") as caught:
         run(on, kernel, X)
     assert caught.value.at.file == __file__
 

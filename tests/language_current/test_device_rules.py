@@ -153,7 +153,7 @@ def test_tiles_held_at_once(on):
         warnings.simplefilter("always", DeviceRuleWarning)
         run(on, kernel, np.ones((128, 16000), np.float32))
     said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
-    assert said[0].startswith("4 tiles that are held at once take 256000 bytes of each partition, SBUF of trn2 has "
+    assert said[0].startswith("4 tiles that are live at once take 256000 bytes of each partition, SBUF of trn2 has "
                               "212984: t0 64000 (line ")
 
 

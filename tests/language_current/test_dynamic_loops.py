@@ -301,7 +301,7 @@ def test_captured_bodies_stand_for_all_iterations():
             captured(body)
     for body, names in ((counts_in_python, "k"), (swaps_names, "a, b"), (swaps_entries, "tiles"),
                         (rebinds_in_a_closure, "k"), (counts_in_an_object, "state")):
-        with pytest.raises(AssertionError, match=f"changes what Python names mean to the next one: {names}") as caught:
+        with pytest.raises(AssertionError, match=f"changes Python variables that the next one reads: {names}") as caught:
             captured(body)
         assert "write it in place" in str(caught.value) and "test_dynamic_loops.py" in str(caught.value)
 

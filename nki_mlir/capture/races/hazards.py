@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Judges what iterations of parallel loops, and programs of a grid, do to the same memory.
+"""Judges accesses to the same memory by iterations of parallel loops, and by programs of a grid.
 
-Each pair of touches of which one writes is proved apart, a race (with an element at which they meet), or not decided,
-because data choose the elements, or because it takes too long: that is checked when the kernel runs.
+Each pair of touches of which one writes is proved disjoint, or is a race (with an element that both touch), or is
+undecided, because data select the elements or the proof takes too long. Undecided pairs are checked when the kernel
+runs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -25,12 +26,13 @@ from nki_mlir.waist.overlap import owners_apart
 if TYPE_CHECKING:
     from nki_mlir.capture.scope import Scope
 
-MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
-FEW_PAIRS = 1 << 16                     # take less time than going through the elements
+
+MOST_PAIRS = 1 << 17                    # the most pairs of touches of one tensor that are compared
+FEW_PAIRS = 1 << 16                     # so many pairs are compared faster than all elements are marked
 
 
 class Clash(NamedTuple):
-    """Two touches that meet in an element, and the numbers of the iterations or programs they belong to."""
+    """Two touches of the same element, and the numbers of the iterations or programs that they belong to."""
 
     one: Touch
     other: Touch
@@ -39,7 +41,7 @@ class Clash(NamedTuple):
     second: Any
 
     def texts(self, buffer: Buffer) -> dict[str, Location | list[int] | str]:
-        """Values of the templates of ``races``."""
+        """Return the values for the message templates of ``verdicts``."""
         return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
                 "place": self.other.at}
 
@@ -50,7 +52,7 @@ def done(touch: Touch) -> str:
 
 # -- loops -------------------------------------------------------------------------------------------------------------
 def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) -> None:
-    """What iterations of the parallel loops of a program do to each other's memory."""
+    """Record in ``verdict`` the races between iterations of the parallel loops of a program."""
     for loop, touched in touches.loops.items():
         for buffer, listed in touched.items():
             if any(t.writes for t in listed):
@@ -77,13 +79,13 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
 
 
 def symbols_around(touch: Touch, loop: LoopRun) -> set[Symbol]:
-    """The loop variables outside of a loop that the touch is in."""
+    """Return the variables of the rolled loops outside of ``loop`` that the touch is in."""
     loops = [turn.loop for turn in outward(touch.turn)]
     return {around.symbol for around in loops[loops.index(loop) + 1:] if around.symbol is not None}
 
 
 def deciding(touch: Touch) -> set[Symbol]:
-    """The loop variables and program ids that decide where, and whether, it happens."""
+    """Return the loop variables and program ids that decide which elements are touched, and whether any are."""
     indices = [touch.view.partition, touch.view.free, *(e for c in touch.conditions for e, _ in c.terms)]
     return {*roots_of(indices), *(root for symbol in touch.symbols for root in symbol.roots())}
 
@@ -91,10 +93,11 @@ def deciding(touch: Touch) -> set[Symbol]:
 # -- programs ----------------------------------------------------------------------------------------------------------
 @dataclass
 class ProgramTouches:
-    """What a captured (or executed) program does to the memory of all: by parameter or output.
+    """The accesses of a captured (or executed) program to memory that all programs share, by parameter or output.
 
-    ``point`` is its text; ``axes`` are the grid's axes along which it stands for several programs: their extents and
-    symbols, None for one that nothing of it depends on. Programs of equal ``identity`` do the same.
+    ``point`` names the program in messages. ``axes`` are the grid's axes along which the record stands for several
+    programs, with extents and symbols (None if the program does not depend on that id). Programs of equal
+    ``identity`` do the same.
     """
 
     point: str
@@ -113,13 +116,13 @@ class GridCapture(Protocol):
 
 
 def ignored_axes(builder: GridCapture) -> list[int]:
-    """The axes of the grid that nothing of a captured program depends on."""
+    """Return the axes of the grid that a captured program stands for and whose ids it does not use."""
     return [axis for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point
             and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
 
 
 def program_of(builder: GridCapture) -> ProgramTouches:
-    """What a captured program does to the memory of all."""
+    """Return the accesses of a captured program to shared memory."""
     ignored = ignored_axes(builder)
     axes = {axis: (extent, None if axis in ignored else builder.programs[axis])
             for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point}
@@ -127,14 +130,14 @@ def program_of(builder: GridCapture) -> ProgramTouches:
 
 
 def point_text(point: dict[int, int], dimensions: int) -> str:
-    """How messages call a program, by those of its ids that are fixed."""
+    """Return the name of a program in messages, from those of its ids that are fixed."""
     if dimensions == 1 and point:
         return f"program {point[0]}"
     return "the program with " + " and ".join(f"program_id({axis}) {number}" for axis, number in point.items())
 
 
 def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]]]:
-    """Those of the memory of all programs, which is identified by the order of its allocation."""
+    """Return the touches of memory that all programs share, by role and order of allocation of the buffer."""
     counts: dict[str, int] = {}
     shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
     for buffer in touches.shared:
@@ -145,7 +148,7 @@ def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]
 
 
 def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict: Verdict) -> None:
-    """What the programs of a grid do to each other's memory."""
+    """Record in ``verdict`` the races between the programs of a grid."""
     kinds: dict[Hashable, list[ProgramTouches]] = {}
     for program in programs:
         kinds.setdefault(program.identity, []).append(program)
@@ -160,7 +163,7 @@ def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict:
 
 def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
                ) -> None:
-    """Programs that differ in one id, all of which the capture stands for."""
+    """Judge programs that differ only in their id on ``axis``, all of which the capture stands for."""
     along = f" along axis {axis}" if dimensions > 1 else ""
     if symbol is None:
         names = [f"program {n}{along}" for n in range(2)]
@@ -175,7 +178,8 @@ def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol |
 
 
 def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
-    """Programs that do the same: a race only where one reads what another may have changed already."""
+    """Judge programs that do the same: there is a race only if one reads what another may have changed already. Writes
+    alone are reported as repeated work."""
     for buffer, listed in program.touches.values():
         writes = [t for t in listed if t.writes]
         if not writes:
@@ -195,7 +199,7 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
 
 
 def exposed(listed: Sequence[Touch]) -> list[Touch]:
-    """The reads of what the program has not itself written before."""
+    """Return the reads of elements that the program has not itself written before."""
     overwritten: set[Hashable] = set()
     reads = []
     for touch in listed:
@@ -208,7 +212,7 @@ def exposed(listed: Sequence[Touch]) -> list[Touch]:
 
 
 def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> None:
-    """Programs that were captured, or ran, one by one."""
+    """Judge programs that were captured, or ran, one by one."""
     keys = dict.fromkeys(key for program in programs for key in program.touches)
     for key in keys:
         listed = [(t, number) for number, p in enumerate(programs) if key in p.touches for t in p.touches[key][1]]
@@ -231,7 +235,8 @@ def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> Non
 
 
 def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
-    """Whether programs make the same writes to a tensor, in the same order, and read nothing that these change."""
+    """Return whether programs make the same writes to a tensor, in the same order, and read nothing that
+    these change."""
     sequences = []
     for touches in listed:
         writes = [t for t in touches if t.writes]
@@ -243,38 +248,40 @@ def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
 
 
 def repeats(count: int, buffer: Buffer, what: str, touch: Touch, verdict: Verdict) -> None:
-    """Report that programs write the same; of all tensors that they do it to, the first is enough."""
+    """Report that programs write the same values, for the first such tensor only."""
     if not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
         verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=what), touch.at)
 
 
-def programs_meet(found: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
-    verdict.found(ProgramsMeet(first=names[0], second=names[1], **found.texts(buffer)), found.one.at)
+def programs_meet(clash: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
+    verdict.found(ProgramsMeet(first=names[0], second=names[1], **clash.texts(buffer)), clash.one.at)
 
 
 def unordered(a: Touch, b: Touch) -> bool:
-    """Whether nothing that the programs do together lies between the two."""
+    """Return whether no barrier or collective of the programs lies between the two touches."""
     return a.epoch == b.epoch or meets(a) or meets(b)
 
 
 def meets(touch: Touch) -> bool:
-    """Whether it is in a rolled loop in which programs meet, so that its number of meetings is not known."""
+    """Return whether the touch is in a rolled loop with a barrier or collective inside, so that its epoch is not
+    known."""
     return any(turn.loop.meets for turn in outward(touch.turn))
 
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
 def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool], verdict: Verdict,
                numbers: dict[int, object] | None = None) -> Clash | None:
-    """The first two touches that meet, by comparing each that writes with all.
+    """Return the first two touches that share an element, by comparing each touch that writes with all others.
 
-    ``numbers`` are those of who makes them, by their identity, where they are not all of the same.
+    ``numbers`` map the ``id`` of a touch to its iteration or program, where the touches belong to several. Pairs
+    that are not decided are added to ``verdict``.
     """
     touches = distinct(listed, numbers or {})
     writers = sum(t.writes for t in touches)
     if writers * len(touches) > MOST_PAIRS:
         verdict.undecided.append((touches[0], touches[-1]))
         return None
-    known: set[Hashable] = set()                # differences of plain patterns that are apart
+    known: set[Hashable] = set()                # pairs of plain patterns that share no element, by their difference
     forms = [form_of(t) for t in touches]
     for i, a in enumerate(touches):
         for j, b in enumerate(touches) if a.writes else ():
@@ -287,21 +294,21 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
                 if key in known:
                     continue
             try:
-                met = meeting(a, b, apart)
+                common = meeting(a, b, apart)
             except SearchTooLong:
                 verdict.undecided.append((a, b))
                 continue
-            if met is None:
+            if common is None:
                 known.add(key)
             elif not (a.exact and b.exact) or meets(a) or meets(b):
                 verdict.undecided.append((a, b))
             else:
-                return Clash(a, b, met.element, met.first, met.second)
+                return Clash(a, b, common.element, common.first, common.second)
     return None
 
 
 def distinct(listed: Sequence[Touch], numbers: dict[int, object]) -> list[Touch]:
-    """Touches of which no two are the same in all that decides whether they meet others."""
+    """Return the touches without repetitions: touches that agree in all that decides which others they race with."""
     first_of: dict[Hashable, Touch] = {}
     for touch in listed:
         key: Hashable = touch
@@ -313,7 +320,8 @@ def distinct(listed: Sequence[Touch], numbers: dict[int, object]) -> list[Touch]
 
 
 def form_of(touch: Touch) -> Hashable:
-    """Equal for touches that differ in their start only; None where conditions, or data, make each its own."""
+    """Return a key that is equal for touches that differ only in their start; None where conditions or data select
+    elements."""
     if touch.restriction is not None or touch.conditions or touch.elements is not None:
         return None
     view = touch.view
@@ -321,7 +329,8 @@ def form_of(touch: Touch) -> Hashable:
 
 
 def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> Clash | None:
-    """The first element that two different ones touch: few plain patterns are compared, else each one's elements."""
+    """Return the first element that two iterations or programs touch: by comparing pairs of few plain patterns, else
+    by going through all elements."""
     if all(t.accumulates for t, _ in listed) or (
             (patterns := patterns_of(buffer, listed)) is not None and owners_apart(patterns)):
         return None
@@ -350,8 +359,8 @@ def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash
     owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
     if owners.size > MOST_ELEMENTS:
         raise TooManyPoints
-    for place, (touch, number) in enumerate(listed):
-        clash = owners.touch(place)
+    for index, (touch, number) in enumerate(listed):
+        clash = owners.touch(index)
         if clash is not None:
             at, (earlier, by) = clash[0], listed[clash[1]]
             return Clash(earlier, touch, element(buffer, *owners.element(at)), by, number)
@@ -359,10 +368,14 @@ def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash
 
 
 # -- writes whose index lacks a variable -------------------------------------------------------------------------------
-# The variable of a parallel loop or a program id: the documents call it an error. What one iteration or program writes
-# must lie elsewhere than what another does, unless it is accumulated, or a condition picks the iteration that writes.
+# The documents make it an error if an index lacks the variable of a parallel loop or a program id: iterations and
+# programs must write disjoint elements, unless they accumulate, or a condition selects the iteration that writes.
 class CaptureDependences:
-    """Those of one capture, until it is clear that its loops stay rolled: a place in a Python variable is no index."""
+    """The writes of one capture whose indices lack the variable of a parallel loop, or a program id.
+
+    They are errors only if the loops stay rolled: an index in a Python variable has no symbol before it is captured
+    with numbers.
+    """
 
     def __init__(self) -> None:
         self.of_loops: UnexpectedOutputDependencies | None = None
@@ -378,7 +391,8 @@ class CaptureDependences:
                 self.of_loops = error
 
     def violation(self, ignored: Iterable[int]) -> UnexpectedOutputDependencies | None:
-        """Return the hazard, if there is one. Programs whose ids the kernel ignores write equal values."""
+        """Return the first error, or None. Programs that differ only in ``ignored`` axes write equal values, which is
+        no error."""
         if self.of_loops is not None:
             return self.of_loops
         return next((e for e in self.of_programs if not set(e.programs) <= set(ignored)), None)
@@ -386,7 +400,7 @@ class CaptureDependences:
 
 def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: "Sequence[Scope]",
                programs: Sequence[tuple[int, Symbol | None]]) -> UnexpectedOutputDependencies | None:
-    """The error of an operation that writes what other iterations write, too.
+    """Return the error of an operation that writes elements that other iterations write, too; None if there are none.
 
     ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel read the program id.
     """
@@ -413,7 +427,7 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
 
 
 def origins(symbols: Iterable[Symbol]) -> set[Symbol]:
-    """The symbols with those that they are derived from."""
+    """Return the symbols and those that they are derived from."""
     roots: set[Symbol] = set()
     for symbol in symbols:
         roots.add(symbol)

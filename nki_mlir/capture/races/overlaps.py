@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where the conditions and places of two iterations, or of two programs of a grid, meet in the same element.
+"""Decides whether two iterations, or two programs of a grid, touch the same element.
 
-Whether conditions on indices hold anywhere is found by trying the values of their symbols and axes. Whether what two
-touch can be the same element is the exact test: both addresses are affine in loop variables, program ids and the
-operands' axes; masks, conditions and the definitions of quotients and remainders are further rows.
-``integer_systems`` solves them together.
+Whether conditions on indices hold anywhere is found by trying the values of their symbols and axes. Whether two
+touches share an element is decided exactly: both addresses are affine in loop variables, program ids and the operands'
+axes; masks, conditions and the definitions of quotients and remainders are further rows. ``integer_systems`` solves
+them together.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
 from nki_mlir.dialects.op import Op
 
-MOST_POINTS = 1 << 22                   # values at which conditions are tried
-MOST_CASES = 16                         # pairs of alternatives of two conditions
+MOST_POINTS = 1 << 22                   # the most values at which conditions are tried
+MOST_CASES = 16                         # the most pairs of alternatives of two conditions
 
 Form = tuple[int, dict[int, int]]       # a constant, and coefficients of variables
 
 
 def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
-    """The mask of an operation as a condition on symbols and axes."""
+    """Return the mask of an operation as a condition on symbols and axes."""
     if not op.mask:
         return []
     extents = op.iteration().extents
@@ -37,23 +37,24 @@ def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
 
 
 def index_of(form: Linear, symbols: Sequence[Symbol], extents: tuple[int, ...]) -> Index:
-    """A form over an operation's symbols and axes as an index."""
+    """Convert a form over an operation's symbols and axes to an index."""
     axes, index = dict(form.axes), Index(form.const, {symbols[p]: c for p, c in form.symbols})
     return index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents)
 
 
 def roots_of(indices: Iterable[Affine]) -> list[Symbol]:
-    """The loop variables and program ids that indices depend on."""
+    """Return the loop variables and program ids that indices depend on."""
     return list(dict.fromkeys(root for index in indices for symbol in index.symbols for root in symbol.roots()))
 
 
 def spans_of(extents: Sequence[int], roots: Sequence[Symbol]) -> list[range]:
-    """The values of axes, then of symbols."""
+    """Return the ranges of values of axes, then of symbols."""
     return [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
 
 
 def happens(conditions: Sequence[Mask]) -> bool | None:
-    """Whether all conditions hold for some values of their symbols and axes; None where these are too many to tell."""
+    """Return whether all conditions hold for some values of their symbols and axes; None if there are too many values
+    to try."""
     if not conditions:
         return True
     indices = [e for c in conditions for e, _ in c.terms]
@@ -68,7 +69,7 @@ def happens(conditions: Sequence[Mask]) -> bool | None:
 
 
 class ConditionPoints:
-    """Values of axes, then of symbols, each along its own dimension."""
+    """The values of axes, then of symbols, each along a separate array dimension, at which conditions are evaluated."""
 
     def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:
         placed = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]
@@ -107,7 +108,8 @@ class ConditionPoints:
 
 # -- touches -----------------------------------------------------------------------------------------------------------
 class CommonElement(NamedTuple):
-    """An element that both touch: where it is in its tensor, and the values of the symbol that tells them apart."""
+    """An element that both touches have: its index in the tensor, and the values of the symbol that tells the touches
+    apart."""
 
     element: tuple[int, ...]
     first: int
@@ -126,28 +128,30 @@ class Apart(NamedTuple):
 
 
 def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
-    """Where the two meet, None if nowhere; raises ``SearchTooLong`` where that is not decided."""
+    """Return an element that both touches have, None if there is none. Raise ``SearchTooLong`` if that is
+    not decided."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
     if len(cases) > MOST_CASES:
         raise SearchTooLong
     for first, second in cases:
         for one, other in ((a, b), (b, a))[:1 if a is b else 2]:
             system = System(apart)
-            found = system.solved(one, other, first if one is a else second, second if one is a else first)
-            if found is not None:
-                return found if one is a else CommonElement(found.element, found.second, found.first)
+            common = system.solved(one, other, first if one is a else second, second if one is a else first)
+            if common is not None:
+                return common if one is a else CommonElement(common.element, common.second, common.first)
     return None
 
 
 def alternatives(touch: Touch) -> Iterator[list[tuple[Affine, bool]]]:
-    """The conjunctions of conditions under which an operation runs: a condition may be a negation."""
+    """Yield the conjunctions of conditions under which an operation runs. A negated condition gives several."""
     pieces = [condition.pieces() if condition.negated else [condition] for condition in touch.conditions]
     for chosen in itertools.product(*pieces):
         yield [term for mask in chosen for term in mask.terms]
 
 
 class System:
-    """The rows of two touches at points that differ. A variable is created when its symbol or axis is met first."""
+    """The linear system for two touches at two points that differ. The variable of a symbol or axis is created at
+    first use."""
 
     def __init__(self, apart: Apart) -> None:
         self.apart = apart
@@ -167,7 +171,7 @@ class System:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def symbol(self, side: int, symbol: Symbol) -> Form:
-        """A symbol at one of the points."""
+        """Return the form of a symbol at one of the points (``side`` 0 or 1)."""
         key = side, symbol
         if key not in self.symbols:
             self.symbols[key] = self.new_symbol(side, symbol)
@@ -184,7 +188,7 @@ class System:
         return symbol.first, {self.variable(0, (symbol.last - symbol.first) // symbol.step): symbol.step}
 
     def derived(self, side: int, symbol: Symbol) -> Form:
-        """``index == by * quotient + remainder``, of which the symbol is one."""
+        """Return the form of a quotient or remainder. Add the row ``index == by * quotient + remainder``."""
         assert symbol.formula is not None
         index, kind, by = symbol.formula
         low, high = index.interval()
@@ -193,7 +197,7 @@ class System:
         return 0, {quotient if kind == "floordiv" else remainder: 1}
 
     def form(self, side: int, index: Affine, axes: Sequence[int]) -> Form:
-        """An index at one of the points; ``axes`` are the variables of its axes."""
+        """Return the form of an index at one of the points; ``axes`` are the variables of its axes."""
         total: Form = index.const, {}
         for symbol, c in index.symbols.items():
             total = plus(total, self.symbol(side, symbol), c)
@@ -205,7 +209,7 @@ class System:
     # -- the two sides -------------------------------------------------------------------------------------------------
     def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Affine, bool]], when_b: Sequence[tuple[Affine, bool]]
                ) -> CommonElement | None:
-        """The element that both accesses touch under their conditions; None if there is none."""
+        """Return an element that both accesses touch under their conditions; None if there is none."""
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
         unit = size_a if size_a == size_b else 1
         (partition, free), other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))
@@ -225,7 +229,7 @@ class System:
         return CommonElement(element(a.view.buffer, coordinates[0], coordinates[1] * unit), *numbers)
 
     def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        """A solution at neighbours, the first two if possible: it is the easiest to follow."""
+        """Return a solution at neighbouring points, the first two if possible, since that is the easiest to follow."""
         for start in ((0, 0), self.spans[self.start]):
             spans = list(self.spans)
             spans[self.start], spans[self.more] = start, (1, 1)
@@ -238,7 +242,8 @@ class System:
         return values
 
     def side(self, side: int, touch: Touch, units: int) -> tuple[Form, Form]:
-        """(partition, free offset) of an element of the touch, in units of which its elements have so many."""
+        """Return the forms (partition, free offset) of an element of the touch, in units of which an element has
+        ``units``."""
         view, restriction = touch.view, touch.restriction
         axes = [self.variable(0, d.count - 1) for d in view.dims]
         steps = [d.partition for d in view.dims], [d.free for d in view.dims]
@@ -265,7 +270,7 @@ def plus(a: Form, b: Form, factor: int = 1) -> Form:
 
 
 def element(buffer: Buffer, partition: int, offset: int) -> tuple[int, ...]:
-    """The place of an element in its tensor; ``offset`` is in bytes of a partition, or of all in HBM."""
+    """Return the index of an element in its tensor; ``offset`` is in bytes of the partition, in HBM of the tensor."""
     at, shape = offset // buffer.dtype.itemsize, buffer.physical_shape
     indices = []
     for extent in reversed(shape[1:] if buffer.on_chip else shape):

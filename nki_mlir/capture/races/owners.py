@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Who has touched each element of a tensor: how iterations and programs that have numbers are told apart.
+"""Finds elements that several numbered iterations or programs touch, by marking which of them has touched each
+element.
 
-An unrolled loop, an eager run and programs that were captured one by one have many patterns, each at a known place:
-going through their elements once finds a meeting that comparing them in pairs would take long to find.
+An unrolled loop, an eager run and programs that were captured one by one have many patterns at known addresses:
+marking their elements once finds a race that comparing all pairs of patterns would take long to find.
 """
 
 from collections import defaultdict
@@ -17,15 +18,17 @@ from nki_mlir.capture.races.overlaps import MOST_POINTS, ConditionPoints, altern
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.tensor import Buffer
 
-MOST_ELEMENTS = 1 << 27         # of a tensor
+MOST_ELEMENTS = 1 << 27         # the largest tensor whose elements are marked
 
+# By the kind of a touch: the kinds that it races with.
 AGAINST = {"wrote": ("wrote", "added", "read"), "added": ("wrote", "read"), "read": ("wrote", "added")}
 
 
 class Owners:
-    """Of the elements of one tensor, in units of bytes of which every touch has whole ones.
+    """The touches of each element of one tensor. An element here is a unit of bytes of which every touch has a
+    multiple.
 
-    ``listed`` are the touches that will come, each with the number of who makes it.
+    ``listed`` are the touches to mark, each with the number of its iteration or program.
     """
 
     def __init__(self, buffer: Buffer, listed: Sequence[tuple[Touch, int]]) -> None:
@@ -40,41 +43,41 @@ class Owners:
         self.row = row // self.unit
         self.size = self.row * (shape[0] if buffer.on_chip else 1)
         self.by = np.array([-1, *(number for _, number in listed)])
-        # By which touch each element was written (read, added to) first, and, where there is one, first by another than
-        # that: places in the list, counted from 1, or 0.
+        # By kind of access: the first touch of each element, and the first of another owner than that touch's. Touches
+        # are positions in the list, counted from 1; 0 stands for none.
         self.first: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
         self.second: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
 
-    def touch(self, place: int) -> tuple[int, int] | None:
-        """Note the touch at that place of the list.
+    def touch(self, index: int) -> tuple[int, int] | None:
+        """Mark the elements of the touch at an index of the list.
 
-        Returns an element that another has touched before, where one of both writes and they do not both add, with the
-        place of that touch.
+        Return None, or an element that another iteration or program has touched before, where one of both writes
+        and they do not both accumulate, with the index of the earlier touch.
         """
-        (touch, by), own = self.listed[place], place + 1
+        (touch, by), mark = self.listed[index], index + 1
         kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
         for elements in self.elements_of(touch):
             for other in AGAINST[kind]:
                 for owners in (maps[other] for maps in (self.first, self.second) if other in maps):
-                    held = elements.read(owners)
-                    if held.any() and (found := (held > 0) & (self.by[held] != by)).any():
-                        at = int(np.argmax(found.reshape(-1)))
-                        return elements.element(at), int(held.reshape(-1)[at]) - 1
+                    marks = elements.read(owners)
+                    if marks.any() and (conflicts := (marks > 0) & (self.by[marks] != by)).any():
+                        at = int(np.argmax(conflicts.reshape(-1)))
+                        return elements.element(at), int(marks.reshape(-1)[at]) - 1
             first = self.first[kind]
-            held = elements.read(first)
-            if not held.any():
-                elements.write(first, own)
+            marks = elements.read(first)
+            if not marks.any():
+                elements.write(first, mark)
                 continue
-            new, others = held == 0, (held > 0) & (self.by[held] != by)
-            elements.write(first, np.where(new, own, held))
-            if others.any():
+            new, foreign = marks == 0, (marks > 0) & (self.by[marks] != by)
+            elements.write(first, np.where(new, mark, marks))
+            if foreign.any():
                 second = self.second[kind]
-                held = elements.read(second)
-                elements.write(second, np.where(others & (held == 0), own, held))
+                marks = elements.read(second)
+                elements.write(second, np.where(foreign & (marks == 0), mark, marks))
         return None
 
     def elements_of(self, touch: Touch) -> Iterator["Strided | Chosen"]:
-        """The elements of a touch: a pattern, or flat indices where conditions choose among them."""
+        """Yield the elements of a touch: a pattern, or flat indices where conditions select elements."""
         if touch.elements is not None:
             yield self.spread(touch.elements, touch)
             return
@@ -87,7 +90,7 @@ class Owners:
             yield self.chosen(touch, terms)
 
     def chosen(self, touch: Touch, terms: Sequence[tuple[Affine, bool]]) -> "Chosen":
-        """The elements of a touch under conditions, by trying every point."""
+        """Return the elements of a touch that conditions select, by trying every point."""
         view, restriction, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
         masks, axes, extents = [Mask(((e, equal),)) for e, equal in terms], list(range(len(view.dims))), []
         if restriction is None:
@@ -111,18 +114,18 @@ class Owners:
         for axis, d in zip(axes, view.dims):
             flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
         holds, flat = np.broadcast_arrays(holds, flat)
-        bytes_read = np.unique_counts(flat[holds]).values       # which sorts: hashes of steps collide
+        bytes_read = np.unique_counts(flat[holds]).values       # it sorts; hashes of equidistant values collide
         if len(bytes_read) and (bytes_read[0] < 0 or bytes_read[-1] + scale > self.size):
-            raise TooManyPoints               # what leaves its tensor is reported by whoever runs it
+            raise TooManyPoints               # a run reports accesses out of bounds
         return Chosen((bytes_read[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else bytes_read)
 
     def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
-        """Flat elements of the touch's dtype."""
+        """Convert flat elements of the touch's dtype to the unit of this record."""
         scale = touch.view.dtype.itemsize // self.unit
         return Chosen((elements[:, None] * scale + np.arange(scale)).reshape(-1))
 
     def element(self, at: int) -> tuple[int, int]:
-        """(partition, byte in it) of an element by its flat index."""
+        """Return (partition, byte in it) of an element, given its flat index."""
         if not self.buffer.on_chip:
             return 0, at * self.unit
         return at // self.row, at % self.row * self.unit
@@ -130,7 +133,7 @@ class Owners:
 
 def patterns_of(buffer: Buffer, listed: Sequence[tuple[Touch, object]]
                 ) -> list[tuple[int, list[tuple[int, int]], object]] | None:
-    """What each touches as a pattern of bytes and its owner; None where conditions or data choose among them."""
+    """Return each touch as a pattern of bytes with its owner; None where conditions or data select elements."""
     if not all([is_pattern(t) for t, _ in listed]):
         return None
     row = row_bytes(buffer)
@@ -138,18 +141,18 @@ def patterns_of(buffer: Buffer, listed: Sequence[tuple[Touch, object]]
 
 
 def row_bytes(buffer: Buffer) -> int:
-    """Bytes of a partition, of the whole tensor in HBM."""
+    """Return the bytes of a partition, or of the complete tensor in HBM."""
     return prod(buffer.physical_shape[1 if buffer.on_chip else 0:]) * buffer.dtype.itemsize
 
 
 def is_pattern(touch: Touch) -> bool:
-    """Whether a touch has all elements of its view, at places that are linear in the symbols."""
+    """Return whether a touch has all elements of its view, at addresses that are linear in the symbols."""
     return touch.elements is None and touch.restriction is None and not touch.conditions and all(
         s.formula is None for i in (touch.view.partition, touch.view.free) for s in i.symbols)
 
 
 def in_bytes(touch: Touch, row: int) -> tuple[int, list[tuple[int, int]]]:
-    """The start of a pattern and its (step, count) pairs, of which the last is a run of bytes."""
+    """Return the start of a pattern in bytes and its (step, count) pairs, the last of which is a run of bytes."""
     view, size = touch.view, touch.view.dtype.itemsize
     start = view.partition.const * row + view.free.const * size
     dims = [(d.partition * row + d.free * size, d.count) for d in view.dims]
@@ -164,11 +167,11 @@ def in_bytes(touch: Touch, row: int) -> tuple[int, list[tuple[int, int]]]:
 
 
 class TooManyPoints(Exception):
-    """A condition chooses among more points than are tried, or its elements are not known to be there."""
+    """Raised where a condition selects among too many points to try, or selects elements outside of the tensor."""
 
 
 class Chosen:
-    """A set of elements, listed by their flat index."""
+    """A list of elements by flat index."""
 
     def __init__(self, elements: np.ndarray) -> None:
         self.elements = elements
@@ -191,11 +194,11 @@ class Strided:
         self.start = start
 
     def read(self, array: np.ndarray) -> np.ndarray:
-        """The elements of a flat array, as a view."""
+        """Return the elements of a flat array as a view."""
         low = self.start + sum(min(0, step * (n - 1)) for step, n in self.dims)
         high = self.start + sum(max(0, step * (n - 1)) for step, n in self.dims)
         if low < 0 or high >= len(array):
-            raise TooManyPoints               # what leaves its tensor is reported by whoever runs it
+            raise TooManyPoints               # a run reports accesses out of bounds
         size = array.itemsize
         return np.ndarray([n for _, n in self.dims], array.dtype, array, self.start * size,
                           [step * size for step, _ in self.dims])
@@ -204,7 +207,7 @@ class Strided:
         self.read(array)[...] = values
 
     def element(self, at: int) -> int:
-        """The flat element of a position in the view."""
+        """Return the flat index of the element at a flat position in the view."""
         shape = [n for _, n in self.dims]
         indices = np.unravel_index(at, shape) if shape else ()
         return self.start + sum(int(k) * step for k, (step, _) in zip(indices, self.dims))

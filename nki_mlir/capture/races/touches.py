@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What operations read and write of memory that iterations of a parallel loop, or programs of a grid, share, and which
-values they write.
+"""Records what operations read and write of memory that iterations of a parallel loop, or programs of a grid, share,
+and which values they write.
 
-Both builders note it while the kernel's Python runs; ``races`` decides afterwards which of it can meet.
+Both builders record while the kernel's Python runs; ``hazards`` decides afterwards which touches are races.
 """
 
 import itertools
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """The mask of an operation: over its axes, of which ``axes`` are those of the operand's dimensions."""
+    """The mask of an operation over the operation's axes; ``axes`` are those of the operand's dimensions."""
 
     mask: Constraints
     axes: tuple[int, ...]
@@ -40,10 +40,12 @@ class Restriction:
 
 @dataclass(eq=False, slots=True)
 class Touch:
-    """An operand: which elements an operation reads, writes or adds to. ``symbols`` are those that its mask counts.
+    """The elements that an operation reads, writes or accumulates to through one operand. ``symbols`` are numbered by
+    the mask.
 
-    Where data decide which of the elements are meant, it is not ``exact``, unless a run has found them: ``elements``
-    are flat, in the buffer. Immutable. (Not declared so: a run makes a great many.)
+    It is not ``exact`` where run-time values decide whether the operation runs, or which elements it selects,
+    unless a run has found them: ``elements`` are flat indices in the buffer. Immutable, though not declared so: a
+    run creates very many.
     """
 
     view: View
@@ -57,29 +59,30 @@ class Touch:
     at: Location
     epoch: int
     elements: np.ndarray | None = None
-    value: int | None = None            # of what it writes, where programs are told apart by their numbers
+    value: int | None = None            # the number of the value that it writes (``ValueNumbers``)
 
     def number_in(self, loop: LoopRun) -> int | None:
-        """Which iteration of an enclosing loop it belongs to."""
+        """Return the number of the iteration of an enclosing loop; None if the loop is rolled."""
         return next((turn.number for turn in outward(self.turn) if turn.loop is loop), None)
 
 
 class Touches:
-    """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one.
-    There are other iterations or programs, which could touch the same, where it has or there is a ``turn``.
+    """The touches of one program, or of all programs that a capture stands for.
 
-    ``locate(skip)`` is where the kernel is, ``meant`` finds which elements data choose, where these are known.
+    ``several``: the grid has more than one program. Others could touch the same memory only then, or inside a loop
+    (``turn``). ``locate(skip)`` returns the kernel's current location. ``meant`` returns the elements that data
+    select, where data are known.
     """
 
     def __init__(self, several: bool, locate: Callable[[int], Location], meant: Callable[[Op], np.ndarray] | None = None
                  ) -> None:
         self.several, self.locate, self.meant = several, locate, meant
         self.turn: Turn | None = None
-        self.epoch = 0                  # how often the programs have met
-        self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # parallel ones: what their iterations share
-        self.shared: list[Buffer] = []  # the memory of all programs, in the order it was made in
+        self.epoch = 0                  # how often the programs have met: at barriers and in collectives
+        self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # memory that iterations share
+        self.shared: list[Buffer] = []  # memory that all programs share, in order of allocation
         self.programs: dict[Buffer, list[Touch]] = {}
-        self.reducing = False           # operations of a loop_reduce, whose iterations combine
+        self.reducing = False           # inside a loop_reduce, whose iterations combine
         self.values: ValueNumbers | None = None        # where programs run, or are captured, one by one
 
     def enter(self, loop: LoopRun, number: int | None) -> None:
@@ -90,7 +93,7 @@ class Touches:
         self.turn = self.turn.outside
 
     def end(self, outside: Turn | None) -> None:
-        """The iterations inside of one, or of none, have ended."""
+        """Leave the iterations inside ``outside`` (inside the kernel if None), which have ended."""
         while self.turn is not None and self.turn is not outside:
             self.turn.has_ended = True
             self.leave()
@@ -101,7 +104,7 @@ class Touches:
 
     @contextmanager
     def combining(self) -> Iterator[None]:
-        """Operations inside reduce over a loop: its iterations combine."""
+        """Mark the operations of the ``with`` block as parts of a reduction over a loop: its iterations combine."""
         outside, self.reducing = self.reducing, True
         try:
             yield
@@ -110,7 +113,8 @@ class Touches:
 
     def performed(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], accumulating: bool,
                   scopes: "Sequence[Scope]") -> None:
-        """An operation on these operands. Of the scopes it stands in, those of branches have a condition that holds."""
+        """Record the operands of an operation. ``scopes`` are the blocks around it; those of branches have a
+        condition."""
         if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
             return                      # it moves nothing
         value = None
@@ -145,8 +149,8 @@ class Touches:
 
     def of(self, op: Op, kind: TileField, view: View, symbols: Sequence[Symbol], adds: bool, sure: bool,
            targets: Sequence[View], conditions: tuple[Mask, ...], at: Location, value: int | None) -> Touch:
-        """The touch of one operand; ``adds``: the operation combines with what its destinations hold, ``sure``: it
-        runs."""
+        """Return the touch of one operand. ``adds``: the operation combines with the values of its destinations;
+        ``sure``: it runs."""
         fixed, restriction, elements = kind.name != op.addressed_by_data, None, None
         if op.mask:
             iteration = op.iteration()
@@ -164,7 +168,7 @@ class Touches:
                      value)
 
     def met(self, op: Op) -> bool:
-        """Whether programs meet at an operation: what comes behind it comes after what they did before it."""
+        """Return whether programs meet at an operation: accesses after it are ordered after the accesses before it."""
         if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
             return False
         self.epoch += 1
@@ -176,20 +180,20 @@ class Touches:
 
 
 def adds_up(op: Op) -> bool:
-    """Whether a transfer adds to what its destination holds."""
+    """Return whether a DMA accumulates to its destination."""
     return isinstance(op, DmaComputeOp) and (same_place(op.dst, op.lhs) or same_place(op.dst, op.rhs))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-# Whether programs that were captured, or ran, one by one write the same values: by how each value was made. A value is
-# the operation and the values that it read. Programs get the same from the same: equal numbers mean equal elements,
-# different ones say nothing.
+# Value numbering tells whether programs that were captured, or ran, one by one write the same values. The number of a
+# value is a hash of the operation and of the numbers of the values that it read. Equal numbers mean equal elements;
+# different numbers mean nothing.
 
 _unlike = itertools.count()             # numbers of values that are equal to no other
 
 
 class ValueNumbers:
-    """Of one program: for each buffer, a number for all that it holds."""
+    """The value numbers of one program: for each buffer, a number for its contents."""
 
     def __init__(self) -> None:
         self.held: dict[Buffer, int] = {}
@@ -198,29 +202,31 @@ class ValueNumbers:
         self.held[buffer] = hash((array.tobytes(), array.shape, array.dtype.str))
 
     def of(self, buffer: Buffer) -> int:
-        """Where nothing was written, inputs and outputs are known by their names, others are fresh."""
+        """Return the number of a buffer's contents. Unwritten inputs and outputs are numbered by name, other buffers
+        as fresh."""
         if buffer not in self.held:
             self.held[buffer] = hash((buffer.role, buffer.name if buffer.role != "local" else "", buffer.shape))
         return self.held[buffer]
 
     def performed(self, op: Op, views: Sequence[View], once: bool, epoch: int) -> int:
-        """The number of what an operation makes that runs ``once``; in a loop of the device it is equal to no other.
+        """Return the number of an operation's result. An operation in a device loop (not ``once``) gets a unique
+        number.
 
-        What it reads of the memory of all is what it was after so many meetings (``epoch``).
+        The contents of shared memory that it reads are those after ``epoch`` meetings of the programs.
         """
         operands = [(kind, view, written_at(view)) for (kind, _), view in zip(op.operands(), views)]
         if not once or isinstance(op, Meeting):
             created_in = hash((next(_unlike), "unlike"))
         else:
-            read = [(kind.name, place, self.of(v.buffer), v.buffer.role != "local" and epoch)
-                    for kind, v, place in operands if kind.reads]
+            read = [(kind.name, location, self.of(v.buffer), v.buffer.role != "local" and epoch)
+                    for kind, v, location in operands if kind.reads]
             created_in = hash((op.outline(), op.mask, *read))
-        for kind, view, place in operands:
+        for kind, view, location in operands:
             if kind.writes:
-                self.held[view.buffer] = hash((self.of(view.buffer), created_in, kind.name, place))
+                self.held[view.buffer] = hash((self.of(view.buffer), created_in, kind.name, location))
         return created_in
 
 
 def written_at(view: View) -> Hashable:
-    """Equal for views that are the same elements of their buffers."""
+    """Return a key that is equal for views of the same elements of their buffers."""
     return view.partition.key, view.free.key, view.dims, view.dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races between iterations of parallel loops, and between programs of a grid: their texts, and what becomes of them."""
+"""Errors for races between iterations of parallel loops, and between programs of a grid, and how they are reported."""
 
 import os
 from collections.abc import Sequence
@@ -41,22 +41,23 @@ class UnknownRaceLevel(NkiMlirError, ValueError):
 
 
 class RaceWarning(UserWarning):
-    """Iterations of a parallel loop, or programs of a grid, that touch the same element."""
+    """Warns that iterations of a parallel loop, or programs of a grid, touch the same element."""
 
 
 def checked() -> bool:
-    """Whether races are of interest."""
+    """Return whether races are checked: ``NKI_MLIR_RACES`` is not off."""
     return os.environ.get(VARIABLE) != "off"
 
 
-def report(found: Sequence[KernelError]) -> None:
-    """Warn of races, once a line, or raise the first, as the environment asks; repeated work is only warned of."""
-    if not found:
+def report(races: Sequence[KernelError]) -> None:
+    """Warn of races, one per source line, or raise the first, as the environment says. Repeated work is never an
+    error."""
+    if not races:
         return
     level = os.environ.get(VARIABLE) or ("error" if os.environ.get(STRICT) else "warn")
     if level not in LEVELS:
         raise UnknownRaceLevel(found=level)
-    for error in found if level != "off" else ():
+    for error in races if level != "off" else ():
         if level == "error" and not isinstance(error, ProgramsRepeat):
             raise type(error)(**error.values).located(error.at)
         warn_once(f"{error.headline} [{error.code}]; {error.advice[1]}", RaceWarning, error.at)
@@ -64,13 +65,14 @@ def report(found: Sequence[KernelError]) -> None:
 
 @dataclass
 class Verdict:
-    """``races`` are those that were found, ``undecided`` the pairs that only a run can tell."""
+    """The result of a check: ``races`` that were found, and ``undecided`` pairs of touches, which only a run can
+    decide."""
 
     races: list[KernelError] = field(default_factory=list)
     undecided: list[tuple[Touch, Touch]] = field(default_factory=list)
 
     def found(self, error: KernelError, at: Location) -> None:
-        """A race at that place; of several there, the first is enough."""
+        """Add a race at a source location, unless an equal one is there."""
         error.located(at)
         if all((e.at, type(e), e.values.get("place")) != (error.at, type(error), error.values.get("place"))
                for e in self.races):

@@ -17,7 +17,7 @@ from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*held at once")
+pytestmark = pytest.mark.filterwarnings("ignore:.*live at once")
 BANK = 512
 
 

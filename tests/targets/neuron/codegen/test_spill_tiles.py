@@ -21,7 +21,7 @@ from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 from tests.targets.neuron.ordering import Ordering
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*held at once")
+pytestmark = pytest.mark.filterwarnings("ignore:.*live at once")
 ROWS, WIDTH, BANK = 2, 8192, 512            # a tile of WIDTH takes 32 KiB of a partition: six fit
 
 
