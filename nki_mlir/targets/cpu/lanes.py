@@ -6,7 +6,7 @@ when all lanes count; other lanes are neither read nor written.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.dtypes import DType, storage_type
@@ -60,29 +60,43 @@ class FunctionEmitter(ScalarEmitter):
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """The instruction takes denormals as 0 and keeps NaN's payload: vectors with such elements take ``steps``."""
+        """Round to bfloat16 with the host's instruction, two registers at a time where there are two.
+
+        The instruction takes denormals as 0 and keeps NaN's payload: vectors with such elements take ``steps``.
+        """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:
             return steps(a)
-        parts = [a] if lanes == 16 else [
-            self.vector.ShuffleOp(a, a, range(k, k + 16)).result for k in range(0, lanes, 16)]
-        kind, bits = (ir.VectorType.get([16], t) for t in (ir.BF16Type.get(), ir.IntegerType.get_signless(1)))
-        words = ir.VectorType.get([lanes], ir.IntegerType.get_signless(16))
+        parts = self.pieces(a, 16)
+        bits, words = (ir.VectorType.get([n], ir.IntegerType.get_signless(w)) for n, w in ((16, 1), (lanes, 16)))
         some = None
         for part in parts:
             special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
             some = special if some is None else self.or_(some, special)
-        any_nan = self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some)
-        branch = self.scf.IfOp(self.cmp("eq", any_nan, 0), [words], has_else=True)
+        usual = self.cmp("eq", cast(Value, self._llvm("bitcast", [some], ir.IntegerType.get_signless(16))), 0)
+        branch = self.scf.IfOp(usual, [words], has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
         with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
-            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", part, result=kind) for part in parts]
-            while len(narrow) > 1:
-                narrow = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
-                          for x, y in zip(narrow[::2], narrow[1::2])]
-            self.scf.YieldOp([self.vector.BitCastOp(words, narrow[0]).result])
+            half, whole = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
+            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=whole)
+                      for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
+                self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", a, result=half)]
+            self.scf.YieldOp([self.vector.BitCastOp(words, self.joined(narrow)).result])
         return branch.results[0]
+
+    def pieces(self, a: Value, most: int) -> list[Value]:
+        """Split a vector into vectors of at most so many lanes."""
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        return [a] if lanes <= most else [
+            self.vector.ShuffleOp(a, a, range(k, k + most)).result for k in range(0, lanes, most)]
+
+    def joined(self, parts: Sequence[Value]) -> Value:
+        """Concatenate vectors of equal length, whose number is a power of two."""
+        while len(parts) > 1:
+            parts = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
+                     for x, y in zip(parts[::2], parts[1::2])]
+        return parts[0]
 
     def _i32(self, number: int) -> Value:
         kind = ir.IntegerType.get_signless(32)

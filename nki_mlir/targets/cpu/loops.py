@@ -13,6 +13,7 @@ from typing import TypeGuard
 from nki_mlir.bindings import Type, ir
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, turned_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
@@ -49,6 +50,8 @@ class Loops:
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
+        self.narrow = narrow_extrema(nest, plan)
+        self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
         self.blocked = turned_operands(nest, plan)
         self.held = dict[int, list[Value]]()            # of a block: what outputs get, one vector a position
 
@@ -135,7 +138,7 @@ class Loops:
 
         def vectors(start: Value | int, carried: Carried, count: int) -> Carried:
             """``count`` vectors from a position on, each with its own partial results."""
-            after, each = list(carried), len(self.plan.folds)
+            after, each = list(carried), sum(self.slots)
             for k in range(count):
                 slots = slice(k * each, (k + 1) * each) if each else slice(None)
                 position = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
@@ -152,7 +155,7 @@ class Loops:
             done = end
         if done < extent:
             rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
-            slots = len(self.plan.folds) or len(carried)
+            slots = sum(self.slots) or len(carried)
             first = self.level(depth + 1, self.moved(rest, axis, done), carried[:slots])
             carried = [*first, *carried[slots:]]
         return carried
@@ -195,8 +198,11 @@ class Loops:
         needed = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.known and not any(o.strides[a] for a in rest)]
         ready = self.fetched_together(needed, point) if point.lanes > 1 and point.active is None else {}
-        ready |= {k: self.fetch(k, point) for k in needed if k not in ready}
-        return self.body.advance(point.knowing(ready))
+        point = self.body.advance(point.knowing(ready))
+        for k in needed:
+            if k not in ready:
+                point = self.body.advance(point.knowing({k: self.fetch(k, point)}))
+        return point
 
     def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
         """The inputs that lie beside each other, from whole vectors that are loaded once for all of them."""
@@ -245,7 +251,8 @@ class Loops:
             return [self.added(old, point.known[self.sums[k]], point) if k in self.sums else
                     self.code.spread(point.known[nest.results[k]], point.lanes)
                     for k, old in zip(plan.carried, carried)]
-        return [self.collect(fold, value, point) for fold, value in zip(plan.folds, carried)]
+        return [value for fold, partial in zip(plan.folds, self.partials(carried))
+                for value in self.collect(fold, partial, point)]
 
     # -- folds ---------------------------------------------------------------------------------------------------------
     def folded(self, depth: int, point: Point) -> None:
@@ -257,12 +264,12 @@ class Loops:
             for k, value in zip(plan.carried, self.descend(depth, point, start)):
                 self.put(self.rounded(value, self.fetch(first + k, point)) if k in self.sums else value, k, point)
             return
-        start = [self.zero(plan.lanes) if f.output in self.sums else
-                 self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
-                                    f.identity) for f in plan.folds]        # type: ignore[arg-type]
+        start = [value for fold in plan.folds for value in self.start(fold)]
         parts = self.descend(depth, point, start * plan.unroll)
-        for k, fold in enumerate(plan.folds):
-            total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
+        each = sum(self.slots)
+        partials = [self.partials(parts[k:k + each]) for k in range(0, len(parts), each)]
+        for fold, *several in zip(plan.folds, *partials):
+            total = self.across(fold, self.tree(fold, self.registers(fold, several)))
             old = self.fetch(first + fold.output, point)
             if fold.output in self.sums:
                 self.put(self.rounded(total, old), fold.output, point)
@@ -270,15 +277,43 @@ class Loops:
             inputs = {v: total if v == fold.value else old for v in fold.step.operands}
             self.put(self.body.step(fold.step, inputs, point), fold.output, point)
 
-    def collect(self, fold: Fold, total: Value, point: Point) -> Value:
-        """A partial result with one more vector; lanes that do not count add nothing."""
+    def start(self, fold: Fold) -> list[Value]:
+        """The vectors that a partial result starts from."""
+        code, lanes = self.code, self.plan.lanes
+        if fold.output in self.narrow:
+            return self.narrow[fold.output].start(code, lanes)
         if fold.output in self.sums:
-            return self.added(total, point.known[fold.value], point)
+            return [self.zero(lanes)]
+        kind = code.shaped(code.element(self.nest.outputs[fold.output].dtype), lanes)
+        return [code.constant(kind, fold.identity)]                                         # type: ignore[arg-type]
+
+    def partials(self, carried: Carried) -> list[list[Value]]:
+        """Divide the vectors that a loop carries among the folds."""
+        values = iter(carried)
+        return [[next(values) for _ in range(count)] for count in self.slots]
+
+    def registers(self, fold: Fold, partials: Sequence[list[Value]]) -> list[Value]:
+        """The partial results of a fold as vectors that fill a register each, in the order of the elements."""
+        if fold.output in self.narrow:
+            extremum, (total, *others) = self.narrow[fold.output], partials
+            for other in others:
+                total = extremum.combine(self.code, total, other)
+            partials = [[extremum.result(self.code, total)]]
+        return [part for partial in partials for value in partial for part in self.code.pieces(value, host.lanes())]
+
+    def collect(self, fold: Fold, partial: list[Value], point: Point) -> list[Value]:
+        """Fold one more vector into a partial result; lanes that do not count add nothing."""
+        if fold.output in self.narrow:
+            extremum = self.narrow[fold.output]
+            return extremum.collect(self.code, partial, point.known[extremum.operand])
+        total, = partial
+        if fold.output in self.sums:
+            return [self.added(total, point.known[fold.value], point)]
         value = self.code.spread(point.known[fold.value], point.lanes)
         if point.active is not None:
             assert fold.identity is not None
             value = self.code.select(point.active, value, self.code.const(value, fold.identity))
-        return self.combine(fold, total, value)
+        return [self.combine(fold, total, value)]
 
     def combine(self, fold: Fold, a: Value, b: Value) -> Value:
         if fold.output in self.sums:
@@ -314,7 +349,7 @@ class Loops:
 
     def across(self, fold: Fold, value: Value) -> Value:
         """The lanes of a vector folded into one scalar, by halves."""
-        vector, lanes = self.code.vector, self.plan.lanes
+        vector, lanes = self.code.vector, self.lanes_of(value)
         while lanes > 1:
             lanes //= 2
             low, high = (vector.ShuffleOp(value, value, range(k, k + lanes)).result for k in (0, lanes))

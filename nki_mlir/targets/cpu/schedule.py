@@ -50,6 +50,8 @@ def schedule(nest: Nest) -> Schedule:
         order = (*parallel, *(a for a in reduced if a != vector), vector)
         unroll = 2 * UNROLLED if all(f.fn in ORDERLESS for f in folds or ()) else UNROLLED
         deep = nest.extents[vector] >= 2 * unroll * lanes and weight_of(nest) <= LIGHT
+        if deep and has_wide_registers(nest) and nest.extents[vector] % (unroll * lanes) == 0:
+            return Schedule(order, vector, 2 * lanes, carried, folds or (), unroll // 2)
         return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
     others = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
@@ -63,6 +65,13 @@ def schedule(nest: Nest) -> Schedule:
 def weight_of(nest: Nest) -> int:
     """Steps of the body besides conversions: a nest on 16 bits is scheduled as that on float32 is."""
     return sum(step.kind != "convert" for step in nest.steps)
+
+
+def has_wide_registers(nest: Nest) -> bool:
+    """Whether a register holds 32 elements of an operand: one instruction then loads, narrows or stores two registers
+    of float32. Sums keep their order, since partial results stay those of 16 lanes."""
+    return host.lanes() == WITH_32_REGISTERS and any(
+        o.dtype.itemsize == 2 and o.dtype.is_float for o in nest.operands)
 
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Extrema of rows of 16-bit floats, which are computed on their bits: every kind of number, at every place of a row."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+from .nest_reference import Memory, run
+
+NARROW = (BFLOAT16, FLOAT16)
+ROWS, ROW = 9, 512
+
+
+def extremum(fn: str, dtype: DType, columns: int = ROW) -> Nest:
+    """The fold of rows into float32."""
+    steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 2), fn))
+    return Nest((ROWS, columns), frozenset({1}), (Operand(dtype, (columns, 1)),), 0, (Operand(FLOAT32, (1, 0)),), steps,
+                (3,))
+
+
+def folded(nest: Nest, values: np.ndarray, start: float) -> np.ndarray:
+    source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = values.ravel()
+    result.array[:] = start
+    run(nest, [source, result])
+    return result.array
+
+
+def check(fn: str, dtype: DType, values: np.ndarray) -> None:
+    """Compare bits with NumPy's extremum, whose zeros are +0; NaN compares equal to NaN."""
+    start = -np.inf if fn == "maximum" else np.inf
+    wanted = getattr(np, fn).reduce(values.astype(np.float32), axis=1, initial=start) + np.float32(0)
+    result = folded(extremum(fn, dtype, values.shape[1]), values, start)
+    np.testing.assert_array_equal(result, wanted)
+    assert np.array_equal(np.signbit(result[wanted == 0]), np.signbit(wanted[wanted == 0]))
+
+
+@pytest.mark.parametrize("fn", ("maximum", "minimum"))
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("columns", (16, 100, 256, 320, 512, 1000, 4096))
+def test_extremum__of_random_bits_and_numbers(fn: str, dtype: DType, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    check(fn, dtype, rng.standard_normal((ROWS, columns)).astype(dtype.numpy))
+    bits = rng.integers(0, 1 << 16, (ROWS, columns)).astype(np.uint16).view(dtype.numpy)
+    check(fn, dtype, bits)
+    check(fn, dtype, np.where(np.isnan(bits.astype(np.float32)), np.array(1, dtype.numpy), bits))
+
+
+@pytest.mark.parametrize("fn", ("maximum", "minimum"))
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("others", (-2.0, 3.0, 0.0, -0.0))
+def test_extremum__one_number_of_a_kind_at_every_place(fn: str, dtype: DType, others: float) -> None:
+    kinds = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 6e-8, -6e-8, 60000.0]
+    for column in (*range(0, 70), 255, 256, 300, ROW - 1):
+        values = np.full((ROWS, ROW), others, dtype.numpy)
+        values[range(ROWS), column] = np.array(kinds, np.float32).astype(dtype.numpy)
+        check(fn, dtype, values)
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_narrow_extrema__are_of_long_rows(dtype: DType) -> None:
+    def found(nest: Nest) -> list[int]:
+        return [*narrow_extrema(nest, schedule(nest))]
+    assert found(extremum("maximum", dtype)) == [0] == found(extremum("minimum", dtype))
+    assert found(extremum("maximum", dtype, 100)) == [] == found(extremum("add", dtype))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("columns", (100, 128, 512, 4096))
+def test_sums__of_narrow_rows_have_the_order_of_float32(dtype: DType, columns: int) -> None:
+    values = np.random.default_rng(columns).standard_normal((ROWS, columns)).astype(dtype.numpy)
+    wide = Nest((ROWS, columns), frozenset({1}), (Operand(FLOAT32, (columns, 1)),), 0, (Operand(FLOAT32, (1, 0)),),
+                (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
+    sums = folded(extremum("add", dtype, columns), values, 0.5)
+    assert np.array_equal(sums, folded(wide, values.astype(np.float32), 0.5))
