@@ -17,6 +17,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
@@ -27,7 +29,6 @@ from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 MEMORY = 100                     # percent
-ENGINE_FREE, SEEN_BY_ITSELF, COMPLETE = range(3)
 PASSED_OVER = 4                 # ready steps that are looked at
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is kept apart
 FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)      # who chooses first
@@ -51,85 +52,128 @@ class Order(NamedTuple):
 
 class ListSchedule(NamedTuple):
     """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
-    ``starts``: when each step starts, nothing where some find no room."""
+    ``starts``: when each step starts, nothing where some find no room; ``loads``: the least ``Order.loads`` for which
+    the schedule is the same, since no load that started left less of SBUF."""
 
     order: list[int]
     engines: list[Engine]
     addresses: list[int] | None
     ns: float
     starts: list[float] = []
+    loads: int = 100
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """``base``: where free memory begins, by memory; None: give no addresses."""
     run = _ListScheduler(graph, order, base)
     run.run()
-    if len(run.found) < len(graph):
+    if len(run.order) < len(graph):
         return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, inf)
-    return ListSchedule(run.found, run.engines, run.addresses if run.free_ranges else None, run.end, run.starts)
+    engines = [run.engines[e] for e in run.engine_of]
+    return ListSchedule(run.order, engines, run.addresses if run.free_ranges else None, run.end, run.starts,
+                        run.least_loads())
 
 
 class _ListScheduler:
+    """Engines have numbers, in the order in which they choose. An event is its time and a number: that of the step
+    whose engine is free, plus ``count`` where its own engine sees the result, plus twice that where all do.
+
+    ``version`` changes whenever memory is released or the oldest step starts: until then a step that finds no room
+    finds none again.
+    """
+
     def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> None:
         machine = graph.machine
         self.graph, self.machine, self.passed = graph, machine, order.passed
-        count = len(graph)
-        self.choices = graph.shared(order.share, order.issue)
-        firsts = [some[0] for some in graph.choices]
-        self.ranks = graph.ranks(order.ahead, firsts)
+        self.count = count = len(graph)
+        choices = graph.shared(order.share, order.issue)
+        used = {choice.engine for some in choices for choice in some}
+        self.engines = [engine for engine in FIRST if engine in used]
+        self.name_choices(choices)
+        self.ranks = graph.ranks(order.ahead)
         self.by_rank = [0] * count
         for k, rank in enumerate(self.ranks):
             self.by_rank[rank] = k
-        self.chosen: list[Choice] = firsts
-        self.engines = [choice.engine for choice in firsts]
+        self.is_transfer = [transfer is not None for transfer in graph.transfers]
+        self.engine_of = [0] * count            # of each step that was started
         self.missing = [len(before) for before in graph.before]
+        self.set_up_memory(order, base)
+        self.oldest = 0                         # the first step in program order that was not started
+        self.started = [False] * count
+        self.starts = [0.0] * count
+        self.ready: list[list[int]] = [[] for _ in self.engines]               # ranks, sorted
+        self.free_at = [0.0] * len(self.engines)
+        self.free = [True] * len(self.engines)
+        self.soon: list[list[tuple[int, int]]] = [[] for _ in self.engines]
+        self.load = self.pressures(choices)
+        self.refused: list[tuple[int, int, int, bool, bool] | None] = [None] * len(self.engines)  # when none could start
+        self.events: list[tuple[float, int]] = []
+        self.dma = DmaEngines(machine, Hbm(machine, 1))
+        self.triggered: list[tuple[int, int]] = []      # now: by the engine's number in ENGINES, the steps
+        self.queues = [0] * (2 * len(self.engines))     # transfers that are under way: loads and stores of each engine
+        self.port_free = True
+        ramps = [machine.costs.engines[engine].ramp for engine in self.engines]
+        self.ramps = [None if ramp is None else RampState(ramp) for ramp in ramps]
+        self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used else -1
+        self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
+        self.order: list[int] = []
+        self.end = 0.0
+
+    def name_choices(self, choices: list[tuple[Choice, ...]]) -> None:
+        """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
+        forms: dict[int, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
+        self.engines_of: list[tuple[int, ...]] = []
+        self.only: list[int] = []
+        self.on: list[list[Choice | None]] = []
+        for some in choices:
+            form = forms.get(id(some))
+            if form is None:
+                numbers = tuple([self.engines.index(choice.engine) for choice in some])
+                there: list[Choice | None] = [None] * len(self.engines)
+                for e, choice in zip(numbers, some):
+                    there[e] = choice
+                form = forms[id(some)] = numbers, numbers[0] if len(numbers) == 1 else -1, there
+            self.engines_of.append(form[0])
+            self.only.append(form[1])
+            self.on.append(form[2])
+
+    def set_up_memory(self, order: Order, base: dict[str, int] | None) -> None:
+        graph, machine = self.graph, self.machine
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.limit = [max(limits[s] * order.memory // 100, min(int(graph.needed[s].max()), limits[s])) for s in SPACES]
+        self.most = [int(graph.needed[s].max()) for s in SPACES]                # at least what ``needed`` has from now on
+        self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
         self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
+        self.pending: list[list[tuple[int, int, int]]] = [[] for _ in SPACES]   # what is to be added to that: from, to
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
+        self.spare = self.limit[0]              # the least that loads have left
         self.space = [SPACES.index(buffer.space) for buffer in graph.held]
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0)
                             for s in SPACES] if base is not None else []
         self.addresses = [0] * len(graph.held)
-        self.long = [last - first > max(count // LONG, 64) for first, last in zip(graph.first, graph.last)]
+        longest = max(self.count // LONG, 64)
+        self.long = [last - first > longest for first, last in zip(graph.first, graph.last)]
         self.uses = list(graph.uses)
-        self.released = 0                       # how often memory was freed
-        self.no_room: list[tuple[int, int, bool] | None] = [None] * count      # the state in which a transfer had none
+        self.version = 0
+        self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
         self.live = [False] * len(graph.held)
-        self.oldest = 0
-        self.started = [False] * count
-        self.starts = [0.0] * count
-        engines = {choice.engine for some in self.choices for choice in some}
-        self.ready: dict[Engine, list[int]] = {engine: [] for engine in FIRST if engine in engines}     # ranks, sorted
-        self.free_at = dict.fromkeys(self.ready, 0.0)
-        self.free = set(self.ready)
-        self.soon: dict[Engine, list[tuple[int, int]]] = {engine: [] for engine in self.ready}
-        self.load = self.pressures()
-        self.refused: dict[Engine, tuple[int, int, int, int, bool, bool]] = {}  # the state in which none could start
-        self.events: list[tuple[float, int, int]] = []        # time, kind, step
-        self.dma = DmaEngines(machine, Hbm(machine, 1))
-        self.triggered: list[tuple[int, int]] = []      # now: by the engine's number, the steps
-        self.queues: dict[tuple[Engine, bool], int] = {}        # transfers that are under way
-        self.port_free = True
-        ramps = {engine: machine.costs.engines[engine].ramp for engine in self.ready}
-        self.ramps = {engine: RampState(ramp) for engine, ramp in ramps.items() if ramp is not None}
-        self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
-        self.found: list[int] = []
-        self.end = 0.0
 
-    def pressures(self) -> dict[Engine, float]:
+    def least_loads(self) -> int:
+        """The least percent of SBUF beyond which no load had to start."""
+        return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
+
+    def pressures(self, choices: list[tuple[Choice, ...]]) -> list[float]:
         """Of each engine the part of the time that it is busy with steps that no other may have: what a step costs
         others that is given to it."""
-        alone = dict.fromkeys(self.ready, 0.0)
-        for some in self.choices:
-            if len(some) == 1:
-                alone[some[0].engine] += some[0].busy
-        most = max(max(alone.values(), default=0.0), 1.0)
-        return {engine: busy / most for engine, busy in alone.items()}
+        alone = [0.0] * len(self.engines)
+        for some, only in zip(choices, self.only):
+            if only >= 0:
+                alone[only] += some[0].busy
+        most = max(max(alone, default=0.0), 1.0)
+        return [busy / most for busy in alone]
 
     def run(self) -> None:
-        with phase("scheduling", len(self.missing), "instructions") as advance:
+        with phase("scheduling", self.count, "instructions") as advance:
             self.advance_all(advance)
 
     def advance_all(self, advance: Advance) -> None:
@@ -137,211 +181,241 @@ class _ListScheduler:
             if not missing:
                 self.make_ready(k)
         self.start_all(0.0)
-        if not self.events:
+        events, count = self.events, self.count
+        if not events:
             self.scattered(0.0)
-        events = self.events
         changed = False
         while events:
-            now, kind, k = heappop(events)
-            if kind == ENGINE_FREE:
-                choice = self.chosen[k]
-                self.free.add(choice.engine)
-                self.port_free |= choice.port
+            now, number = heappop(events)
+            if number < count:
+                self.ended(number)
                 changed = True
-                self.ended(k)
                 advance()
             else:
-                changed |= self.complete(k, kind)
+                if number < 2 * count:
+                    changed |= self.seen_by_itself(number - count)
+                else:
+                    changed |= self.complete(number - 2 * count)
                 self.end = now
             if not events or (changed and events[0][0] > now):
                 self.start_all(now)
                 changed = False
-                if not events and len(self.found) < len(self.started):
+                if not events and len(self.order) < count:
                     self.scattered(now)
 
     def scattered(self, now: float) -> None:
         """Nothing can start and nothing will end: go on without addresses."""
         self.free_ranges = []
-        self.refused.clear()
-        self.no_room = [None] * len(self.no_room)
+        self.refused = [None] * len(self.engines)
+        self.no_room = [-1] * self.count
         self.start_all(now)
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]
-        for choice in self.choices[k]:
-            insort(self.ready[choice.engine], rank)
+        for e in self.engines_of[k]:
+            insort(self.ready[e], rank)
 
-    def complete(self, k: int, kind: int) -> bool:
-        """Release who waits: steps of the same engine see a result before others do. Whether any waited. A step that
-        may run on several engines waits as if it were on another."""
-        graph, missing = self.graph, self.missing
+    def seen_by_itself(self, k: int) -> bool:
+        """Release the steps that run on the same engine alone: it sees a result before others do. Whether any waited
+        for nothing else."""
+        missing, only, engine = self.missing, self.only, self.engine_of[k]
         changed = False
-        issuer = self.engines[k] if graph.transfers[k] is None else None
-        for user in graph.users[k]:
-            some = self.choices[user]
-            if (len(some) == 1 and some[0].engine is issuer) == (kind == SEEN_BY_ITSELF):
+        for user in self.graph.users[k]:
+            if only[user] == engine:
                 missing[user] -= 1
                 if not missing[user]:
                     self.make_ready(user)
                     changed = True
-        if kind == COMPLETE:
-            if issuer is None:
-                self.queues[self.engines[k], graph.stores[k]] -= 1
+        return changed
+
+    def complete(self, k: int) -> bool:
+        """Release the other steps that wait, and memory; whether that changes what can start. A step that may run on
+        several engines waits as if it were on another."""
+        missing, only = self.missing, self.only
+        changed = transfer = self.is_transfer[k]
+        engine = -2 if transfer else self.engine_of[k]
+        for user in self.graph.users[k]:
+            if only[user] != engine:
+                missing[user] -= 1
+                if not missing[user]:
+                    self.make_ready(user)
+                    changed = True
+        if transfer:
+            self.queues[2 * self.engine_of[k] + self.graph.stores[k]] -= 1
+        uses = self.uses
+        for buffer in self.graph.buffers[k]:
+            uses[buffer] -= 1
+            if not uses[buffer]:
+                if not transfer and (buffer, k) in (mine := self.soon[engine]):
+                    mine.remove((buffer, k))
+                self.give_back(buffer)
                 changed = True
-            changed |= self.release(k)
         return changed
 
     def ended(self, k: int) -> None:
-        """A step of an engine has ended and is not seen as complete: what it was the last to use may be taken by the
-        engine itself."""
-        if self.graph.transfers[k] is None:
-            mine = self.soon[self.engines[k]]
-            mine += [(buffer, k) for buffer in self.graph.buffers[k] if self.uses[buffer] == 1]
-
-    def release(self, k: int) -> bool:
-        """Give back the memory that no other step needs; whether there was some."""
-        released = False
-        for buffer in self.graph.buffers[k]:
-            self.uses[buffer] -= 1
-            if not self.uses[buffer]:
-                if (buffer, k) in (mine := self.soon[self.engines[k]]):
-                    mine.remove((buffer, k))
-                self.give_back(buffer)
-                released = True
-        return released
+        """The engine of a step is free. What the step was the last to use may be taken by the engine itself, although
+        others do not see it as complete."""
+        engine = self.engine_of[k]
+        self.free[engine] = True
+        choice = self.on[k][engine]
+        if choice.port:                         # type: ignore[union-attr]
+            self.port_free = True
+        if not self.is_transfer[k]:
+            uses = self.uses
+            for buffer in self.graph.buffers[k]:
+                if uses[buffer] == 1:
+                    self.soon[engine].append((buffer, k))
 
     def give_back(self, buffer: int) -> None:
-        space, size = self.space[buffer], self.graph.size[buffer]
+        space, size, last = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
         self.room[space] += size
-        if self.graph.last[buffer] >= self.oldest:
-            self.needed[space][self.oldest:self.graph.last[buffer] + 1] -= size
+        if last >= self.oldest:
+            self.pending[space].append((self.oldest, last + 1, -size))
         if self.free_ranges:
             self.free_ranges[space].give(self.addresses[buffer], size)
-        self.released += 1
+        self.version += 1
 
-    def release_early(self, engine: Engine, k: int) -> bool:
+    def release_early(self, engine: int, k: int) -> bool:
         """Give back what a step of the engine was the last to use, where another one needs such memory, of which only
         other engines have to wait for the end. Whether there was some."""
         spaces = {self.space[buffer] for buffer in self.graph.buffers[k] if not self.live[buffer]}
         soon = [one for one in self.soon[engine] if self.space[one[0]] in spaces]
+        if not soon:
+            return False
         for buffer, _ in soon:
-            self.uses[buffer] = len(self.started)       # its last user does not give it back again
+            self.uses[buffer] = self.count      # its last user does not give it back again
             self.give_back(buffer)
         self.soon[engine] = [one for one in self.soon[engine] if one not in soon]
-        return bool(soon)
+        return True
 
     def start_all(self, now: float) -> None:
         """Start on every free engine, until none can."""
+        free = self.free
         progress = True
         while progress:
             progress = False
-            for engine, ready in self.ready.items():
-                if ready and engine in self.free and (choice := self.take(engine, ready, now)) is not None:
-                    self.start(*choice, now)
+            for engine, ready in enumerate(self.ready):
+                if ready and free[engine] and (k := self.take(engine, ready, now)) >= 0:
+                    self.start(k, engine, now)
                     progress = True
         if self.triggered:
             self.move(now)
 
-    def take(self, engine: Engine, ready: list[int], now: float) -> tuple[int, Choice] | None:
-        """The first ready step that memory allows, which is ready no more."""
-        state = ready[0], len(ready), self.oldest, self.released, self.port_free, not self.events
-        if self.refused.get(engine) == state:
-            return None                         # nothing has changed since none was found
-        turns = self.graph.takes_turns and engine is Engine.SCALAR
-        others: list[tuple[int, Choice]] = []   # if none needs the functions that are there
+    def take(self, engine: int, ready: list[int], now: float) -> int:
+        """The first ready step that memory allows, which is ready no more; -1 where there is none."""
+        idle = not self.events
+        state = ready[0], len(ready), self.version, self.port_free, idle
+        if self.refused[engine] == state:
+            return -1                           # nothing has changed since none was found
+        turns = self.graph.takes_turns and engine == self.scalar
+        others: list[int] = []                  # if none needs the functions that are there
         waits = False                           # a step is left to an engine that is not free yet: that depends on time
-        memory = self.oldest, self.released, not self.events
+        memory = 2 * self.version + idle
+        by_rank, no_room, only = self.by_rank, self.no_room, self.only
         for rank in ready[:self.passed]:
-            k = self.by_rank[rank]
-            if self.no_room[k] == memory:
+            k = by_rank[rank]
+            if no_room[k] == memory:
                 continue
-            choice = self.on(k, engine)
-            if self.events and len(self.choices[k]) > 1 and self.better_elsewhere(k, choice, now):
+            if only[k] < 0 and not idle and self.better_elsewhere(k, engine, now):
                 waits = True
             elif turns and self.graph.tables[k] not in ("", self.table):
-                others.append((k, choice))
-            elif self.has_room(k, choice):
-                return self.taken(k, choice)
-        for k, choice in others:
-            if self.has_room(k, choice):
-                return self.taken(k, choice)
-        oldest = self.oldest
-        if not self.missing[oldest] and (choices := [c for c in self.choices[oldest] if c.engine is engine]) and (
-                not self.events or len(self.choices[oldest]) == 1) and self.has_room(oldest, choices[0]):
-            return self.taken(oldest, choices[0])
+                others.append(k)
+            elif self.has_room(k, engine):
+                return self.taken(k)
+        for k in others:
+            if self.has_room(k, engine):
+                return self.taken(k)
+        k = self.oldest
+        if not self.missing[k] and engine in self.engines_of[k] and (
+                idle or only[k] >= 0) and self.has_room(k, engine):
+            return self.taken(k)
         if not waits:
             self.refused[engine] = state
-        return None
+        return -1
 
-    def has_room(self, k: int, choice: Choice) -> bool:
+    def has_room(self, k: int, engine: int) -> bool:
         """Whether a step can start, whose new buffers then have addresses."""
-        if self.can_start(k, choice):
+        if self.can_start(k, engine):
             return True
-        return bool(self.soon[choice.engine]) and self.graph.transfers[k] is None and (
-            self.release_early(choice.engine, k) and self.can_start(k, choice))
+        return bool(self.soon[engine]) and not self.is_transfer[k] and (
+            self.release_early(engine, k) and self.can_start(k, engine))
 
-    def taken(self, k: int, choice: Choice) -> tuple[int, Choice]:
+    def taken(self, k: int) -> int:
         rank = self.ranks[k]
-        for some in self.choices[k]:
-            ready = self.ready[some.engine]
+        for e in self.engines_of[k]:
+            ready = self.ready[e]
             del ready[bisect_left(ready, rank)]
-        return k, choice
+        return k
 
-    def on(self, k: int, engine: Engine) -> Choice:
-        for choice in self.choices[k]:
-            if choice.engine is engine:
-                return choice
-        raise KeyError(engine)
-
-    def better_elsewhere(self, k: int, choice: Choice, now: float) -> bool:
+    def better_elsewhere(self, k: int, engine: int, now: float) -> bool:
         """Whether another engine would have the step done earlier, with what is ready there before it."""
-        rank = self.ranks[k]
-        mine = choice.busy * (1 + self.load[choice.engine]) + choice.result
-        for other in self.choices[k]:
-            if other is choice:
+        rank, there, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
+        choice = there[engine]
+        mine = choice.busy * (1 + load[engine]) + choice.result             # type: ignore[union-attr]
+        for e in self.engines_of[k]:
+            if e == engine:
                 continue
-            engine = other.engine
-            ahead = max(self.free_at[engine] - now, 0.0)
-            for before in self.ready[engine][:self.passed]:
+            other = there[e]
+            ahead = self.free_at[e] - now
+            if ahead < 0.0:
+                ahead = 0.0
+            for before in self.ready[e][:self.passed]:
                 if before >= rank:
                     break
-                ahead += self.on(self.by_rank[before], engine).busy
-            if ahead + other.busy * (1 + self.load[engine]) + other.result < mine:
+                ahead += on[by_rank[before]][e].busy                        # type: ignore[union-attr]
+            if ahead + other.busy * (1 + load[e]) + other.result < mine:    # type: ignore[union-attr]
                 return True
         return False
 
-    def can_start(self, k: int, choice: Choice) -> bool:
+    def can_start(self, k: int, engine: int) -> bool:
         """Whether the PSUM port and a queue are free and the step's new buffers have room, and what is left could still
         run in program order. Then the buffers have addresses."""
-        if choice.port and not self.port_free:
+        if not self.port_free and self.on[k][engine].port:                  # type: ignore[union-attr]
             return False
-        graph = self.graph
-        if graph.transfers[k] is not None and (
-                self.queues.get((choice.engine, graph.stores[k]), 0) >= QUEUES and self.events):
+        graph, live = self.graph, self.live
+        transfer = self.is_transfer[k]
+        if transfer and self.events and self.queues[2 * engine + graph.stores[k]] >= QUEUES:
             return False
-        new = [buffer for buffer in graph.buffers[k] if not self.live[buffer]]
+        new = [buffer for buffer in graph.buffers[k] if not live[buffer]]
         if not new or self.memory_allows(k, new):
             return True
-        if graph.transfers[k] is not None:      # other steps may be given what their engine used last
-            self.no_room[k] = self.oldest, self.released, not self.events
+        if transfer:                            # other steps may be given what their engine used last
+            self.no_room[k] = 2 * self.version + (not self.events)
         return False
 
     def memory_allows(self, k: int, new: list[int]) -> bool:
         """Whether a step's new buffers have room. Until memory is released or the oldest step starts it stays so that
         they have none."""
-        graph = self.graph
-        for space in {self.space[buffer] for buffer in new}:
-            size = sum([graph.size[buffer] for buffer in new if self.space[buffer] == space])
-            left = self.results if graph.transfers[k] is not None and self.events and not space else 0
-            if size > self.room[space] - left:
+        space_of, sizes, firsts = self.space, self.graph.size, self.graph.first
+        for space in (space_of[new[0]],) if len(new) == 1 else {space_of[buffer] for buffer in new}:
+            size = last = 0
+            for buffer in new:
+                if space_of[buffer] == space:
+                    size += sizes[buffer]
+                    last = max(last, firsts[buffer])
+            room = self.room[space]
+            if self.is_transfer[k] and not space and self.events:
+                if size > room - self.results:
+                    return False
+                self.spare = min(self.spare, room - size)
+            elif size > room:
                 # Nothing gives room back any more, or sums that are in use throughout take more than there is.
                 if not (k == self.oldest and not self.events and not self.free_ranges):
                     return False
                 continue
-            last = max([graph.first[buffer] for buffer in new if self.space[buffer] == space])
-            if last > self.oldest and self.needed[space][self.oldest:last].max() + size > self.limit[space]:
+            if last > self.oldest and self.most[space] + size > self.limit[space] and (
+                    self.needed_until(space, last) + size > self.limit[space]):
                 return False
         return not self.free_ranges or self.give_addresses(new)
+
+    def needed_until(self, space: int, last: int) -> int:
+        """The most bytes that the steps before ``last`` need if the rest is in program order."""
+        needed = self.needed[space]
+        for first, end, size in self.pending[space]:
+            needed[first:end] += size
+        self.pending[space].clear()
+        self.most[space] = int(needed[self.oldest:].max())
+        return int(np.maximum.reduce(needed[self.oldest:last]))
 
     def give_addresses(self, new: list[int]) -> bool:
         """Give buffers addresses, all or none."""
@@ -365,37 +439,48 @@ class _ListScheduler:
         self.table = table
         return max(now, self.scalar_free + self.machine.costs.control.table_load_ns)
 
-    def start(self, k: int, choice: Choice, now: float) -> None:
-        graph = self.graph
-        engine = choice.engine
-        self.found.append(k)
+    def start(self, k: int, engine: int, now: float) -> None:
+        graph, live, oldest = self.graph, self.live, self.oldest
+        choice = self.on[k][engine]
+        assert choice is not None
+        self.order.append(k)
         self.started[k] = True
         self.starts[k] = now
-        self.chosen[k], self.engines[k] = choice, engine
+        self.engine_of[k] = engine
         for buffer in graph.buffers[k]:
-            if not self.live[buffer]:
-                self.live[buffer] = True
-                space, size = self.space[buffer], graph.size[buffer]
+            if not live[buffer]:
+                live[buffer] = True
+                space, size, first = self.space[buffer], graph.size[buffer], graph.first[buffer]
                 self.room[space] -= size
-                if graph.first[buffer] > self.oldest:
-                    self.needed[space][self.oldest:graph.first[buffer]] += size
-        while self.oldest < len(self.started) and self.started[self.oldest]:
-            self.oldest += 1
-        self.free.discard(engine)
-        self.port_free &= not choice.port
-        begin = self.begin(k, now)
-        free = self.ramps[engine].end(begin, choice.busy, choice.share) if choice.share else begin + choice.busy
+                if first > oldest:
+                    self.pending[space].append((oldest, first, size))
+                    self.most[space] += size
+        if k == oldest:
+            started = self.started
+            while oldest < self.count and started[oldest]:
+                oldest += 1
+            self.oldest = oldest
+            self.version += 1
+        self.free[engine] = False
+        if choice.port:
+            self.port_free = False
+        begin = now if graph.tables[k] == "" else self.begin(k, now)
+        ramp = self.ramps[engine] if choice.share else None
+        free = begin + choice.busy if ramp is None else ramp.end(begin, choice.busy, choice.share)
         self.free_at[engine] = free
-        if engine is Engine.SCALAR:
+        if engine == self.scalar:
             self.scalar_free = free
-        heappush(self.events, (free, ENGINE_FREE, k))
-        if graph.transfers[k] is None:
-            heappush(self.events, (free + choice.own_result, SEEN_BY_ITSELF, k))
-            heappush(self.events, (free + choice.result, COMPLETE, k))
+        heappush(self.events, (free, k))
+        if self.is_transfer[k]:
+            self.triggered.append((ENGINES.index(choice.engine), k))
+            self.queues[2 * engine + graph.stores[k]] += 1
         else:
-            self.triggered.append((ENGINES.index(engine), k))
-            key = engine, graph.stores[k]
-            self.queues[key] = self.queues.get(key, 0) + 1
+            only = self.only
+            for user in graph.users[k]:
+                if only[user] == engine:
+                    heappush(self.events, (free + choice.own_result, k + self.count))
+                    break
+            heappush(self.events, (free + choice.result, k + 2 * self.count))
 
     def move(self, now: float) -> None:
         """Move what was triggered now. DMA engines take what is triggered at one time in the order of the engines."""
@@ -406,5 +491,5 @@ class _ListScheduler:
             moved = now + dma.trigger_ns + transfer.under_way
             if not transfer.under_way:
                 moved = self.dma.move(transfer, moved, k)[1]
-            heappush(self.events, (moved + dma.notify_ns, COMPLETE, k))
+            heappush(self.events, (moved + dma.notify_ns, k + 2 * self.count))
         self.triggered.clear()

@@ -101,7 +101,7 @@ class _Reuse:
             changes[(last[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
         level = np.cumsum(changes)
         limit = code.machine.sbuf_bytes_per_partition * room // 100
-        loaded_before: dict[tuple[object, ...], DeviceBuffer] = {}
+        loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the HBM tensor
         same: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
         gone: set[InstructionStep] = set()
         for k, step in enumerate(run):
@@ -111,20 +111,20 @@ class _Reuse:
                 continue
             for _, tile in op.targets():
                 if tile.space == HBM:
-                    loaded_before = {key: buffer for key, buffer in loaded_before.items() if key[0] is not tile.handle}
+                    loaded_before.pop(tile.handle, None)
             if not is_load(step) or not isinstance(op, DmaCopyOp):
                 continue
             buffer = op.dst.handle
             if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
                 continue
-            key = (op.src.handle, op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
-                   *op.attribute_values().items())
-            before = loaded_before.setdefault(key, buffer)
+            key = (op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols, *op.attribute_values().items())
+            same_source = loaded_before.setdefault(op.src.handle, {})
+            before = same_source.setdefault(key, buffer)
             if before is buffer:
                 continue
             begin, size = last[before] + 1, buffer.bytes_per_partition
             if begin < k and level[begin:k].max() + size > limit:
-                loaded_before[key] = buffer
+                same_source[key] = buffer
                 continue
             level[begin:k] += size
             last[before] = max(last[before], last[buffer])

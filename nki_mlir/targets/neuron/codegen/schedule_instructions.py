@@ -61,12 +61,13 @@ def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = N
 
 class Arrangement(NamedTuple):
     """Of each run its steps in an order and their engines, by number; the addresses of its buffers by number, where the
-    order has them; and how long it takes."""
+    order has them; how long it takes; and the least ``Order.loads`` that gives it."""
 
     runs: tuple[tuple[int, ...], ...]
     engines: tuple[tuple[Engine, ...], ...]
     addresses: tuple[tuple[int, ...], ...] | None
     ns: float
+    loads: int = 100
 
 
 class OrderedRun(NamedTuple):
@@ -97,7 +98,7 @@ class Schedules:
         whole = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if whole else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
-        self.known: dict[tuple[object, ...], Arrangement] = {}
+        self.known: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
         """Addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
@@ -113,18 +114,21 @@ class Schedules:
         return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
     def found(self, order: Order) -> Arrangement:
-        """The arrangement of an order. Orders that differ in engines that no step may choose have the same one."""
+        """The arrangement of an order. Orders that differ in engines that no step may choose have the same one, and
+        those that differ in bytes that loads leave anyway."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
-        key = (order._replace(share=0, issue=True), *shares)
-        if key not in self.known:
-            self.known[key] = self.ordered_runs(order)
-        return self.known[key]
+        known = self.known.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
+        for loads, arrangement in known.items():
+            if arrangement.loads <= order.loads <= loads:
+                return arrangement
+        known[order.loads] = self.ordered_runs(order)
+        return known[order.loads]
 
     def ordered_runs(self, order: Order) -> Arrangement:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
         runs: list[tuple[int, ...]] = []
         engines: list[tuple[Engine, ...]] = []
-        ns = 0.0
+        ns, loads = 0.0, 0
         for parts, times in zip(self.parts, self.times):
             steps: list[int] = []
             chosen: list[Engine] = []
@@ -133,13 +137,14 @@ class Schedules:
                 steps += [first + k for k in one.order]
                 chosen += one.engines
                 ns += one.ns * times
+                loads = max(loads, one.loads)
                 if one.addresses is None:
                     addresses = None
                 elif addresses is not None:
                     addresses.append(tuple(one.addresses))
             runs.append(tuple(steps))
             engines.append(tuple(chosen))
-        return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
+        return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns, loads)
 
     def bound(self, first: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
         """ns that no order takes less than; ``first``: none that has each step on its class's first engine; ``loads``:

@@ -97,6 +97,8 @@ class SchedulingGraph:
         self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
         self.sharings: list[list[tuple[Choice, ...]]] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
+        self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
+        self.chains: tuple[list[float], list[float]] | None = None
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
         regions = touched(steps, own_memory)
@@ -226,15 +228,22 @@ class SchedulingGraph:
         return max(*free.values(), *[others for _, _, others in seen])
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
-    def ranks(self, ahead: int, engines: Sequence[Choice]) -> list[int]:
+    def ranks(self, ahead: int) -> list[int]:
         """The rank of each step: the smallest starts first. It is when the busiest engine comes to it in program
-        order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it."""
-        if not ahead:
-            return list(range(len(self.ops)))
-        when, rest = self.program_times(engines), self.rests(engines)
-        ordered = sorted(range(len(self.ops)), key=lambda k: (when[k] - ahead / 100 * rest[k], k))
-        ranks = [0] * len(ordered)
-        for rank, k in enumerate(ordered):
+        order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it, each step on
+        its class's first engine."""
+        if ahead not in self.known_ranks:
+            self.known_ranks[ahead] = self.ranked(ahead) if ahead else list(range(len(self.ops)))
+        return self.known_ranks[ahead]
+
+    def ranked(self, ahead: int) -> list[int]:
+        if self.chains is None:
+            firsts = [some[0] for some in self.choices]
+            self.chains = self.program_times(firsts), self.rests(firsts)
+        when, rest = self.chains
+        keys = [start - ahead / 100 * after for start, after in zip(when, rest)]
+        ranks = [0] * len(keys)
+        for rank, k in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
             ranks[k] = rank
         return ranks
 
