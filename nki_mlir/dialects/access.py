@@ -240,6 +240,7 @@ class Tile:
     access: Access
     label: str = ""                             # how messages call it
     _layout: Layout | None = field(default=None, init=False, repr=False)
+    _form: Form | None = field(default=None, init=False, repr=False)
     _bounds: Bounds | None = field(default=None, init=False, repr=False)
 
     @property
@@ -257,6 +258,21 @@ class Tile:
         if self._layout is None:
             self._layout = _layout(self.space, self.base_shape, self.base_dtype, self.access)
         return self._layout
+
+    @property
+    def form(self) -> Form:
+        if self._form is None:
+            access = self.access
+            self._form = _form(self.space, self.base_shape, self.base_dtype, access.dtype, access.dims)
+        return self._form
+
+    def starting(self, handle: Any, access: Access) -> "Tile":
+        """The tile of another buffer of the same shape, or that starts elsewhere."""
+        tile = Tile(handle, self.space, self.base_shape, self.base_dtype, access, self.label)
+        tile._form = self.form
+        if access is self.access:
+            tile._layout = self._layout
+        return tile
 
     def on(self, handle: object, label: str | None = None) -> "Tile":
         """The same place of another buffer, which messages may call otherwise."""

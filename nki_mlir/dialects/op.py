@@ -150,6 +150,7 @@ def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]
 
 REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
 
+ENGINE_NAMED = {engine.value: engine for engine in Engine}
 ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
 
 
@@ -239,6 +240,12 @@ class Op:
         """A key that is equal for operations of equal outline whose tiles may start at different offsets."""
         return tuple([part.form if type(part) is Layout else part for part in outline])
 
+    def form(self) -> tuple[object, ...]:
+        """That key of the operation itself."""
+        values = self.__dict__
+        forms = [None if (tile := values[f.name]) is None else tile._form or tile.form for f in self.tiles]
+        return (type(self), *forms, *[same_value(values[name]) for name in self.attributes])
+
     # -- what holds for all ops ----------------------------------------------------------------------------------------
     @classmethod
     def full_name(cls) -> str:
@@ -265,7 +272,7 @@ class Op:
     @property
     def runs_on(self) -> Engine:
         """Whose stream it is in."""
-        return Engine(self.engine)
+        return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
 
     def verify(self, check: Check) -> None:
         """Rules that hold on every target."""
@@ -347,7 +354,7 @@ def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O
         a = t.access
         if not a.free.symbols and (a.partition is None or not a.partition.symbols):
             return t
-        return Tile(t.handle, t.space, t.base_shape, t.base_dtype, a.over(change), t.label)
+        return t.starting(t.handle, a.over(change))
 
     def over(mask: Mask) -> Mask:
         return tuple([Constraint(change(c.form), c.equal) for c in mask])
@@ -384,7 +391,7 @@ class NisaOp(Op):
     @property
     def runs_on(self) -> Engine:
         """The engine it was given, or the first that can run it, which decides what it computes."""
-        chosen = Engine(self.engine)
+        chosen = ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
 
     def same_on(self, engine: Engine) -> bool:

@@ -60,9 +60,9 @@ def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
     return ByteNest(tuple(pairs), unit, extent, shift, exact)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Region:
-    """Partitions ``first`` to ``last`` of a nest of bytes in one memory, from ``start`` on.
+    """Partitions ``first`` to ``last`` of a nest of bytes in one memory, from ``start`` on. Immutable.
 
     Where registers are part of the start, ``symbolic`` has their terms and ``low`` to ``high`` all bytes that any of
     their values reaches; regions of equal ``symbolic`` terms are compared exactly.
@@ -76,13 +76,17 @@ class Region:
     low: int
     high: int                   # the byte after the last
     symbolic: Hashable = None
-    digest: int = field(init=False, compare=False, repr=False)
+    _digest: int = field(default=0, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", hash((self.memory, self.first, self.start, self.nest, self.symbolic)))
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Region) and (
+            self.memory, self.first, self.last, self.start, self.nest, self.low, self.high, self.symbolic) == (
+            other.memory, other.first, other.last, other.start, other.nest, other.low, other.high, other.symbolic))
 
     def __hash__(self) -> int:
-        return self.digest                      # regions are looked up again and again
+        if not self._digest:                    # regions are looked up again and again
+            self._digest = hash((self.memory, self.first, self.start, self.nest, self.symbolic))
+        return self._digest
 
     def overlaps(self, other: "Region") -> bool:
         """Whether both can have a byte in common."""

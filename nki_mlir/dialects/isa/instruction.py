@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
@@ -47,16 +47,14 @@ class Label(int):
 Scalar = Register | int
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """Do not start before the semaphore is at least ``value``."""
 
     semaphore: int
     value: int
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """Add ``amount`` to the semaphore when the instruction (of a DMA: the transfer) is complete."""
 
     semaphore: int

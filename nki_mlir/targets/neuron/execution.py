@@ -69,7 +69,7 @@ class Executors:
 
     def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:
         if op not in self.of_op:
-            key = op.form_of(op.outline())
+            key = op.form()
             if key not in self.forms:
                 self.forms[key] = PreparedOperation(floating(on_padded_rows(op)))
             self.of_op[op] = self.forms[key]

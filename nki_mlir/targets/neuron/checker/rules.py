@@ -36,7 +36,7 @@ class TargetRules:
             op = with_forms(op, lambda form: type(form)(form.at(values), (), form.axes))   # type: ignore[arg-type]
         bank = self.machine.psum_bank_bytes
         starts = tuple([self.start(tile, tile.access, bank) for _, tile in op.operands() if tile.on_chip])
-        key = op.form_of(op.outline()), starts
+        key = op.form(), starts
         if key not in self.judged:
             self.judged[key] = next((f.error for f in findings(op, self.machine) if not f.contested), None)
         return self.judged[key]

@@ -4,7 +4,8 @@
 Accesses are noted in program order. An access is forgotten once another implies it: a write that covers it, or an equal
 access of the same engine or queue, which completes later. Memory is cut into buckets of several sizes, so that only
 what lies near is compared: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are
-told apart by their columns. What an access touches is a region (``waist/overlap.py``).
+told apart by their columns. A memory that few accesses touch, as a tile on chip is before it has an address, is one
+list. What an access touches is a region (``waist/overlap.py``).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from nki_mlir.waist.overlap import Region, nest_of, region_of
 
 BUCKETS = 256                   # of the smallest size, that a memory is cut into
 LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
+FEW = 12                        # accesses of a memory that are one list
 COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
 
 
@@ -27,6 +29,8 @@ class TrackedAccess:
 
     region: Region
     node: int
+    writes: bool
+    stream: Hashable
     seen: int = -1              # the query that looked at it last
     live: bool = True
 
@@ -49,6 +53,7 @@ class Dependences:
 
     def __init__(self, sizes: Mapping[Hashable, int]) -> None:
         self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
+        self.few: dict[Hashable, list[TrackedAccess]] = {memory: [] for memory in sizes}
         self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
         self.buckets: dict[tuple[Hashable, int, int], Bucket] = {}
         self.near: dict[Region, Nearby] = {}
@@ -73,6 +78,43 @@ class Dependences:
         earlier.discard(node)
         return sorted(earlier)
 
+    # -- memories that few accesses touch ------------------------------------------------------------------------------
+    def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
+        """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
+        few = self.few.get(region.memory)
+        if few is None:
+            if region.memory in self.widths:
+                self._earlier_nearby(region, writes, found)
+            return
+        forgotten = False
+        for access in few:
+            if writes or access.writes:
+                other = access.region
+                if other is region or other.overlaps(region):
+                    found.add(access.node)
+                    if writes and region.covers(other):
+                        access.live = False
+                        forgotten = True
+        if forgotten:
+            few[:] = [access for access in few if access.live]
+
+    def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+        few = self.few.get(region.memory)
+        if few is None:
+            if region.memory in self.widths:
+                self._note_nearby(region, node, writes, stream)
+            return
+        for access in few:
+            if access.writes == writes and access.stream == stream and access.region == region:
+                access.node = node              # it completes after the one before
+                return
+        few.append(TrackedAccess(region, node, writes, stream))
+        if len(few) > FEW:
+            del self.few[region.memory]
+            for access in few:
+                self._note_nearby(access.region, access.node, access.writes, access.stream)
+
+    # -- memories that many accesses touch -----------------------------------------------------------------------------
     def _buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
         width, memory = self.widths[region.memory] * FACTOR ** level, region.memory
         for k in range(region.low // width, (region.high - 1) // width + 1):
@@ -102,10 +144,7 @@ class Dependences:
                 None if strips is None else (None, *strips))
         return known
 
-    def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
-        """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
-        if region.memory not in self.widths:
-            return
+    def _earlier_nearby(self, region: Region, writes: bool, found: set[int]) -> None:
         self.queries += 1
         low, high = region.low, region.high
         near = self._near(region)
@@ -127,15 +166,13 @@ class Dependences:
                     if forgotten:
                         entries[:] = [a for a in entries if a.live]
 
-    def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
-        if region.memory not in self.widths:
-            return
+    def _note_nearby(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
         if before is not None and before.live:
             before.node = node                      # it completes after the one before
             return
-        access = self.latest[key] = TrackedAccess(region, node)
+        access = self.latest[key] = TrackedAccess(region, node, writes, stream)
         width, level = self.widths[region.memory], 0
         while level < LEVELS - 1 and width * FACTOR ** level < region.high - region.low:
             level += 1
@@ -169,15 +206,25 @@ def physical(buffer: DeviceBuffer) -> Address:
 
 def touched(steps: Sequence[InstructionStep], place: Callable[[DeviceBuffer], Address]) -> list[Touched]:
     """The regions that each step reads and writes; equal regions are one object."""
-    known: dict[tuple[Access, Address], Region] = {}
+    known: dict[Address, dict[Access, Region]] = {}
+    at_origin: dict[Access, Region] = {}            # where a buffer would begin with its memory
 
     def region(tile: Tile, op: Op) -> Region:
-        if op.symbols and tile.access.symbols_used():
-            return region_of(tile.access, *place(tile.handle), op.symbols, op.ranges)
-        key = tile.access, place(tile.handle)
-        known_region = known.get(key)
+        access, address = tile.access, place(tile.handle)
+        if op.symbols and access.symbols_used():
+            return region_of(access, *address, op.symbols, op.ranges)
+        of_buffer = known.get(address)
+        if of_buffer is None:
+            of_buffer = known[address] = {}
+        known_region = of_buffer.get(access)
         if known_region is None:
-            known_region = known[key] = region_of(tile.access, *key[1])
+            origin = at_origin.get(access)
+            if origin is None:
+                origin = at_origin[access] = region_of(access, "")
+            memory, partition, byte = address
+            known_region = of_buffer[access] = Region(
+                memory, origin.first + partition, origin.last + partition, origin.start + byte, origin.nest,
+                origin.low + byte, origin.high + byte)
         return known_region
 
     accesses = []

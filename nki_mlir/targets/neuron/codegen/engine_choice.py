@@ -42,7 +42,7 @@ class EngineChoice:
             return chosen, *others
         if chosen not in op.shared_engines or not self.balanced:
             return (chosen,)
-        key = op.form_of(op.outline())
+        key = op.form()
         if key not in self.known:
             self.known[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
         return self.known[key]

@@ -2,12 +2,14 @@
 """The HBM variables of a program, with names that its text and its container take."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.isa.program import Variable
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep
 
 
+@lru_cache(1 << 12)
 def plain(name: str) -> str:
     """A name as the text and the container take it; a Python name already is one."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
@@ -17,7 +19,7 @@ def plain(name: str) -> str:
 def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
     """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
     buffers = dict.fromkeys(code.globals)
-    buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
+    buffers |= dict.fromkeys([t.handle for s in steps for _, t in s.op.operands() if t.space == HBM])
     names: set[str] = set()
     internal = 0
     variables: dict[DeviceBuffer, Variable] = {}

@@ -106,7 +106,7 @@ class _ListScheduler:
         self.free = [True] * len(self.engines)
         self.soon: list[list[tuple[int, int]]] = [[] for _ in self.engines]
         self.load = self.pressures(choices)
-        self.refused: list[tuple[int, int, int, bool, bool] | None] = [None] * len(self.engines)  # when none could start
+        self.refused: list[object] = [None] * len(self.engines)     # the state in which none could start
         self.events: list[tuple[float, int]] = []
         self.dma = DmaEngines(machine, Hbm(machine, 1))
         self.triggered: list[tuple[int, int]] = []      # now: by the engine's number in ENGINES, the steps
@@ -140,7 +140,7 @@ class _ListScheduler:
     def set_up_memory(self, order: Order, base: dict[str, int] | None) -> None:
         graph, machine = self.graph, self.machine
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.most = [int(graph.needed[s].max()) for s in SPACES]                # at least what ``needed`` has from now on
+        self.most = [int(graph.needed[s].max()) for s in SPACES]    # at least what ``needed`` has from now on
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
         self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
         self.pending: list[list[tuple[int, int, int]]] = [[] for _ in SPACES]   # what is to be added to that: from, to

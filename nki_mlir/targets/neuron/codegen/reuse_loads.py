@@ -145,4 +145,4 @@ def in_tile(tile: Tile, same: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
     buffer = same.get(tile.handle)
     if buffer is None:
         return tile
-    return Tile(buffer, tile.space, tile.base_shape, tile.base_dtype, tile.access, tile.label)
+    return tile.starting(buffer, tile.access)

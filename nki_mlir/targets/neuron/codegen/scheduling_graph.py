@@ -122,7 +122,7 @@ class SchedulingGraph:
 
     def choices_of(self, op: Op) -> tuple[Choice, ...]:
         """The op on each engine that may have it, its own first. Those of each form are worked out once."""
-        key = op.form_of(op.outline())
+        key = op.form()
         choices = self.choice.costs.get(key)
         if choices is None:
             choices = self.choice.costs[key] = tuple([self.on(op, engine) for engine in self.choice.of(op)])

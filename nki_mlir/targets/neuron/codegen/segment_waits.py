@@ -14,11 +14,16 @@ whose last it waits for.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 QUEUES = 8                      # of a group, which are an engine's transfers in one direction: it has 16 in all
-Clock = tuple[int, ...]         # for each lane, how many of its instructions are known to be complete
+Clock = NDArray[np.int64]       # for each lane, how many of its instructions are known to be complete
 
 
 @dataclass(slots=True)
@@ -42,7 +47,7 @@ class SegmentWaits:
                  groups: int, before: Sequence[Sequence[int]] | None = None) -> None:
         self.engines = engines
         number = engines + QUEUES * groups
-        self.known: list[list[int]] = [[0] * number for _ in range(engines)]
+        self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
         self.totals = [0] * number
         self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
         self.planned: list[Planned] = []
@@ -51,36 +56,40 @@ class SegmentWaits:
             self.add(step, engine, group, earlier)
 
     def add(self, step: InstructionStep, engine: int, group: int | None, before: Sequence[int]) -> None:
-        known = self.known[engine]
+        known, planned = self.known[engine], self.planned
         needed: dict[int, int] = {}
         for k in before:
-            other = self.planned[k]
+            other = planned[k]
+            lane, count = other.lane, other.count
             # An engine's own instructions are complete before the next starts; a queue's are not.
-            if other.lane != engine and other.count > known[other.lane]:
-                needed[other.lane] = max(needed.get(other.lane, 0), other.count)
+            if lane != engine and count > known[lane] and count > needed.get(lane, 0):
+                needed[lane] = count
         lane = engine if group is None else self.queue(engine, group, needed)
         if lane != engine and self.totals[lane] > known[lane]:
             needed[lane] = self.totals[lane]
-        clocks = {p: self.reported[p][count - 1] for p, count in needed.items()}
-        waits = [(p, count) for p, count in needed.items()
-                 if not any(clock[p] >= count for q, clock in clocks.items() if q != p)]
-        for clock in clocks.values():
-            known[:] = map(max, known, clock)
+        waits = list(needed.items())
+        if waits:
+            clocks = {p: self.reported[p][count - 1] for p, count in waits}
+            if len(waits) > 1:
+                waits = sorted([(p, count) for p, count in waits
+                                if not any([clock[p] >= count for q, clock in clocks.items() if q != p])])
+            for clock in clocks.values():
+                np.maximum(known, clock, known)
         self.totals[lane] += 1
         count = self.totals[lane]
-        reported = list(known)
+        reported = known.copy()
         reported[lane] = count
         if lane == engine:
             known[lane] = count
-        self.reported[lane].append(tuple(reported))
-        self.planned.append(Planned(step, engine, lane, count, sorted(waits)))
+        self.reported[lane].append(reported)
+        planned.append(Planned(step, engine, lane, count, waits))
 
     def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:
         """The lane of the queue that a transfer is put into, by what its engine will know after the waits it needs."""
         used = self.used[group]
-        known = list(self.known[engine])
+        known = self.known[engine].copy()
         for p, count in needed.items():
-            known[:] = map(max, known, self.reported[p][count - 1])
+            np.maximum(known, self.reported[p][count - 1], known)
         first = self.engines + QUEUES * group
         done = [lane for lane in used if known[lane] == self.totals[lane]]
         lane = min(done) if done else first + len(used) if len(used) < QUEUES else used[0]
@@ -91,7 +100,14 @@ class SegmentWaits:
 
     def unknown(self, engine: int, lane: int) -> bool:
         """Whether the engine has not yet waited for all that the lane does."""
-        return self.known[engine][lane] < self.totals[lane]
+        return bool(self.known[engine][lane] < self.totals[lane])
+
+
+def group_of(step: InstructionStep) -> tuple[Engine, int]:
+    """The group of queues of a transfer: an engine has queues for those that write SBUF and others for those that
+    write HBM."""
+    (_, written), *_ = step.op.targets()
+    return step.op.runs_on, int(written.space == HBM)
 
 
 def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:

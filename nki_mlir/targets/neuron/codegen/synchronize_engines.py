@@ -52,7 +52,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile, numbers_used
 from nki_mlir.targets.neuron.codegen.schedule_instructions import OrderedRun
-from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits, dependences_of
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits, dependences_of, group_of
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
@@ -92,12 +92,11 @@ class _Emitter:
         self.code, self.machine = code, code.machine
         self.ordered = {run.steps[0]: run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))
-        for step in steps:
-            check(step)
+        check(steps)
         self.variables = variables_of(code, steps)
-        self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
-                               notes=list(code.notes))
-        self.engines = [e for e in ENGINES if any(s.op.runs_on is e for s in steps)]
+        self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes])
+        used = {step.op.runs_on for step in steps}
+        self.engines = [engine for engine in ENGINES if engine in used]
         self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))
         loops = straight_loops(code) if overlap else ()
         self.iterations = {loop.body: waits for loop in loops if (waits := self.overlapping(loop)) is not None}
@@ -113,7 +112,8 @@ class _Emitter:
             self.program.semaphores.append(Semaphore("For".join(names)))
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
-        self.tiles: dict[tuple[object, ...], Tile] = {}
+        self.tiles: dict[object, dict[Access, Tile]] = {}     # in physical memory, by HBM buffer or on-chip address
+        self.tiles_of: dict[DeviceBuffer, dict[Access, Tile]] = {}
         self.live: dict[DeviceBuffer, dict[Engine, tuple[int, int]]] = {}
         self.meets = False
         self.table = ""                                 # that the scalar engine has, as far as that is known
@@ -280,7 +280,7 @@ class _Emitter:
         """Every engine reads the number into its own register. Nothing is in flight."""
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
-            self.use(load.tile, engine)
+            self.use([load.tile], engine)
             self.control(engine, isa.TensorLoad(register, self.tile(load.tile)))
 
     def release(self, variables: Sequence[LoopVariable]) -> None:
@@ -358,8 +358,7 @@ class _Emitter:
             self.control(engine, isa.EventSemaphore(), wait)
         op = changed(step.op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
                      extra={FRESH: True} if FRESH in step.op.extra else {})
-        for _, tile in step.op.operands():
-            self.use(tile, engine)
+        self.use([tile for _, tile in step.op.operands()], engine)
         self.stream(engine).append(isa.Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
                                                step.location, step.work))
 
@@ -408,21 +407,24 @@ class _Emitter:
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
         self.barrier()
 
-    def use(self, tile: Tile, engine: Engine) -> None:
-        """The engine's next instruction uses a tile."""
-        if tile.space != HBM:
-            at = len(self.stream(engine))
-            spans = self.live.setdefault(tile.handle, {})
-            spans[engine] = spans[engine][0] if engine in spans else at, at
+    def use(self, tiles: Sequence[Tile], engine: Engine) -> None:
+        """Note that the engine's next instruction uses tiles."""
+        at = len(self.program.streams[engine])
+        for tile in tiles:
+            if tile.space != HBM:
+                spans = self.live.setdefault(tile.handle, {})
+                spans[engine] = spans[engine][0] if engine in spans else at, at
 
     def tile(self, tile: Tile) -> Tile:
-        """The tile in physical memory; tiles of the same place are one object."""
+        """The tile in physical memory; tiles of equal accesses to the same bytes are one object."""
         buffer = tile.handle
-        key = tile.access, buffer if tile.space == HBM else (tile.space, buffer.address)
-        physical = self.tiles.get(key)
-        if physical is None:
-            physical = self.tiles[key] = self.physical(tile)
-        return physical
+        tiles = self.tiles_of.get(buffer)
+        if tiles is None:
+            key = buffer if tile.space == HBM else (tile.space, buffer.address)
+            tiles = self.tiles_of[buffer] = self.tiles.setdefault(key, {})
+        if tile.access not in tiles:
+            tiles[tile.access] = self.physical(tile)
+        return tiles[tile.access]
 
     def physical(self, tile: Tile) -> Tile:
         buffer, access = tile.handle, tile.access
@@ -465,10 +467,10 @@ class _Emitter:
             program.semaphores.append(Semaphore("Barrier"))
             program.semaphores += [Semaphore(f"Go{isa.ENGINE_NAMES[e]}") for e in self.engines[1:]]
         if len(program.semaphores) > self.machine.semaphores:
-            raise TooManySemaphores(needed=len(program.semaphores), machine=self.machine.name,
-                                    limit=self.machine.semaphores)
+            needed, limit = len(program.semaphores), self.machine.semaphores
+            raise TooManySemaphores(needed=needed, machine=self.machine.name, limit=limit)
         ends: dict[str, int] = {}
-        for buffer in {t.handle: None for step in steps_in(self.code.body) for _, t in step.op.operands()}:
+        for buffer in self.live:
             if buffer.address:
                 ends[buffer.space] = max(ends.get(buffer.space, 0), buffer.address[1] + buffer.bytes_per_partition)
         program.live = [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
@@ -486,15 +488,10 @@ class _Emitter:
         return len(self.stream(engine)) - 1
 
 
-def check(step: InstructionStep) -> None:
-    """The operation has an instruction, its buffers have addresses."""
-    isa.check_encodable(type(step.op))
-    for _, tile in step.op.operands():
-        if tile.space != HBM and tile.handle.address is None:
-            raise NoAddress(name=tile.handle.name).located(tile.handle.location)
-
-
-def group_of(step: InstructionStep) -> tuple[Engine, int]:
-    """An engine has queues for transfers that write SBUF and others for those that write HBM."""
-    (_, written), *_ = step.op.targets()
-    return step.op.runs_on, int(written.space == HBM)
+def check(steps: Sequence[InstructionStep]) -> None:
+    """Raise an error unless each operation has an instruction, and its buffers have addresses."""
+    for cls in dict.fromkeys([type(step.op) for step in steps]):
+        isa.check_encodable(cls)
+    for buffer in dict.fromkeys([t.handle for s in steps for _, t in s.op.operands() if t.space != HBM]):
+        if buffer.address is None:
+            raise NoAddress(name=buffer.name).located(buffer.location)

@@ -261,8 +261,7 @@ class Unroller:
 
 def moved_to(tile: Tile, buffers: Buffers) -> Tile:
     buffer = buffers.get(tile.handle, tile.handle)
-    return tile if buffer is tile.handle else Tile(buffer, tile.space, tile.base_shape, tile.base_dtype, tile.access,
-                                                   tile.label)
+    return tile if buffer is tile.handle else tile.starting(buffer, tile.access)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
