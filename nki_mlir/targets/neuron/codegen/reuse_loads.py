@@ -44,12 +44,20 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
 
 def reuse_loads(code: Code, room: int = ROOM) -> list[Op]:
     """Drop repeated loads in place; returns the loads that were dropped."""
+    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes) if has_repeated_loads(run)]
+    if not runs:
+        return []
     loaded, users = loaded_once(code), users_of(nodes_in(code.body))
     dropped: list[Op] = []
-    for block in blocks(code.body):
-        for run in runs_of(block.nodes):
-            dropped += _Reuse(code, block, run, loaded, users, room).dropped
+    for block, run in runs:
+        dropped += _Reuse(code, block, run, loaded, users, room).dropped
     return dropped
+
+
+def has_repeated_loads(run: Sequence[InstructionStep]) -> bool:
+    """Whether two loads bring the same elements."""
+    sources = [(step.op.src.handle, step.op.src.access) for step in run if is_load(step)]       # type: ignore[attr-defined]
+    return len(set(sources)) < len(sources)
 
 
 def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
@@ -84,9 +92,6 @@ class _Reuse:
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
                  loaded: dict[DeviceBuffer, InstructionStep], users: Counter[DeviceBuffer], room: int) -> None:
         self.dropped: list[Op] = []
-        loads = [k for k, step in enumerate(run) if is_load(step)]
-        if len(loads) < 2:
-            return
         local, users_here = set(block.buffers), users_of(run)
         first: dict[DeviceBuffer, int] = {}
         last: dict[DeviceBuffer, int] = {}

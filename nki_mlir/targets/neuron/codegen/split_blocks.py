@@ -49,10 +49,14 @@ class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
 def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
-    uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {}
+    uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {
+        buffer: [] for block in blocks(code.body) for buffer in block.buffers if may_split(buffer)}
+    if not uses:
+        return
     for node in nodes_in(code.body):
         for tile in tiles_of(node):
-            uses.setdefault(tile.handle, []).append((node, tile))
+            if tile.handle in uses:
+                uses[tile.handle].append((node, tile))
     parts: dict[DeviceBuffer, list[DeviceBuffer]] = {}
     for block in blocks(code.body):
         buffers: list[DeviceBuffer] = []
@@ -64,9 +68,17 @@ def split_blocks(code: Code) -> None:
             buffers += parts.get(buffer, [buffer])
         block.buffers = buffers
     if parts:
+        blocks_of = Pieces(parts)
         for block in blocks(code.body):
             block.nodes = [new for node in block.nodes for new in (
-                rewritten(node, parts) if isinstance(node, InstructionStep) else [node])]
+                blocks_of.rewritten(node) if isinstance(node, InstructionStep) else [node])]
+
+
+def may_split(buffer: DeviceBuffer) -> bool:
+    """Whether a buffer has blocks that may become buffers, as far as it alone says."""
+    if buffer.addresses:
+        return True
+    return buffer.space != HBM and len(buffer.shape) > 2 and not (buffer.fixed or buffer.attributes)
 
 
 def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
@@ -84,7 +96,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Loa
 
 def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
     """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
-    if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
+    if not uses:
         return 0
     for axes in range(len(buffer.shape) - 2, 0, -1):
         count = prod(buffer.shape[1:1 + axes])
@@ -122,30 +134,43 @@ def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
     return parts
 
 
-def rewritten(step: InstructionStep, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[InstructionStep]:
-    """The step on blocks; a constant over several of them once for each."""
-    tiles = [t for _, t in step.op.operands()]
-    if not any(t.handle in parts for t in tiles):
-        yield step
-        return
-    if type(step.op) is MemsetOp:
-        for tile in cut(step.op.dst, parts):
-            yield InstructionStep(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
-        return
-    yield InstructionStep(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
+class Pieces:
+    """The buffers that others were cut into, and their tiles. Tiles of equal accesses are cut once."""
 
+    def __init__(self, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> None:
+        self.parts = parts
+        self.known: dict[tuple[Access, int], tuple[int, Access] | None] = {}
 
-def cut(tile: Tile, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[Tile]:
-    """A tile as tiles of the blocks it touches."""
-    blocks_of = parts[tile.handle]
-    size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
-    _, _, first, after = tile.bounds
-    for k in range(first // size, (after - 1) // size + 1):
-        block, access = blocks_of[k], tile.access
-        if first // size == (after - 1) // size:
-            free, dims = access.free.plus(Linear(-k * size // item)), access.dims
-        else:
-            begin, end = max(first, k * size), min(after, (k + 1) * size)
+    def rewritten(self, step: InstructionStep) -> Iterator[InstructionStep]:
+        """The step on blocks; a constant over several of them once for each."""
+        op, parts = step.op, self.parts
+        if not any([tile.handle in parts for _, tile in op.operands()]):
+            yield step
+            return
+        if type(op) is MemsetOp:
+            for tile in self.cut(op.dst):
+                yield InstructionStep(changed(op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
+            return
+        yield InstructionStep(changed(op, lambda t: next(self.cut(t)) if t.handle in parts else t), step.location)
+
+    def cut(self, tile: Tile) -> Iterator[Tile]:
+        """A tile as tiles of the blocks it touches."""
+        blocks_of, access = self.parts[tile.handle], tile.access
+        size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
+        key = access, size
+        if key not in self.known:
+            _, _, first, after = tile.bounds
+            k = first // size
+            self.known[key] = None if k != (after - 1) // size else (
+                k, Access(access.dtype, access.partition, access.free.plus(Linear(-k * size // item)), access.dims))
+        known = self.known[key]
+        if known is not None:
+            block = blocks_of[known[0]]
+            yield Tile(block, tile.space, block.shape, block.dtype, known[1], block.name)
+            return
+        _, _, first, after = tile.bounds
+        for k in range(first // size, (after - 1) // size + 1):
+            block, begin, end = blocks_of[k], max(first, k * size), min(after, (k + 1) * size)
             free, dims = Linear((begin - k * size) // item), (access.dims[0], (1, (end - begin) // item))
-        yield Tile(block, tile.space, block.shape, block.dtype, Access(access.dtype, access.partition, free, dims),
-                   block.name)
+            yield Tile(block, tile.space, block.shape, block.dtype,
+                       Access(access.dtype, access.partition, free, dims), block.name)

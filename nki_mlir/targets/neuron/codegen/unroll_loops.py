@@ -11,13 +11,14 @@ its largest outer loops as loops, with a note; those become register loops, whos
 these are small.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
-from nki_mlir.dialects.access import Constraint, Linear, Tile
+from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.machine import Machine
@@ -159,10 +160,21 @@ Values = dict[LoopVariable, Value]
 Buffers = dict[DeviceBuffer, DeviceBuffer]
 
 
+class SymbolicOperand(NamedTuple):
+    """A tile of an operation, the symbols in its access pattern, and that pattern by the symbols' values."""
+
+    name: str
+    tile: Tile
+    used: tuple[int, ...]
+    accesses: dict[tuple[Value, ...], Access]
+
+
 class Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple[object, ...], Value] = {}
+        self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
+        self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
         self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols keep it in its buffers
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
@@ -236,8 +248,13 @@ class Unroller:
     def step(self, step: InstructionStep, values: Values, buffers: Buffers) -> list[InstructionStep]:
         op = step.op
         if op.symbols or op.mask:
-            op = with_values(op, [self.value(s, values) for s in op.symbols])
-        op = changed(op, lambda tile: moved_to(tile, buffers))
+            numbers = [self.value(s, values) for s in op.symbols]
+            if not (op.mask or op.limits or op.has_linear_attributes) and all([type(n) is int for n in numbers]):
+                op = self.stamped(step, numbers, buffers)
+            else:
+                op = changed(with_values(op, numbers), lambda tile: moved_to(tile, buffers))
+        elif buffers:
+            op = changed(op, lambda tile: moved_to(tile, buffers))
         try:
             pieces = without_mask(op)
             if step.op.symbols and not op.symbols and not self.is_safe(step):
@@ -245,6 +262,34 @@ class Unroller:
             return [InstructionStep(piece, step.location) for piece in pieces]
         except (KernelError, Unsupported) as error:
             raise error.located(step.location) from None
+
+    def stamped(self, step: InstructionStep, numbers: Sequence[Value], buffers: Buffers) -> Op:
+        """The step's operation in the buffers of an iteration, with numbers in place of its symbols."""
+        op = step.op
+        operands = self.operands.get(step)
+        if operands is None:
+            operands = self.operands[step] = [self.symbolic_operand(field.name, tile) for field, tile in op.operands()]
+        copy = object.__new__(type(op))
+        fields = copy.__dict__
+        fields.update(op.__dict__)
+        fields["symbols"] = fields["ranges"] = ()
+        for name, tile, used, accesses in operands:
+            buffer, access = buffers.get(tile.handle, tile.handle), tile.access
+            if used:
+                key = tuple([numbers[position] for position in used])
+                known = accesses.get(key)
+                if known is None:
+                    known = accesses[key] = access.over(
+                        lambda form: Linear(form.at(numbers), (), form.axes))       # type: ignore[arg-type]
+                access = known
+            elif buffer is tile.handle:
+                continue
+            fields[name] = tile.starting(buffer, access)
+        return copy
+
+    def symbolic_operand(self, name: str, tile: Tile) -> "SymbolicOperand":
+        used = tuple(sorted(tile.access.symbols_used()))
+        return SymbolicOperand(name, tile, used, self.accesses.setdefault(tile.access, {}))
 
     def is_safe(self, step: InstructionStep) -> bool:
         """Whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
