@@ -18,7 +18,6 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.waist.expression import (
-    Alu,
     Constant,
     Convert,
     Input,
@@ -32,7 +31,7 @@ from nki_mlir.waist.expression import (
     reads_output,
     rebuilt,
 )
-from nki_mlir.waist.recognize import Fold, fold_of, product_of
+from nki_mlir.waist.recognize import Fold, fold_of, product_of, sum_of_products
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
@@ -374,15 +373,10 @@ def folded(nest: TileNest) -> Fold:
 
 def computed_factors(nest: TileNest) -> list[Node]:
     """The factors of a sum of products in float32 that are more than an input, if a matrix product has both."""
-    fold = fold_of(nest)
-    if fold is None or fold.fn != "add" or fold.dtype is not FLOAT32 or nest.output.dtype.is_integer:
+    recognized = sum_of_products(nest)
+    if recognized is None or recognized[0].dtype is not FLOAT32 or nest.output.dtype.is_integer:
         return []
-    element = nest.expression(fold.value)
-    while isinstance(element, Convert):
-        element = element.value
-    if not (isinstance(element, Alu) and element.fn == "multiply"):
-        return []
-    left, right = factors = [unconverted(node) for node in element.args]
+    left, right = factors = [unconverted(nest.expression(value)) for value in recognized[1].operands]
     if left == right or any(node.dtype.is_integer or not inputs_of(node) or forms_of(node) for node in factors):
         return []
     mine, others = (axes_of(nest, node) for node in factors)

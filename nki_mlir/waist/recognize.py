@@ -70,29 +70,33 @@ class Product:
         return self.reads_inputs and not self.rounds and not self.fold.converts and self.fold.dtype is FLOAT32
 
 
-def product_of(nest: AnyNest) -> Product | None:
-    """A nest that adds up products of elements of two inputs, which may be converted before they are multiplied."""
+def sum_of_products(nest: AnyNest) -> tuple[Fold, Step] | None:
+    """A nest that adds up products of any two values: the fold, and the step that multiplies."""
     fold = fold_of(nest) if nest.reduced and len(nest.outputs) == 1 else None
     if fold is None or fold.fn != "add" or nest.uses(fold.value) != 1:
         return None
-    value = fold.value
-    while (inner := unconverted(nest, value)) != value:
-        value = inner
-    step = nest.step(value)
-    if step is None or step.kind != "alu" or step.name != "multiply":
-        return None
-    left, right = inputs = tuple([source_of(nest, v) for v in step.operands])
-    if left is None or right is None:
-        return None
-    once = [unconverted(nest, v) for v in step.operands] == [*inputs]
-    return Product(fold, (step.operands[0], step.operands[1]), (left, right), once, value != fold.value)
+    step = nest.step(source_of(nest, fold.value))
+    return (fold, step) if step is not None and step.kind == "alu" and step.name == "multiply" else None
 
 
-def source_of(nest: AnyNest, value: int) -> int | None:
-    """The input that a value is, however often it is converted."""
+def product_of(nest: AnyNest) -> Product | None:
+    """A nest that adds up products of elements of two inputs, which may be converted before they are multiplied."""
+    recognized = sum_of_products(nest)
+    if recognized is None:
+        return None
+    fold, step = recognized
+    left, right = inputs = [source_of(nest, v) for v in step.operands]
+    if max(inputs) >= nest.first_output:
+        return None
+    once = [unconverted(nest, v) for v in step.operands] == inputs
+    return Product(fold, (step.operands[0], step.operands[1]), (left, right), once, nest.step(fold.value) != step)
+
+
+def source_of(nest: AnyNest, value: int) -> int:
+    """The value of which a value is a conversion, however often it is converted, or itself."""
     while (inner := unconverted(nest, value)) != value:
         value = inner
-    return value if value < nest.first_output else None
+    return value
 
 
 def is_copy(nest: AnyNest) -> bool:
