@@ -21,12 +21,12 @@ from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 from nki_mlir.waist.fusion import Fusion, fusible
 from nki_mlir.waist.generic import GenericOperation
+from nki_mlir.waist.reader import control_around
 
 
 class FuseGraph(Pass, name="fuse-graph"):
@@ -230,10 +230,9 @@ def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Va
 
 def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
     """Variables and values of the static loops around an operation; None where anything else is around it."""
-    *loops, _ = enclosing(op)
-    spans = [span for loop in loops if loop.name == "scf.for" and (span := loop_span(loop)) is not None]
-    return [(loop.regions[0].blocks[0].arguments[0], span) for loop, span in zip(loops, spans)] if len(
-        spans) == len(loops) else None
+    around = control_around(op)
+    static = [(variable, span) for variable, span in around.loops if span is not None]
+    return None if around.branches or around.is_repeated or len(static) < len(around.loops) else static
 
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:

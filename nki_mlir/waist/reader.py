@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import RESHAPES
-from nki_mlir.bindings import Operation, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.symbol_ranges import CASTS
+from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
 from nki_mlir.dialects.view import start_of
 from nki_mlir.waist.function import (
     COMPARISONS,
@@ -83,6 +83,39 @@ def scalar_value(op: Operation) -> ScalarValue | None:
     if name.startswith("scalar."):
         return ScalarStep(op, result)
     return None
+
+
+def has_nests(module: Module) -> bool:
+    """Whether a module has structured operations, so that it is at the waist already."""
+    return bool(operations_of(module, lambda name: name.startswith("linalg.")))
+
+
+class ControlAround(NamedTuple):
+    """What controls how often an operation runs, from the inside out."""
+
+    loops: list[tuple[Value, range | None]]     # variables and their values, None where run time tells them
+    branches: list[tuple[Value, bool]]          # conditions, and what they are where the operation runs
+    is_repeated: bool                           # in a loop that data end
+
+
+def control_around(op: Operation) -> ControlAround:
+    """Return the loops and branches around an operation of a kernel, without reading the others of the function."""
+    around = ControlAround([], [], False)
+    *parents, _ = enclosing(op)
+    for inner, parent in zip((op, *parents), parents):
+        match parent.name:
+            case "scf.for":
+                around.loops.append((parent.regions[0].blocks[0].arguments[0], loop_span(parent)))
+            case "scf.if":
+                around.branches.append((parent.operands[0], inner.block == parent.regions[0].blocks[0]))
+            case _:
+                around = around._replace(is_repeated=True)
+    return around
+
+
+def ends_memory(op: Operation) -> bool:
+    """Whether an operation only says that nothing uses a buffer any more."""
+    return _READERS.get(op.name) is _FunctionReader.nothing
 
 
 class _FunctionReader:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
+from nki_mlir.bindings import Module, cloned, ir
 from nki_mlir.dialects.kernel_function import MAY_ALIAS, KernelFunction, kernel_functions, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG
@@ -21,6 +21,7 @@ from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.passes.parallelize import running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
 from nki_mlir.waist.nest_reader import Reader
+from nki_mlir.waist.reader import has_nests
 
 WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
 WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
@@ -94,7 +95,7 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
         for kernel in kernel_functions(copy):
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
     names = ["nisa-to-linalg", "arith-to-scalar"]
-    if not is_structured(copy):
+    if not has_nests(copy):
         rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: others take time for each
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
@@ -102,11 +103,6 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
     for one in (*map(pass_named, names), pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
         around(one.name, copy, one.run)
     return copy
-
-
-def is_structured(module: Module | Operation) -> bool:
-    """Whether a module has linalg operations: it is at the waist already."""
-    return bool(operations_of(module, lambda name: name.startswith("linalg.")))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------

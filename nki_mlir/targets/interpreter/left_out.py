@@ -7,7 +7,7 @@ output undecided, unless the other writes cover it.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,8 +16,9 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, symbol_range
 from nki_mlir.dialects.op import Op
+from nki_mlir.waist.reader import control_around, ends_memory, scalar_value
 
 MOST_ELEMENTS = 1 << 26         # of an output that is looked at
 MOST_POINTS = 1 << 22           # of one write under conditions
@@ -44,15 +45,14 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
     undecided: set[int] = set()
     for module in modules:
         kernel = the_kernel(module)
-        block = kernel.op.regions[0].blocks[0]
-        for argument, value in zip(kernel.arguments, block.arguments):
+        for argument, value in zip(kernel.arguments, kernel.op.regions[0].blocks[0].arguments):
             if argument.kind != "shared" or argument.index in whole:
                 continue
             if prod(argument.shape) > MOST_ELEMENTS:
                 undecided.add(argument.index)
                 continue
             written = flags.setdefault(argument.index, np.zeros(argument.shape, np.bool_))
-            if not all([mark(use, value, written) for use in value.uses]):
+            if not all([mark(use, written) for use in value.uses]):
                 undecided.add(argument.index)
     found: dict[int, LeftOut | None] = dict.fromkeys(whole)
     for place, written in flags.items():
@@ -64,11 +64,11 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
     return found
 
 
-def mark(use: ir.OpOperand, value: object, written: np.ndarray) -> bool:
+def mark(use: ir.OpOperand, written: np.ndarray) -> bool:
     """Mark what a use of an output writes; whether that is known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
-        return bool(operation.name == "memref.dealloc")
+        return ends_memory(operation)
     op = read_op(operation)
     field, tile = op.operands()[use.operand_number]
     if not field.writes:
@@ -79,14 +79,14 @@ def mark(use: ir.OpOperand, value: object, written: np.ndarray) -> bool:
     if field.name in sources and not op.is_loop_nest and not op.acts_outside:
         return False                            # a scatter: the rows are in a tile
     try:
-        mark_tile(operation, op, field.name, tile, written)
+        mark_tile(Space(operation, op), field.name, tile, written)
     except UndecidedWrites:
         return False
     return True
 
 
-def mark_tile(operation: Operation, op: Op, name: str, tile: Tile, written: np.ndarray) -> None:
-    space = Space(operation, op)
+def mark_tile(space: "Space", name: str, tile: Tile, written: np.ndarray) -> None:
+    op = space.op
     if not op.mask and not op.limits and not space.branches and all(isinstance(s.owner, ir.Block) for s in op.symbols):
         return space.mark_whole(tile, written)
     dims = tuple(n for _, n in tile.access.dims)
@@ -109,33 +109,21 @@ def mark_tile(operation: Operation, op: Op, name: str, tile: Tile, written: np.n
     written.reshape(-1)[offset[active]] = True
 
 
-@dataclass
 class Space:
     """The loops and branches around an operation, and the symbols of its patterns."""
 
-    operation: Operation
-    op: Op
-    spans: dict[object, range] = field(default_factory=dict)               # by loop variable or program id
-    branches: list[tuple[Value, bool]] = field(default_factory=list)      # conditions, and what they are here
-
-    def __post_init__(self) -> None:
-        inner, parent = self.operation, self.operation.parent.operation
-        while parent.name != "func.func":
-            match parent.name:
-                case "scf.for":
-                    span = loop_span(parent)
-                    if span is None:
-                        raise UndecidedWrites
-                    self.spans[parent.regions[0].blocks[0].arguments[0]] = span
-                case "scf.if":
-                    self.branches.append((parent.operands[0], inner.block == parent.regions[0].blocks[0]))
-                case _:
-                    raise UndecidedWrites
-            inner, parent = parent, parent.parent.operation
-        for symbol in self.op.symbols:
-            self.root(symbol)
-        for condition, _ in self.branches:
-            self.root(condition)
+    def __init__(self, operation: Operation, op: Op) -> None:
+        around = control_around(operation)
+        self.op, self.branches = op, around.branches
+        self.spans: dict[object, range] = {}                    # by loop variable or program id
+        for variable, span in around.loops:
+            if span is None:
+                raise UndecidedWrites
+            self.spans[variable] = span
+        if around.is_repeated:
+            raise UndecidedWrites
+        for value in (*op.symbols, *(condition for condition, _ in self.branches)):
+            self.root(value)
 
     def root(self, value: Value) -> None:
         """Note the program ids that a value is computed from."""
@@ -196,7 +184,6 @@ class OperationPoints:
 
     def computed(self, value: ir.Value) -> np.ndarray:
         from nki_mlir.targets.interpreter.scalars import scalar_function  # start-up: few need them
-        from nki_mlir.waist.reader import scalar_value
         operation = defining(value)
         node = scalar_value(operation) if operation is not None else None
         if node is None:
