@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--arg`` values: tensors by shape and dtype with a way to fill them, files, or Python constants.
+"""Parse ``--arg`` values: tensors by shape and dtype with their contents, and Python constants; and ``--grid`` values.
 
 ``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy``
-fills it otherwise. Anything else is a Python constant (``2``, ``0.5``, ``inf``, ``None``, ``(1, 2)``; a bare word is
-a string), in whose tuples, lists and dicts tensors may be. ``name=VALUE`` passes it by keyword.
+gives it other contents. Anything else is a Python constant (``2``, ``0.5``, ``inf``, ``None``, ``(1, 2)``; a bare
+word is a string); its tuples, lists and dicts may contain tensors. ``name=VALUE`` passes the value by keyword.
 """
 
 import ast
@@ -38,7 +38,7 @@ class BadGrid(CommandLineError):
 
 
 def parse_grid(text: str) -> tuple[object, ...]:
-    """``2,4`` as a tuple, ``nc(2)`` as an extent over two cores; empty where nothing is given."""
+    """Parse ``2,4`` to a tuple, ``nc(2)`` to an extent over two cores, and "" to an empty tuple. Raise ``BadGrid``."""
     if not text:
         return ()
     extents = [re.fullmatch(r"\s*(?:(nc)\((\d{1,18})\)|(\d{1,18}))\s*", extent) for extent in text.split(",")]
@@ -54,7 +54,8 @@ def parse_grid(text: str) -> tuple[object, ...]:
 
 
 def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[object], dict[str, object]]:
-    """(positional, keyword) arguments. Without ``values`` tensors hold zeros, of which no memory is touched."""
+    """Parse the texts to (positional, keyword) arguments. Without ``values``, tensors hold zeros whose memory is never
+    touched."""
     positional: list[object] = []
     keywords: dict[str, object] = {}
     for text in texts:
@@ -68,19 +69,20 @@ def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[object]
     return positional, keywords
 
 
-def parse_argument(text: str, place: int, values: bool = True) -> object:
-    """One value; ``place`` varies the random seed from argument to argument."""
+def parse_argument(text: str, index: int, values: bool = True) -> object:
+    """Parse a single value. ``index`` is its number among the arguments, which varies the random seed. Raise
+    ``BadArgumentText``."""
     match = TENSOR.match(text)
     if match and match[2] in SHORT and (match[1] or match[3]):
         shape = tuple(int(n) for n in match[1].split("x") if n)
         if not values:
             return np.zeros(shape, SHORT[match[2]].numpy)
-        return fill(shape, SHORT[match[2]], match[3] or "random", place, text)
+        return fill(shape, SHORT[match[2]], match[3] or "random", index, text)
     if re.fullmatch(r"[+-]?(inf|nan)", text):
         return float(text)
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):      # the last two: of the parser, on deep nesting
+    except (ValueError, SyntaxError, RecursionError, MemoryError):      # the parser raises the last two on deep nesting
         if match and not match[1] and not match[3]:
             return text
     if match and match[1]:
@@ -88,15 +90,15 @@ def parse_argument(text: str, place: int, values: bool = True) -> object:
         near = ["f32"] if match[2] in ("f64", "float64") else get_close_matches(match[2], SHORT, 1)
         raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
                               + (f"; did you mean {near[0]}?" if near else ""))
-    return nested(text, place, values)
+    return nested(text, index, values)
 
 
-def nested(text: str, place: int, values: bool) -> object:
-    """A tuple, list or dict in which tensors are."""
+def nested(text: str, index: int, values: bool) -> object:
+    """Parse a tuple, list or dict that contains tensors."""
     tensors: dict[str, object] = {}
 
-    def name(found: re.Match[str]) -> str:
-        tensors[f"tensor {len(tensors)}"] = parse_argument(found[0], place + len(tensors), values)
+    def name(match: re.Match[str]) -> str:
+        tensors[f"tensor {len(tensors)}"] = parse_argument(match[0], index + len(tensors), values)
         return repr(f"tensor {len(tensors) - 1}")
 
     def filled(value: object) -> object:
@@ -117,8 +119,8 @@ def nested(text: str, place: int, values: bool) -> object:
 
 
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
-    """Numbers, alone or in lists, as an array of a parameter's shape and dtype; anything else, or what does not fit, as
-    it is."""
+    """Convert numbers, alone or in lists, to an array of a parameter's shape and dtype. Return any other value, or one
+    that does not fit, unchanged."""
     if value is None or isinstance(value, (np.ndarray, str, dict)):
         return value
     try:
@@ -133,13 +135,14 @@ def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type
     return converted
 
 
-def fill(shape: tuple[int, ...], dtype: DType, how: str, place: int, text: str) -> np.ndarray:
-    """An array filled as ``how`` says."""
+def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) -> np.ndarray:
+    """Create an array with the contents that ``how`` names. ``index`` is added to the random seed; ``text`` is the
+    argument for errors."""
     count = int(np.prod(shape))
     kind, _, option = how.partition(":")
     match kind:
         case "random" if option.isdecimal() or not option:
-            rng = np.random.default_rng(int(option or 0) + place)
+            rng = np.random.default_rng(int(option or 0) + index)
             values: Any = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
         case "zeros":
             values = np.zeros(shape)

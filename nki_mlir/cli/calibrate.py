@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-calibrate``: kernels to measure on a device, and the machine's numbers fitted on what it measured.
+"""``nki-calibrate``: print kernels to measure on a device, and fit the machine's numbers on the measured times.
 
-Prints the kernels, reads the CSV that they print on a device, fits the laws and shows where they differ from ours.
+It prints the kernels, reads the CSV that they print on a device, fits the laws and reports where the fitted numbers
+differ from the machine's.
 """
 
 import argparse
@@ -33,16 +34,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
-    given = parser()
-    options = given.parse_args(command_line(arguments))
+    """Run the command and return its exit status."""
+    p = parser()
+    options = p.parse_args(command_line(arguments))
     if options.json and options.csv is None:
-        given.error("--json is the form of what is fitted on FILE.csv")
+        p.error("--json is the form of what is fitted on FILE.csv")
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the kernels, a prediction, or a fit."""
+    """Print the kernels, a prediction or a fit, as the options select."""
     from nki_mlir.calibration.fit import fit  # start-up: not for --help
     from nki_mlir.calibration.measurements import csv_lines, read_measurements, source_of
     from nki_mlir.machine import machine_named
@@ -55,28 +56,28 @@ def run(options: argparse.Namespace) -> int:
     else:
         from nki_mlir.cli.source import display_name, read_bytes  # start-up: imported on first use
         name = display_name(options.csv)
-        found = fit(read_measurements(read_bytes(options.csv).decode(errors="replace").splitlines(), name), machine,
+        result = fit(read_measurements(read_bytes(options.csv).decode(errors="replace").splitlines(), name), machine,
                     name)
-        print(json.dumps(figures(found, options.target), indent=1) if options.json else
-              "\n".join(report(found, options.target)))
+        print(json.dumps(figures(result, options.target), indent=1) if options.json else
+              "\n".join(report(result, options.target)))
     return 0
 
 
-def figures(found: "Fit", target: str) -> dict[str, object]:
-    """The JSON form."""
-    constants = [one._asdict() | {"differs": one.differs} for one in found.constants]
-    return {"version": 1, "target": target, "constants": constants, "residuals": found.residuals}
+def figures(result: "Fit", target: str) -> dict[str, object]:
+    """Return the JSON form of a fit."""
+    constants = [one._asdict() | {"differs": one.differs} for one in result.constants]
+    return {"version": 1, "target": target, "constants": constants, "residuals": result.residuals}
 
 
-def report(found: "Fit", target: str) -> list[str]:
-    """A line for each number: ours, the fitted one with its standard error, the difference."""
+def report(result: "Fit", target: str) -> list[str]:
+    """Return a line for each number: the machine's, the fitted one with its standard error, and their difference."""
     lines = [f"{'':34} {'unit':9} {target:>9} {'fitted':>20}  difference"]
-    for one in found.constants:
+    for one in result.constants:
         change = f"{one.fitted / one.ours - 1:+.1%}" if one.ours else f"{one.fitted:+.3g}"
         note = "" if one.differs else "  (within the error)"
         lines.append(f"{one.name:34} {one.unit:9} {one.ours:9.3f} {one.fitted:10.3f} +- {one.error:6.3f}  "
                      f"{change}{note}")
-    lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in found.residuals.items()))
+    lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))
     return lines
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every command has: ``--version``, ``--completion SHELL``, ``--load-plugin MODULE``, and how it ends.
+"""The options and the error handling that every command has: ``--version``, ``--completion SHELL``, ``--load-plugin
+MODULE``.
 
-A script that completes options and files is made from the command's parser. Plugins are loaded before the options are
-read, among which are names of theirs.
+``--completion`` prints a script that it derives from the command's parser. Plugins load before the command parses
+its options, because they add values of options.
 
-Errors are ``FILE:LINE:COL: error: ...`` on standard error, with exit status 1, those of the command line with 2. A
-mistake in the user's own Python is one line, too, at that line. An exception of the toolchain itself keeps its
-traceback: it is a defect.
+A command prints errors as ``FILE:LINE:COL: error: ...`` on standard error and ends with status 1, or 2 for an error
+of the command line. A mistake in the user's Python is such a line as well, with the user's source location. An
+exception of the toolchain itself keeps its traceback: it is a defect.
 """
 
 import argparse
@@ -27,20 +28,20 @@ from nki_mlir.input_limits import limited_time
 from nki_mlir.progress import ProgressLine, is_read, show_progress
 from nki_mlir.version import __version__
 
-LEVELS = 0, 1, 3                # of -O: how long a fast order of instructions is searched for
+LEVELS = 0, 1, 3                # of -O: how long to search for a fast order of instructions
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")      # as argparse says it
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")      # argparse's message
 
 
 class CommandLineError(NkiMlirError):
-    """A command line that cannot be understood, which ends a command with status 2."""
+    """An error in the command line, which ends a command with status 2."""
 
 
 class _Print(argparse.Action):
-    """Prints the script and ends the command, as ``--version`` does."""
+    """The action of ``--completion``: print the script and end the command."""
 
     def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace,
                  value: str | Sequence[object] | None,
@@ -50,7 +51,7 @@ class _Print(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that names the nearest option where one is misspelt. Options are not abbreviated."""
+    """A parser that suggests the nearest option for a misspelt one. It does not accept abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)
@@ -69,14 +70,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options."""
+    """Add ``--version`` and ``--completion`` to a command's options."""
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--completion", choices=SHELLS, action=_Print, default=argparse.SUPPRESS,
                         help=f'print a script for completion in a shell: eval "$({parser.prog} --completion bash)"')
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The text for a shell. Options that take one of some words complete those after ``=``."""
+    """Return the completion script for a shell. Options with a fixed set of values complete them after ``=``."""
     words, name = [], parser.prog
     if shell == "fish":
         return "".join(f"complete -c {name} {fish(action)}\n" for action in parser._actions if action.option_strings)
@@ -98,7 +99,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def fish(action: argparse.Action) -> str:
-    """An option, with its words where it takes one of some, as ``complete`` of fish takes it."""
+    """Return an option's arguments to ``complete`` of fish, with its values where it has a fixed set."""
     names = [f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}" for option in action.option_strings]
     words = [str(choice) for choice in action.choices or ()]
     return " ".join([*names, *([f"-x -a '{' '.join(words)}'"] if words else [])])
@@ -115,7 +116,7 @@ def add_plugins(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 
 
 def load_plugins(arguments: Sequence[str]) -> None:
-    """Load those that the arguments name. One that cannot be loaded ends the command."""
+    """Load the plugins that the arguments name. A plugin that does not load ends the command with status 1."""
     named = [after for text, after in zip(arguments, [*arguments[1:], ""]) if text == LOAD_PLUGIN]
     named += [text.partition("=")[2] for text in arguments if text.startswith(f"{LOAD_PLUGIN}=")]
     for module in named:
@@ -129,20 +130,20 @@ def load_plugins(arguments: Sequence[str]) -> None:
 
 
 def of_plugins(group: str) -> str:
-    """What plugins add to the values of an option, for its help."""
+    """Return a text for an option's help that lists the values which plugins add."""
     names = extensions.of(group)
     return f"; of plugins: {', '.join(names)}" if names else ""
 
 
 # -- the checker of streams --------------------------------------------------------------------------------------------
 def add_check(parser: argparse.ArgumentParser) -> None:
-    """The option that leaves it out."""
+    """Add ``--no-check``, which skips the checker of streams."""
     parser.add_argument("--no-check", dest="check_streams", action="store_false",
                         help="take instruction streams from a file as they are, without the proof that their waits "
                              "order all accesses")
 
 
-# -- how a command ends ------------------------------------------------------------------------------------------------
+# -- exit status of a command ------------------------------------------------------------------------------------------
 class KernelRaised(NkiMlirError):
     code = "NKI-KERNEL-RAISED"
     message = "{kind}: {text}"
@@ -161,7 +162,8 @@ class HostMemory(NkiMlirError):
 
 
 def command_line(arguments: Sequence[str] | None) -> list[str]:
-    """The arguments of a command: those of the process where none are given, which then is the command's alone."""
+    """Return the arguments of a command: ``arguments``, or those of the process, which then runs nothing but this
+    command."""
     if arguments is not None:
         return list(arguments)
     skip_last_collection()
@@ -172,7 +174,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def drop_output() -> None:
-    """Let what standard output has not taken go nowhere: Python writes it once more as it exits, and would fail."""
+    """Redirect standard output to nothing: Python flushes it once more as it exits, which would fail again."""
     try:
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, sys.stdout.fileno())
@@ -182,8 +184,8 @@ def drop_output() -> None:
 
 
 def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
-    """Run a command, print the error that ends it, and return the exit status: 130 where Ctrl-C ended it. The time is
-    limited where it ``reads_data`` from outside."""
+    """Run a command, print the error that ends it, and return the exit status (130 after Ctrl-C). The time is limited
+    if the command ``reads_data`` from files."""
     show_progress(ProgressLine(restarts=False) if is_read() else None)
     try:
         with limited_time() if reads_data else nullcontext():
@@ -216,27 +218,28 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
 
 
 def fail(error: NkiMlirError) -> int:
-    """Print an error as commands do; the exit status."""
+    """Print an error as commands do and return the exit status."""
     if error.at is not None and error.at.file in ("<unknown>", sys.argv[0], os.path.abspath(sys.argv[0])):
-        error.at = None                     # the call is the command's own, which is no line of the user's
-    if "signature" in error.values:         # a call that does not fit: its arguments are options here
+        error.at = None                     # the command itself made the call, not a line of the user
+    if "signature" in error.values:         # the arguments of the call that does not fit are options here
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     print(error, file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
 
 
 def fail_of_memory(error: MemoryError) -> int:
-    """Print that memory is short as commands do; the exit status."""
+    """Report as an error that memory is short, and return the exit status."""
     return fail(HostMemory(what=f": {error}" if str(error) else ""))
 
 
 def is_kernel(source: str) -> bool:
-    """Whether the argument names a function of a Python file."""
+    """Return whether the argument names a function of a Python file."""
     return ".py:" in source or source.endswith(".py")
 
 
 def raised_at(error: BaseException) -> Location | None:
-    """The user's line that raised an exception, itself or in a library; None where our own code raised it."""
+    """Return the user's line that raised an exception, directly or in a library. Return None where the toolchain
+    raised it."""
     from nki_mlir.capture import locations  # start-up: imported on first use
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     known = [file for file in files if locations.is_own(file) or not locations.is_passed[file]]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is at a place in a text of MLIR: the word, its definition and uses, what may stand there, and an outline.
+"""Editor queries on a text of MLIR: the word at a position, its definition and uses, completions, and an outline.
 
-By the text alone, so that it works while the text is not valid. Lines and columns are Python's, from 0 on.
+The queries read the text alone, so they work while the text is not valid. Lines and columns are Python's: they
+start at 0.
 """
 
 import re
@@ -21,14 +22,14 @@ SEPARATOR = re.compile(r"^// -----.*$", re.MULTILINE)
 
 
 class TextSpan(NamedTuple):
-    """Characters of the text."""
+    """A range of characters of the text."""
 
     start: int
     end: int
 
 
 class Completion(NamedTuple):
-    """What may stand at a place: the text, what it is (operation, attribute, alias, value), and a word about it."""
+    """A completion: its text, its kind (operation, attribute, alias, value, function), and a detail to show."""
 
     text: str
     kind: str
@@ -36,7 +37,7 @@ class Completion(NamedTuple):
 
 
 def word_at(text: str, at: int, pattern: re.Pattern[str] = WORD) -> re.Match[str] | None:
-    """What the pattern finds at a character."""
+    """Return the match of a pattern that contains or touches a character, within its line, or None."""
     start = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
     return next((m for m in pattern.finditer(text, start, end if end >= 0 else len(text)) if m.end() >= at
@@ -44,7 +45,7 @@ def word_at(text: str, at: int, pattern: re.Pattern[str] = WORD) -> re.Match[str
 
 
 def part_around(text: str, at: int) -> TextSpan:
-    """The part between ``// -----`` lines that a character is in."""
+    """Return the part between ``// -----`` lines that contains a character."""
     bounds = [0, *(m.end() for m in SEPARATOR.finditer(text))]
     start = max(b for b in bounds if b <= at)
     following = SEPARATOR.search(text, at)
@@ -52,17 +53,18 @@ def part_around(text: str, at: int) -> TextSpan:
 
 
 def definition_of(text: str, word: str, at: int) -> TextSpan | None:
-    """Where a value, function or alias is defined: of a value the nearest definition above."""
+    """Return the name in the definition of a value, function or alias, or None. Of a value it is the nearest
+    definition above."""
     part = part_around(text, at)
     if word[0] == "%":
         name = re.escape(word)
-        made = re.compile(rf"^\s*(?:%[\w$.:-]+, *)*{name}(?::\d+)?\s*(?:,[^=\n]*)?=|(?<![\w$.-]){name}:(?!:)|"
-                          rf"scf\.\w+ \(?{name}(?![\w$.-])", re.MULTILINE)
+        binder = re.compile(rf"^\s*(?:%[\w$.:-]+, *)*{name}(?::\d+)?\s*(?:,[^=\n]*)?=|(?<![\w$.-]){name}:(?!:)|"
+                            rf"scf\.\w+ \(?{name}(?![\w$.-])", re.MULTILINE)
         end = text.find("\n", at)
-        found = list(made.finditer(text, part.start, end if end >= 0 else len(text)))
-        if not found:
+        matches = list(binder.finditer(text, part.start, end if end >= 0 else len(text)))
+        if not matches:
             return None
-        start = text.index(word, found[-1].start())
+        start = text.index(word, matches[-1].start())
     else:
         pattern = rf"func\.func\s[^@\n]*({re.escape(word)})\b" if word[0] == "@" else rf"^({re.escape(word)})\s*="
         match = re.compile(pattern, re.MULTILINE).search(text, part.start, part.end)
@@ -73,7 +75,8 @@ def definition_of(text: str, word: str, at: int) -> TextSpan | None:
 
 
 def references_of(text: str, word: str, at: int) -> list[TextSpan]:
-    """The definition and all uses: of a value those in its scope, which may have namesakes elsewhere."""
+    """Return the definition and all uses of a name. Of a value only those in its scope, since names repeat elsewhere.
+    """
     defined = definition_of(text, word, at)
     if defined is None:
         return []
@@ -82,7 +85,8 @@ def references_of(text: str, word: str, at: int) -> list[TextSpan]:
 
 
 def scope_of(text: str, at: int) -> TextSpan:
-    """From a definition to the end of its region, of an argument in a header to the end of that loop or function."""
+    """Return the scope of a definition: to the end of its region, or of the loop or function if it is an argument in
+    the header."""
     line = text[text.rfind("\n", 0, at) + 1:at]
     inside = 1 if HEADER.match(line) else 0
     depth, opened = 0, False
@@ -98,20 +102,20 @@ def scope_of(text: str, at: int) -> TextSpan:
 
 
 def outline(text: str) -> Iterator[tuple[str, str, TextSpan, TextSpan]]:
-    """Functions and aliases: name, kind, all of it, its name."""
-    for found in ALIAS.finditer(text):
-        end = text.find("\n", found.end())
-        yield found[1], "alias", TextSpan(found.start(), end if end >= 0 else len(text)), TextSpan(*found.span(1))
-    for found in FUNCTION.finditer(text):
-        body = re.compile(r"\{[ \t]*$", re.MULTILINE).search(text, found.end())
-        end = closing(text, body.end()) + 1 if body else found.end()
-        label = TextSpan(found.start(1) - 1, found.end(1))
-        yield "@" + found[1], "function", TextSpan(found.start(), min(end, len(text))), label
+    """Yield (name, kind, complete span, span of the name) of each function and alias."""
+    for match in ALIAS.finditer(text):
+        end = text.find("\n", match.end())
+        yield match[1], "alias", TextSpan(match.start(), end if end >= 0 else len(text)), TextSpan(*match.span(1))
+    for match in FUNCTION.finditer(text):
+        body = re.compile(r"\{[ \t]*$", re.MULTILINE).search(text, match.end())
+        end = closing(text, body.end()) + 1 if body else match.end()
+        label = TextSpan(match.start(1) - 1, match.end(1))
+        yield "@" + match[1], "function", TextSpan(match.start(), min(end, len(text))), label
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
 def completions(text: str, at: int) -> tuple[TextSpan, list[Completion]]:
-    """What may stand at a place, and the characters before it that it replaces."""
+    """Return the completions at a position, and the span that they replace."""
     line = text[text.rfind("\n", 0, at) + 1:at]
     begun = re.search(r"[%#!@][\w$.-]*$", line)
     if begun is not None:
@@ -129,48 +133,48 @@ def completions(text: str, at: int) -> tuple[TextSpan, list[Completion]]:
 
 
 def _defined(text: str, begin: str, at: int) -> list[Completion]:
-    """The names that begin with a prefix: values above the line, aliases, and functions of the part."""
+    """Return the names that start with ``begin``: values defined above the line, aliases, and functions of the part."""
     part = part_around(text, at)
     start = text.rfind("\n", 0, at) + 1
     names = dict.fromkeys(m[0] for m in TOKENS.finditer(text, part.start, start if begin[0] == "%" else part.end)
                           if m[0].startswith(begin) and m[0] != text[at - len(begin):at])
-    found = []
+    items = []
     for name in names:
         defined = definition_of(text, name, start if name[0] != "%" else max(start - 1, 0))
         if defined is not None:
             first = text.rfind("\n", 0, defined.start) + 1
             end = text.find("\n", defined.end)
-            found.append(Completion(name, "value" if name[0] == "%" else "function" if name[0] == "@" else "alias",
+            items.append(Completion(name, "value" if name[0] == "%" else "function" if name[0] == "@" else "alias",
                                     text[first:end if end >= 0 else len(text)].strip()))
-    return found
+    return items
 
 
 def _braces_of(text: str, at: int) -> str | None:
-    """The operation of ours in whose attributes a place is."""
+    """Return the name of the operation whose attribute dictionary contains a position, or None."""
     from nki_mlir.custom_form.operation_fields import form_of  # start-up: loads MLIR
     part = part_around(text, at)
     # An attribute such as nki.name is spelled like an operation.
-    found = [m for m in OPERATION.finditer(text, max(part.start, at - REACH), at) if form_of(m[0]) is not None]
-    if not found:
+    matches = [m for m in OPERATION.finditer(text, max(part.start, at - REACH), at) if form_of(m[0]) is not None]
+    if not matches:
         return None
-    depth = sum({"{": 1, "}": -1}.get(token[0], 0) for token in STRUCTURE.finditer(text, found[-1].end(), at))
-    return found[-1][0] if depth == 1 else None
+    depth = sum({"{": 1, "}": -1}.get(token[0], 0) for token in STRUCTURE.finditer(text, matches[-1].end(), at))
+    return matches[-1][0] if depth == 1 else None
 
 
 def operations() -> list[Completion]:
-    """The operations of our dialects, with the first line about each."""
+    """Return the operations of this project's dialects, with the first line of each description."""
     from nki_mlir.custom_form.operation_fields import BUFFER, operation_names  # start-up: loads MLIR
     from nki_mlir.dialects.op import REGISTRY
-    found = [Completion(BUFFER, "operation", "A buffer that has the name of its value.")]
+    result = [Completion(BUFFER, "operation", "A buffer that has the name of its value.")]
     for name in operation_names():
         cls = REGISTRY.get(name)
         about = (cls.__doc__ or "").strip().partition("\n")[0] if cls is not None else ""
-        found.append(Completion(name, "operation", about.replace("``", "`")))
-    return found
+        result.append(Completion(name, "operation", about.replace("``", "`")))
+    return result
 
 
 def attributes_of(name: str) -> list[Completion]:
-    """The attributes of an operation, in the order of its class."""
+    """Return the attributes of an operation, in the order of its class."""
     from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of  # start-up: loads MLIR
     match form_of(name):
         case TileForm() as form:
@@ -183,7 +187,8 @@ def attributes_of(name: str) -> list[Completion]:
 
 
 def described(name: str) -> str | None:
-    """An operation in words: what it does, its tiles and attributes, engines and encoding."""
+    """Return a description of an operation: its purpose, tiles and attributes, engines and encoding. None for unknown
+    names."""
     from nki_mlir.dialects import catalogue  # start-up: imported on first use
     from nki_mlir.dialects.op import REGISTRY
     catalogue.load()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What installed commands call. Ctrl-C and too little memory while a command's modules are imported end it as later."""
+"""The entry points of installed commands. They handle Ctrl-C and lack of memory while the modules of a command load."""
 
 import sys
 from collections.abc import Callable
 from importlib import import_module
 
-NO_ROOM = "failed to map segment"       # as the loader says it of a shared object
+NO_ROOM = "failed to map segment"       # the loader's message about a shared object
 
 
 def command(module: str) -> Callable[[], int]:
-    """The function that imports a command and runs it."""
+    """Return a function that imports a command's module and runs it."""
     def run() -> int:
         try:
             status: int = import_module(f"nki_mlir.cli.{module}").main()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-env COMMAND``: run a command that finds stand-ins of the vendor's executables and modules.
 
-For that command, and for what it starts, ``neuron-profile`` and its kin are on PATH, and Python imports the vendor's
-module names where the vendor's packages are absent. Nothing stays behind.
+For that command and its child processes, ``neuron-profile`` and the like are on PATH, and Python can import the
+vendor's module names where the vendor's packages are absent. Afterwards all of it is removed.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.compat.executables import package_path, write_executables
 from nki_mlir.diagnostics import NkiMlirError
 
-# Python imports a module of this name at its start; another one of the environment runs after it.
+# Python imports ``sitecustomize`` at its start; this one then runs that of the environment, if there is one.
 SITE = '''import sys
 sys.path.remove({folder!r})
 this = sys.modules.pop("sitecustomize")
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status of what it runs."""
+    """Run ``nki-env`` and return the exit status of its command."""
     p = parser()
     options = p.parse_args(command_line(arguments))
     if not options.words:
@@ -73,7 +73,7 @@ def run(words: list[str], torch_xla: bool) -> int:
 
 
 def joined(*parts: object) -> str:
-    """Parts of a search path, empty ones left out."""
+    """Join the nonempty parts of a search path."""
     return os.pathsep.join(str(part) for part in parts if str(part))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--verify-diagnostics``: comments that announce errors, warnings and remarks, compared with those that come.
+"""``--verify-diagnostics``: compare the diagnostics that comments expect with the actual ones.
 
-``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``,
-``@below`` and ``@above`` work as in mlir-opt; without an offset it is the comment's own line. In
-``expected-error-re {{a {{b.*}}}}`` what is in inner braces is a regular expression.
+``// expected-error@+1 {{text}}`` expects an error on the next line whose message contains the text; ``@-1``,
+``@below`` and ``@above`` work as in mlir-opt; without an offset the error is on the comment's line. In
+``expected-error-re {{a {{b.*}}}}`` the inner braces contain a regular expression.
 """
 
 import re
@@ -19,7 +19,7 @@ PART = re.compile(r"\{\{(.*?)\}\}")
 
 
 class Announced(NamedTuple):
-    """What a comment announces; the line is None for ``@unknown``."""
+    """An expected diagnostic, from a comment; the line is None for ``@unknown``."""
 
     kind: str
     line: int | None
@@ -32,13 +32,13 @@ class Announced(NamedTuple):
         return re.search(self.pattern(), came.text) is not None if self.is_regex else self.text in came.text
 
     def pattern(self) -> str:
-        """The regular expression: what is outside of inner braces stands for itself."""
+        """Return the regular expression: text outside of inner braces matches itself."""
         parts = PART.split(self.text)
         return "".join(f"(?:{part})" if k % 2 else re.escape(part) for k, part in enumerate(parts))
 
 
 class Came(NamedTuple):
-    """A diagnostic."""
+    """An actual diagnostic."""
 
     kind: str
     line: int | None
@@ -46,19 +46,19 @@ class Came(NamedTuple):
 
 
 def announced(text: str) -> list[Announced]:
-    """The announcements of a text."""
-    found = []
+    """Return the diagnostics that comments of a text expect."""
+    result = []
     for number, line in enumerate(text.split("\n"), 1):
         for one in EXPECTED.finditer(line):
             offset = one["offset"]
             shift = {"below": 1, "above": -1, None: 0, "unknown": 0}.get(offset)
             at = number + (int(offset) if shift is None else shift)
-            found.append(Announced(one["kind"], None if offset == "unknown" else at, one["text"], bool(one["regex"])))
-    return found
+            result.append(Announced(one["kind"], None if offset == "unknown" else at, one["text"], bool(one["regex"])))
+    return result
 
 
 def errors_of(error: NkiMlirError) -> list[Came]:
-    """The errors that one exception carries."""
+    """Return the diagnostics that an exception carries."""
     diagnostics = getattr(error, "diagnostics", ())
     if diagnostics:
         return [Came("error", d.line, d.message) for d in diagnostics]
@@ -67,9 +67,10 @@ def errors_of(error: NkiMlirError) -> list[Came]:
 
 def check_expected(parts: Sequence[str], name: str,
                    process: Callable[[str, Callable[[str, int, str], None]], object]) -> int:
-    """Process every part; 0 when announced and actual diagnostics agree.
+    """Process every part and print each difference between expected and actual diagnostics. Return 0 if they agree,
+    else 1.
 
-    ``process`` gets the part, and what it tells warnings and remarks: their kind, line and text.
+    ``process`` gets the part and a function to call with each warning and remark: its kind, line and text.
     """
     status = 0
     for part in parts:

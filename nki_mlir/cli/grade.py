@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-grade ASSIGNMENT.toml SUBMISSION``: the points of a submission, without a device and without network."""
+"""``nki-grade ASSIGNMENT.toml SUBMISSION``: grade a submission, without a device and without network."""
 
 import argparse
 import json
@@ -26,27 +26,27 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     options = parser().parse_args(command_line(arguments))
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade, and report."""
+    """Grade the submission and print the result. The status is 1 if it has fewer points than ``--at-least``."""
     from nki_mlir.grading.assignment import load_assignment, submission_file  # start-up: not for --help
     from nki_mlir.grading.grades import grade
     from nki_mlir.scoring.client import Scorer
     assignment = load_assignment(options.assignment)
     file = submission_file(options.submission, assignment)
     with Scorer() as scorer:
-        found = grade(assignment, file, scorer)
+        result = grade(assignment, file, scorer)
     if options.autograder:
         try:
-            Path(options.autograder).write_text(json.dumps(found.autograder(), indent=1))
+            Path(options.autograder).write_text(json.dumps(result.autograder(), indent=1))
         except OSError as error:
             raise ScoreFile(file=options.autograder, reason=error.strerror) from None
-    print(json.dumps(found.document()) if options.json else found)
-    return int(found.points < options.at_least)
+    print(json.dumps(result.document()) if options.json else result)
+    return int(result.points < options.at_least)
 
 
 if __name__ == "__main__":

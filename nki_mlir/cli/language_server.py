@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-lsp``: a language server for modules of every level, in the generic and in the custom form.
 
-MLIR's own server cannot have dialects that Python declares. This one asks the same bindings as the commands: a text is
-parsed and verified whenever it changes (``text_errors``); definitions, references, completion and the outline come from
+MLIR's server does not support dialects that Python declares. This one uses the bindings of the commands: it parses and
+verifies a text whenever it changes (``text_errors``), and finds definitions, references, completions and the outline in
 the text (``editor_text``). It speaks the Language Server Protocol on standard input and output, with positions in
 UTF-16 units, as editors expect.
 """
@@ -28,7 +28,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     load_plugins(command_line(arguments))
     p = CommandParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
                                 "files of MLIR, over the Language Server Protocol on standard input and output.")
@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     add_common(p)
     add_plugins(p)
     p.parse_args(arguments)
-    output, sys.stdout = sys.stdout.buffer, sys.stderr       # nothing else may write among the messages
+    output, sys.stdout = sys.stdout.buffer, sys.stderr       # only messages may go to the output
     return Server(sys.stdin.buffer, output).serve()
 
 
 class Unreadable(Exception):
-    """A message that is none, with the error's code; what comes behind it can be read."""
+    """An unreadable message, with the error's code. The server can read the messages that follow it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ class Unreadable(Exception):
 
 
 class Server:
-    """One editor's session."""
+    """The session of an editor."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self.source, self.sink = source, sink
@@ -79,7 +79,7 @@ class Server:
         return 0 if self.ending else 1
 
     def answer(self, message: dict[str, object]) -> dict[str, object]:
-        """The result of a message, or an error: what goes wrong with one does not end the session."""
+        """Handle a message and return its result or an error. No failure ends the session."""
         method = message.get("method")
         if not isinstance(method, str):
             return {"error": {"code": INVALID_REQUEST, "message": "a message names its method"}}
@@ -93,10 +93,10 @@ class Server:
             return {"error": {"code": INTERNAL_ERROR, "message": f"{type(error).__name__}: {error}"}}
 
     def read(self) -> dict[str, object] | None:
-        """The next message; None at the end of the input."""
+        """Read the next message; return None at the end of the input. Raise ``Unreadable``."""
         length: bytes | None = None
         while (line := self.source.readline()).strip():
-            header = LENGTH.search(line)        # also behind the rest of a message that could not be read
+            header = LENGTH.search(line)        # also after the rest of a message that could not be read
             length = header[1] if header else length
         if length is None:
             if not line:
@@ -112,7 +112,7 @@ class Server:
             raise Unreadable(INVALID_REQUEST, f"a message has {int(length):,} bytes; {TEXT_BYTES.variable} allows more")
         data = self.source.read(int(length))
         if len(data) < int(length):
-            return None                                 # the editor is gone
+            return None                                 # the editor has ended
         try:
             message = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -151,9 +151,9 @@ class Server:
     def publish(self, uri: str, diagnostics: list[dict[str, object]]) -> None:
         self.send({"method": "textDocument/publishDiagnostics", "params": {"uri": uri, "diagnostics": diagnostics}})
 
-    # -- what is at a place --------------------------------------------------------------------------------------------
+    # -- queries at a position -----------------------------------------------------------------------------------------
     def hover(self, params: object) -> dict[str, object] | None:
-        """What the operation is; of a value, function or alias the line that defines it."""
+        """Describe the operation at a position, or show the line that defines a value, function or alias."""
         text, at = self.position(params)
         operation = editor_text.word_at(text, at, editor_text.OPERATION)
         if operation is not None:
@@ -167,7 +167,7 @@ class Server:
         return {"contents": {"kind": "markdown", "value": f"```mlir\n{line}\n```"}}
 
     def definition(self, params: Any) -> dict[str, Any] | None:
-        """Where a value, function or alias is defined."""
+        """Locate the definition of a value, function or alias."""
         text, at = self.position(params)
         word = editor_text.word_at(text, at)
         defined = None if word is None else editor_text.definition_of(text, word[0], at)
@@ -176,32 +176,32 @@ class Server:
         return {"uri": params["textDocument"]["uri"], "range": range_of(text, *defined)}
 
     def references(self, params: Any) -> list[dict[str, object]]:
-        """The uses of a value, function or alias, and its definition where the editor wants that, too."""
+        """Locate the uses of a value, function or alias, with its definition if the editor requests it."""
         text, at = self.position(params)
         word = editor_text.word_at(text, at)
         if word is None:
             return []
         defined = editor_text.definition_of(text, word[0], at)
-        found = editor_text.references_of(text, word[0], at)
+        spans = editor_text.references_of(text, word[0], at)
         if not params.get("context", {}).get("includeDeclaration", True):
-            found = [span for span in found if span != defined]
-        return [{"uri": params["textDocument"]["uri"], "range": range_of(text, *span)} for span in found]
+            spans = [span for span in spans if span != defined]
+        return [{"uri": params["textDocument"]["uri"], "range": range_of(text, *span)} for span in spans]
 
     def symbols(self, params: Any) -> list[dict[str, object]]:
-        """The functions and aliases of a text."""
+        """List the functions and aliases of a text."""
         text = self.texts.get(params["textDocument"]["uri"], "")
         return [{"name": name, "kind": SYMBOLS[kind], "range": range_of(text, *span),
                  "selectionRange": range_of(text, *label)} for name, kind, span, label in editor_text.outline(text)]
 
     def completion(self, params: Any) -> list[dict[str, object]]:
-        """The completions at a position of the text."""
+        """List the completions at a position."""
         text, at = self.position(params)
-        span, found = editor_text.completions(text, at)
+        span, items = editor_text.completions(text, at)
         return [{"label": one.text, "kind": COMPLETIONS[one.kind], "detail": one.detail, "filterText": one.text,
-                 "textEdit": {"range": range_of(text, *span), "newText": one.text}} for one in found]
+                 "textEdit": {"range": range_of(text, *span), "newText": one.text}} for one in items]
 
     def position(self, params: Any) -> tuple[str, int]:
-        """The text, and the character in it."""
+        """Return the text of a request and the index of its position in the text."""
         text, at = self.texts.get(params["textDocument"]["uri"], ""), params["position"]
         lines = text.split("\n")
         if at["line"] >= len(lines):
@@ -212,13 +212,13 @@ class Server:
 
 
 def errors_of(text: str, name: str) -> list[tuple[int, int, str]]:
-    """(line, column, message) of all that is wrong with a text, from 0 on."""
+    """Return (line, column, message) of every error of a text; lines and columns start at 0."""
     from nki_mlir.cli import text_errors  # start-up: loads MLIR
     return text_errors.errors_of(text, name)
 
 
 def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
-    """An error as the protocol has it, from its place to the end of the word."""
+    """Convert an error to a diagnostic of the protocol that spans the word at its location."""
     lines = text.split("\n")
     line = min(max(line, 0), len(lines) - 1)
     start = sum(len(one) + 1 for one in lines[:line])
@@ -229,7 +229,7 @@ def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
 
 
 def range_of(text: str, start: int, end: int) -> dict[str, object]:
-    """Characters of a text as lines and columns of UTF-16 units."""
+    """Convert a range of characters to lines and columns in UTF-16 units."""
     return {"start": place_of(text, start), "end": place_of(text, end)}
 
 

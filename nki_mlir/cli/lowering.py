@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``nki-opt`` does with its input: read modules, run passes, lower, write. ``nki_mlir.opt`` does it from Python.
+"""The work of ``nki-opt``: read modules, run passes, lower, write. ``nki_mlir.opt`` does the same from Python.
 
-Around passes it shows what ``--mlir-print-ir-...``, ``--mlir-timing`` and ``--mlir-pass-statistics`` ask for, on
-standard error.
+It prints the output of ``--mlir-print-ir-...``, ``--mlir-timing`` and ``--mlir-pass-statistics`` on standard error.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the module, run the passes and lowerings of the options, write the result."""
+    """Read the module, run the passes and lowerings that the options select, and write the result."""
     if options.show_dialects:
         source.write_output("-", "Available Dialects: " + ", ".join(dialects()) + "\n")
         return 0
@@ -42,19 +41,19 @@ def run(options: argparse.Namespace) -> int:
     name = source.display_name(options.file)
     if options.verify_diagnostics:
         return check_expected(parts, name, lambda part, met: process(source.read_module(part, name, met), options))
-    status, made = 0, []
+    status, outputs = 0, []
     for part in parts:
         try:
-            made.append(process(source.read_module(part, name), options))
+            outputs.append(process(source.read_module(part, name), options))
         except NkiMlirError as error:
             if len(parts) == 1:
                 raise
             status = fail(source.renamed(error, name))
-    return max(status, write(options, made))
+    return max(status, write(options, outputs))
 
 
 def split_input(text: str) -> list[str]:
-    """The parts between ``// -----`` lines, each at the lines it has in the file."""
+    """Split a text at ``// -----`` lines. Blank lines before each part keep its line numbers."""
     parts, lines = [], 0
     for part in re.split(r"^// -----.*\n", text, flags=re.MULTILINE):
         parts.append("\n" * lines + part)
@@ -63,13 +62,13 @@ def split_input(text: str) -> list[str]:
 
 
 def captured_modules(options: argparse.Namespace) -> list[Module]:
-    """The distinct modules of a kernel for the arguments given."""
+    """Capture the kernel for the arguments of the options, and return its distinct modules."""
     kernel = source.load_kernel(options.file, options.target, parse_grid(options.grid))
     return specialized(kernel, *parse_arguments(options.arg))[0].modules
 
 
 def process(module: Module, options: argparse.Namespace) -> str | bytes:
-    """Run what the command line asks for on one module; text or bytes to write."""
+    """Run the passes and the lowering that the options select on a module; return the text or bytes to write."""
     with module.context, ir.Location.unknown():
         if options.target:
             set_target(module, options.target)
@@ -81,7 +80,7 @@ def process(module: Module, options: argparse.Namespace) -> str | bytes:
 
 
 def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -> str | bytes:
-    """The module after the passes and the lowering that the options name, as it is written."""
+    """Run the passes and the lowering; return the output. ``report`` observes the passes."""
     run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
     match options.goal:
         case "isa":
@@ -95,7 +94,8 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
 
 
 def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
-    """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
+    """Lower to instruction streams, in the form of ``--emit``: assembly text, isa module or binary container. Write a
+    module at the isa level unchanged."""
     from nki_mlir.targets import neuron  # start-up: imported on first use
     if any(op.operation.name == "isa.program" for op in module.body.operations):
         return neuron.write([neuron.program_of_module(module)], form)
@@ -104,7 +104,7 @@ def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int =
 
 
 def lower_to_cpu(level: str, module: Module, observer: PassObserver, passes: str | None) -> str:
-    """The program that the JIT compiles a module to, with its routines at the level ``vector`` or ``llvm``."""
+    """Return the program to which the JIT compiles a module, with its routines at the level ``vector`` or ``llvm``."""
     from nki_mlir.targets import cpu  # start-up: imported on first use
     if is_graph(module):
         run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU], observer)
@@ -112,15 +112,15 @@ def lower_to_cpu(level: str, module: Module, observer: PassObserver, passes: str
 
 
 def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
-    """Write all outputs; a file appears whole or not at all."""
+    """Write all outputs. A file is replaced atomically."""
     binary = [o for o in outputs if isinstance(o, bytes)]
     source.write_output(options.output, b"".join(binary) if binary else "// -----\n".join(map(str, outputs)))
     return 0
 
 
-# -- shown around passes -----------------------------------------------------------------------------------------------
+# -- printing around passes --------------------------------------------------------------------------------------------
 def text_of(module: Module | Records, options: argparse.Namespace) -> str:
-    """A module, or records, as the options want it printed."""
+    """Print a module, or records, in the form that the options select."""
     if isinstance(module, Records):
         return module.text()
     if prints_custom_form(options):
@@ -132,21 +132,22 @@ def text_of(module: Module | Records, options: argparse.Namespace) -> str:
 
 
 def bytecode_of(module: Module) -> bytes:
-    """The module in MLIR's binary form."""
+    """Return the module in MLIR's binary form."""
     written = io.BytesIO()
     module.operation.write_bytecode(written)
     return written.getvalue()
 
 
 def prints_custom_form(options: argparse.Namespace) -> bool:
-    """Whether operations are printed in their custom form: as the option says, by default where a person reads them."""
+    """Return whether to print operations in their custom form: as ``--print`` selects, by default if the output is a
+    terminal."""
     if options.mlir_print_op_generic or options.mlir_print_local_scope:
         return False
     return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
 
 
 def count(module: Module | Records) -> int:
-    """Operations of a module, itself left out; records."""
+    """Count the operations of a module, without the module itself, or the records."""
     if isinstance(module, Records):
         return module.count()
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
@@ -157,7 +158,7 @@ def _inside(region: Region) -> int:
 
 
 class PassReport(PassObserver):
-    """Prints around each pass what the options select, or writes it to files; ``finish`` prints what the end knows."""
+    """An observer that prints around each pass what the options select, or writes it to files."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -191,7 +192,7 @@ class PassReport(PassObserver):
                 self.dump("After", name, text)
 
     def asked(self, when: str, name: str) -> bool:
-        """Whether the pass is named; a nest of MLIR's passes, ``func.func(cse)``, where one of them is."""
+        """Return whether the options name the pass, or in a nest of MLIR's passes, ``func.func(cse)``, one of them."""
         return not self.named[when].isdisjoint(re.findall(r"[\w-]+", name))
 
     def dump(self, when: str, name: str, text: str) -> None:
@@ -209,17 +210,17 @@ class PassReport(PassObserver):
         print(f"// -----// IR Dump {when} {name} //----- //\n{text}", file=sys.stderr)
 
     def finish(self) -> None:
-        """The pipeline and the tables."""
+        """Print the pipeline and the tables that the options select."""
         if self.options.dump_pass_pipeline:
-            given = dict(self.options.passes)
-            names = [f"{name}{{{given[name]}}}" if given.get(name) else name for name, _ in self.times]
+            options_of = dict(self.options.passes)
+            names = [f"{name}{{{options_of[name]}}}" if options_of.get(name) else name for name, _ in self.times]
             print(f"Pass Manager with {len(names)} passes:\nbuiltin.module({','.join(names)})", file=sys.stderr)
         if self.options.mlir_timing:
             for name, seconds in [*self.times, ("total", sum(seconds for _, seconds in self.times))]:
                 print(f"{name:32s} {seconds * 1e3:9.2f} ms", file=sys.stderr)
         if self.options.mlir_pass_statistics:
-            for name, found, left in self.counts:
-                print(f"{name:32s} {found:9d} -> {left} operations", file=sys.stderr)
+            for name, before, after in self.counts:
+                print(f"{name:32s} {before:9d} -> {after} operations", file=sys.stderr)
 
 
 # -- from Python -------------------------------------------------------------------------------------------------------
@@ -228,11 +229,11 @@ LEVELS = ("linalg", "nisa")
 
 @alone
 def optimized(module: Module | str, passes: str | Sequence[str], to: str, target: str) -> Module:
-    """As ``nki_mlir.opt`` says."""
+    """Implement ``nki_mlir.opt``."""
     from nki_mlir import display  # start-up: the command does without
     from nki_mlir.capture.locations import user_location
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
-    made = source.read_module(text, "<module>")
+    parsed = source.read_module(text, "<module>")
     try:
         named = [one for part in ([passes] if isinstance(passes, str) else passes) if part
                  for one in split_pipeline(part)]
@@ -241,11 +242,11 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     if to and to not in LEVELS:
         raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}: "
                                  "streams are of kernel.lower(...)").located(user_location())
-    with made.context, ir.Location.unknown():
+    with parsed.context, ir.Location.unknown():
         if target:
-            set_target(made, target)
-        run_passes(made, [one for name, options in named for one in passes_named(name, options)])
-        run_passes(made, passes_to(to, made) if to else [])
-        source.verify_result(made)
+            set_target(parsed, target)
+        run_passes(parsed, [one for name, options in named for one in passes_named(name, options)])
+        run_passes(parsed, passes_to(to, parsed) if to else [])
+        source.verify_result(parsed)
     display.register()
-    return made
+    return parsed

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-migrate``: a kernel's source for the newest release of the current generation.
+"""``nki-migrate``: rewrite a kernel's source for the newest release of the current generation.
 
-The report is on standard error: a line for each change with its reason, then what is left for a person, in which case
-the exit status is 1.
+The report goes to standard error: a line for each change with its reason, then a line for each construct that a
+person has to rewrite. If there is one, the exit status is 1.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Migrate, report, check and write; nothing is written where a file cannot be read."""
+    """Migrate, report, check and write. Write nothing if a file cannot be read."""
     from nki_mlir.cli.arguments import parse_grid  # start-up: imported on first use
     from nki_mlir.cli.source import SourceError, write_output
     try:
@@ -56,25 +56,25 @@ def run(options: argparse.Namespace) -> int:
         raise SourceError(f"nki-migrate needs {error.name}: pip install 'nki_mlir[migrate]'") from None
     path, _, kernel = options.source.rpartition(":") if ".py:" in options.source else (options.source, "", "")
     grid = parse_grid(options.grid)
-    made = files.migrated(Path(path), options.release)
+    migrated_files = files.migrated(Path(path), options.release)
     if options.check and options.check != ["cases"]:
-        made = [with_printed(file, kernel, options.check, grid, options.release) for file in made]
-    if len(made) != 1 and options.output != "-":
+        migrated_files = [with_printed(file, kernel, options.check, grid, options.release) for file in migrated_files]
+    if len(migrated_files) != 1 and options.output != "-":
         raise files.MigrationError(what="-o takes one file", how="use --in-place for a directory")
     status = 0
-    for file in made:
+    for file in migrated_files:
         changes = [line for line in str(file.report).splitlines()
                    if line and not (options.quiet and "left for a person" not in line)]
         if changes:
             print("\n".join(changes), file=sys.stderr)
         status |= not file.report.is_complete
     if options.check:
-        status |= checked(made, kernel, options.check, grid)
-    for file in made:
+        status |= checked(migrated_files, kernel, options.check, grid)
+    for file in migrated_files:
         if options.diff:
-            shown = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),
+            difference = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),
                                          f"{file.path} (new)")
-            write_output("-", "".join(shown))
+            write_output("-", "".join(difference))
         elif options.in_place:
             if file.new != file.old:
                 write_output(str(file.path), file.new)
@@ -85,25 +85,26 @@ def run(options: argparse.Namespace) -> int:
 
 def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tuple[object, ...], release: str
                  ) -> "Migrated":
-    """The file with its kernel printed from IR for such arguments, where its text has lines that are left."""
+    """Replace a kernel whose text has constructs left by its printed IR for such arguments. Return the file unchanged
+    if none is left or the kernel is not printable."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     from nki_mlir.migration.printed_kernel import left_kernels, with_printed_kernel
     from nki_mlir.printing.errors import Unprintable
-    left = left_kernels(file)
-    if not left or (kernel and kernel not in left):
+    unfinished = left_kernels(file)
+    if not unfinished or (kernel and kernel not in unfinished):
         return file
     try:
         name, printed = check.printed_kernel(file, kernel, arguments, grid, release)
     except Unprintable as error:
         file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
         return file
-    return with_printed_kernel(file, name, printed, " ".join(arguments)) if name in left else file
+    return with_printed_kernel(file, name, printed, " ".join(arguments)) if name in unfinished else file
 
 
-def checked(made: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:
-    """Compare, and print a line for each executor; 1 where values differ."""
+def checked(migrated_files: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:
+    """Compare values before and after, and print a line for each executor. Return 1 if values differ."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
-    lines = [line for file in made for line in (
+    lines = [line for file in migrated_files for line in (
         check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid))]
     print("\n".join(lines), file=sys.stderr)
     return int(any(line.startswith("DIFFERS") for line in lines))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The same arguments to a kernel before and after: results on every executor, which have to be the same."""
+"""Compare a kernel before and after its migration: both run on every executor with the same arguments."""
 
 import sys
 import tempfile
@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 
 @contextmanager
 def new_text_as_file(file: Migrated) -> Iterator[Path]:
-    """The new text as a file whose imports are those of the old one's folder."""
+    """Write the new text to a temporary file that can import modules of the old file's folder, and yield its path."""
     folder = str(file.path.resolve().parent)
     with tempfile.TemporaryDirectory() as directory:
         new = Path(directory) / f"{file.path.stem}_migrated.py"
@@ -38,21 +38,22 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
 
 
 def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...]) -> list[str]:
-    """A line for each executor; those that differ begin with ``DIFFERS``."""
-    place = f":{name}" if name else ""
-    old = load_kernel(f"{file.path}{place}", grid=grid)
+    """Compare the old and the new kernel on each executor. Return a line for each, with ``DIFFERS`` first if values
+    differ."""
+    suffix = f":{name}" if name else ""
+    old = load_kernel(f"{file.path}{suffix}", grid=grid)
     with new_text_as_file(file) as path:
         new = load_kernel(f"{path}:{old.__name__}")
         positional, keywords = parse_arguments(texts)
-        given: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
-        if grid and not given:
+        grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
+        if grid and not grid_argument:
             new = new[grid]
-        return [compared(old, new, positional, keywords, given, on) for on in EXECUTORS]
+        return [compared(old, new, positional, keywords, grid_argument, on) for on in EXECUTORS]
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
                    ) -> tuple[str, str]:
-    """The name of a file's kernel, and its text as it is captured for such arguments."""
+    """Return the name of a file's kernel, and its text printed from the IR that such arguments capture."""
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     kernel = load_kernel(f"{file.path}:{name}" if name else str(file.path), grid=grid)
     positional, keywords = parse_arguments(texts)
@@ -60,12 +61,13 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
 
 
 def takes_grid(file: Migrated, name: str) -> bool:
-    """Whether the kernel's grid is an argument now."""
+    """Return whether the migrated kernel takes its grid as an argument."""
     return name in gridded_kernels(file.path, file.old)
 
 
 def check_cases(file: Migrated) -> list[str]:
-    """The same for each kernel and its arguments that ``cases()`` of the file gives."""
+    """Compare each kernel that ``cases()`` of the file returns, with its arguments. Return a line for each kernel and
+    executor."""
     old = run_file(file.path)
     with new_text_as_file(file) as path:
         new = run_file(path)
@@ -81,21 +83,21 @@ def check_cases(file: Migrated) -> list[str]:
 
 
 def copied(values: list[object]) -> tuple[object, ...]:
-    """The arguments, so that what a kernel writes into them is its own."""
+    """Copy the arrays, so that a kernel's writes stay in the copies."""
     return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
 
 
 def flat(result: object) -> list[np.ndarray]:
-    """The arrays of a result."""
+    """Return the arrays of a result, flattened."""
     parts = result if isinstance(result, (tuple, list)) else [result]
     return [a for part in parts for a in (flat(part) if isinstance(part, (tuple, list)) else [np.asarray(part)])]
 
 
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
-             given: dict[str, object], on: str) -> str:
-    """What the two give on one executor."""
+             grid_argument: dict[str, object], on: str) -> str:
+    """Compare the results of two kernels on an executor and return a line about them."""
     before = flat(old.run(copied(positional), keywords, on))
-    after = flat(new.run(copied(positional), {**keywords, **given}, on))
+    after = flat(new.run(copied(positional), {**keywords, **grid_argument}, on))
     label = f"{old.__name__} on {on}"
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         return (f"DIFFERS: {label} gives {', '.join(f'{a.dtype}{list(a.shape)}' for a in after)}, "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-opt``: read MLIR or a kernel, run passes, write MLIR or assembly.
 
-Here are its options; ``lowering`` has the rest. Passes are options: ``--help`` reads them from their files, without
-importing MLIR.
+This module defines its options; ``lowering`` does the work. Each pass is an option: ``--help`` reads the passes from
+their files, without importing MLIR.
 """
 
 import argparse
@@ -35,7 +35,7 @@ GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
          "vector": "to the programs of the CPU, in comments, and the vector code of their routines",
          "llvm": "the same with the routines in the LLVM dialect"}
-# Passes of MLIR that are options; --pass-pipeline takes all.
+# Passes of MLIR that --help lists; --pass-pipeline accepts all of them.
 UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "cse": "compute equal operations once",
             "loop-invariant-code-motion": "move what does not change out of loops",
@@ -48,7 +48,8 @@ OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
 
 
 class PassSummary(NamedTuple):
-    """A pass: its name, the first sentence about it, and (name, default, meaning) of its options."""
+    """A pass for ``--help``: its name, the first sentence of its docstring, and (name, default, meaning) of its
+    options."""
 
     name: str
     text: str
@@ -56,12 +57,12 @@ class PassSummary(NamedTuple):
 
 
 def pass_summaries() -> list[PassSummary]:
-    """All passes, in alphabetical order, read from the files."""
-    return sorted(found for _, file in packages.files() if (found := summary(file)) is not None)
+    """Return all passes in alphabetical order, read from their files."""
+    return sorted(pass_summary for _, file in packages.files() if (pass_summary := summary(file)) is not None)
 
 
 def summary(file: Path) -> PassSummary | None:
-    """The pass that a file holds, if it does: its docstring starts with the pass's name."""
+    """Read the pass that a file defines: its docstring starts with the pass's name. Return None if there is none."""
     name, text = file.stem.replace("_", "-"), file.read_text()
     start = re.search(rf'^"""{name}: (.*?)\n\n', text, re.MULTILINE | re.DOTALL)
     declared = text.find(f'Pass, name="{name}"')             # any base class whose name ends with "Pass"
@@ -69,17 +70,17 @@ def summary(file: Path) -> PassSummary | None:
         return None
     options = []
     for line in text[declared:].splitlines()[1:]:
-        found = OPTION.fullmatch(line)
-        if found:
-            constant = re.search(rf"^{found[2]} = (\w+)", text, re.MULTILINE)
-            options.append((found[1].replace("_", "-"), constant[1] if constant else found[2], found[3]))
+        option = OPTION.fullmatch(line)
+        if option:
+            constant = re.search(rf"^{option[2]} = (\w+)", text, re.MULTILINE)
+            options.append((option[1].replace("_", "-"), constant[1] if constant else option[2], option[3]))
         elif line.startswith("    def "):
             break
     return PassSummary(name, start[1].replace("\n", " "), options)
 
 
 class _AddPasses(argparse.Action):
-    """Appends (pass, options) pairs, so that passes keep the order of the command line."""
+    """An action that appends (pass, options) pairs, so that passes keep the order of the command line."""
 
     def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any,
                  option_string: str | None = None) -> None:
@@ -93,7 +94,7 @@ class _AddPasses(argparse.Action):
 
 
 def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The command line, with an option for each pass, also for these others of MLIR's."""
+    """Build the command line, with an option for each pass and for the passes ``others`` of MLIR."""
     p = CommandParser(
         prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", argument_default=None,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=120),
@@ -169,10 +170,10 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; a mistake in them ends the process with status 2, as in any command."""
+    """Parse the options. A mistake in them ends the process with status 2, as in any command."""
     load_plugins(arguments)
     passes = pass_summaries()
-    # Without "=" the next word would be taken for their options.
+    # Without "=" argparse would parse the next word as the pass's options.
     others = other_passes(arguments, build_parser(passes))
     alone = {f"--{name}" for name in (*UPSTREAM, *others, *extensions.of("pipelines"), *(one.name for one in passes))}
     parser = build_parser(passes, others)
@@ -182,7 +183,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """The passes of a pipeline that work on records of the CPU come last: ``--lower-to-vector`` runs them."""
+    """Move the passes of a pipeline that work on records of the CPU to ``--cpu-passes``, which ``--lower-to-vector``
+    runs. They must be the last."""
     on_records = [name in CPU_PASSES for name, _ in options.passes]
     if True not in on_records:
         if options.cpu_passes is not None:
@@ -201,16 +203,18 @@ def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 
 def take_vector(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> None:
-    """Lower to the vector dialect where an option of that name works on its records and no other goal is named."""
+    """Lower to the vector dialect because option ``name`` works on its records, unless another goal is named, which is
+    an error."""
     if options.goal not in (None, "vector", "llvm"):
         parser.error(f"{name} works on a program of the CPU: leave --lower-to-{options.goal} out")
     options.goal = options.goal or "vector"
 
 
 def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """What is no option of ours but a pass of MLIR: all that the bindings have are options.
+    """Return the arguments that are passes of MLIR and no option of this command, since every pass of the bindings is
+    an option.
 
-    A plugin's pass that is in a file of another name is no option: the command ends with that error.
+    A plugin's pass in a file of another name is no option: the command ends with that error.
     """
     known = [option for action in parser._actions for option in action.option_strings]
     names = [text[2:].partition("=")[0] for text in arguments if re.match(r"--[a-z]", text)]
@@ -228,7 +232,7 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
 
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     options = parse_options(command_line(arguments))
     if options.reduce:
         return exit_status(lambda: reduce(options))

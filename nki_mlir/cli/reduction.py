@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-opt --reduce --test=COMMAND``: the smallest text that a command still accepts, of a module, kernel or program.
+"""``nki-opt --reduce --test=COMMAND``: find a smallest text that a command still accepts, of a module, kernel or
+program.
 
-The text is not parsed, so that what ends a parser can be reduced as well. Statements go first, from the outermost
-inwards: lines that brackets or indentation keep together. Then loops and regions around what they hold, elements of
-lists, and digits of numbers. Each step halves the parts it removes until single ones are left (delta debugging), and
-all repeat until nothing more can go.
+The reduction does not parse the text, so it also reduces texts that crash a parser. It first removes statements,
+from the outermost inwards: lines that brackets or indentation keep together. Then it removes loops and regions
+around their bodies, elements of lists, and digits of numbers. Each step halves the size of the parts it removes,
+down to single parts (delta debugging), and all steps repeat until none removes anything.
 """
 
 import re
@@ -26,7 +27,8 @@ Test = Callable[[str], bool]
 
 
 class Statement(NamedTuple):
-    """The lines ``first`` up to ``end``; ``inner`` are those between its first and last line, if it holds some."""
+    """A statement: its lines ``first`` up to ``end``, and the lines ``inner`` of its body, between its first and last
+    line."""
 
     first: int
     end: int
@@ -35,7 +37,8 @@ class Statement(NamedTuple):
 
 
 def reduce_file(source: str, text: str, command: str) -> str:
-    """The smallest text found; raises ``SourceError`` where the command does not accept the text as it is."""
+    """Reduce the text of a file and print the sizes. Raise ``SourceError`` if the command does not accept the complete
+    text."""
     suffix = Path(source).suffix or ".mlir"
     known: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -58,13 +61,13 @@ def reduce_file(source: str, text: str, command: str) -> str:
 
 
 def with_file(command: str, file: Path) -> str:
-    """The command for the shell: the file stands for ``{}``, or at the end."""
+    """Return the shell command with the file in place of ``{}``, or at its end."""
     name = shlex.quote(str(file))
     return command.replace("{}", name) if "{}" in command else f"{command} {name}"
 
 
 def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
-    """The text without all parts that the test does not need."""
+    """Remove all parts of the text that the test does not need."""
     steps: tuple[Callable[[str], str], ...] = (
         lambda now: without_statements(now, accepted, by_indentation),
         lambda now: unwrapped(now, accepted, by_indentation),
@@ -78,7 +81,8 @@ def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
 
 
 def fewer(parts: list[int], accepted: Callable[[list[int]], bool]) -> list[int]:
-    """Those of the parts that cannot be left out, by removing half of them, then a quarter, down to each one."""
+    """Remove parts while ``accepted`` holds: half of them, then a quarter, down to single parts. Return the remaining
+    ones."""
     size = len(parts)
     while size:
         start = 0
@@ -94,7 +98,7 @@ def fewer(parts: list[int], accepted: Callable[[list[int]], bool]) -> list[int]:
 
 # -- statements --------------------------------------------------------------------------------------------------------
 def statements(text: str, by_indentation: bool) -> list[Statement]:
-    """All statements, by their first line."""
+    """Return all statements, in the order of their first lines."""
     lines = text.splitlines(keepends=True)
     depths, continues = (indented if by_indentation else bracketed)(text, lines)
     found = []
@@ -114,7 +118,8 @@ def statements(text: str, by_indentation: bool) -> list[Statement]:
 
 
 def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
-    """How many brackets are open where a line starts, without those that it closes first; whether it closes some."""
+    """Return for each line how many brackets are open at its start, after those that it closes first, and whether it
+    closes some."""
     plain, level, at = plain_text(text), 0, 0
     depths, closes = [], []
     for line in lines:
@@ -129,7 +134,8 @@ def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
 
 
 def indented(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
-    """The indentation of each line; whether it goes on with the statement above: blank, or ``else``, or in brackets."""
+    """Return the indentation of each line, and whether it continues the statement above: it is blank, starts with
+    ``else``, or is in brackets."""
     depths: list[int] = []
     continues, level = [], 0
     for line in lines:
@@ -147,11 +153,11 @@ def indented(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
 def without_statements(text: str, accepted: Test, by_indentation: bool) -> str:
     depth = 0
     while True:
-        found = statements(text, by_indentation)
-        depths = sorted({one.depth for one in found if one.depth >= depth})
+        all_statements = statements(text, by_indentation)
+        depths = sorted({one.depth for one in all_statements if one.depth >= depth})
         if not depths:
             return text
-        lines, these = text.splitlines(keepends=True), [one for one in found if one.depth == depths[0]]
+        lines, these = text.splitlines(keepends=True), [one for one in all_statements if one.depth == depths[0]]
 
         def joined(kept: list[int], lines: list[str] = lines, these: list[Statement] = these) -> str:
             gone = {line for k in set(range(len(these))) - set(kept) for line in range(these[k].first, these[k].end)}
@@ -161,7 +167,7 @@ def without_statements(text: str, accepted: Test, by_indentation: bool) -> str:
 
 
 def unwrapped(text: str, accepted: Test, by_indentation: bool) -> str:
-    """Without the lines around what statements hold: a loop becomes its body."""
+    """Remove the lines around the bodies of statements: a loop becomes its body."""
     while True:
         for candidate in bodies(text, by_indentation):
             if accepted(candidate):
@@ -185,8 +191,9 @@ def bodies(text: str, by_indentation: bool) -> Iterator[str]:
 
 # -- elements and numbers ----------------------------------------------------------------------------------------------
 def elements(text: str) -> list[tuple[int, int]]:
-    """The spans of what commas divide in brackets, each with the comma before it, or the one behind the first."""
-    found, opened = [], list[list[int]]()
+    """Return the spans of elements between commas in brackets. Each includes the comma before it, the first the comma
+    after it."""
+    spans, opened = [], list[list[int]]()
     for at, letter in enumerate(plain_text(text)):
         if letter in OPENING + "<":
             opened.append([at])
@@ -194,9 +201,9 @@ def elements(text: str) -> list[tuple[int, int]]:
             opened[-1].append(at)
         elif letter in CLOSING + ">" and opened:
             commas = [*opened.pop(), at]
-            found += [(start if k else start + 1, end + (not k and end < at)) for k, (start, end) in
+            spans += [(start if k else start + 1, end + (not k and end < at)) for k, (start, end) in
                       enumerate(pairwise(commas)) if end - start > 1]
-    return sorted(found, key=lambda span: span[0] - span[1])
+    return sorted(spans, key=lambda span: span[0] - span[1])
 
 
 def without_elements(text: str, accepted: Test) -> str:
@@ -213,11 +220,11 @@ def without_elements(text: str, accepted: Test) -> str:
 
 def smaller_numbers(text: str, accepted: Test) -> str:
     at = 0
-    while (found := NUMBER.search(text, at)) is not None:
-        at = found.end()
-        value = int(found[0]) if len(found[0]) < 20 else 10 ** 19
+    while (match := NUMBER.search(text, at)) is not None:
+        at = match.end()
+        value = int(match[0]) if len(match[0]) < 20 else 10 ** 19
         for other in sorted({0, 1, value // 2, value - 1}):
-            if 0 <= other < value and accepted(candidate := text[:found.start()] + str(other) + text[found.end():]):
-                text, at = candidate, found.start() + len(str(other))
+            if 0 <= other < value and accepted(candidate := text[:match.start()] + str(other) + text[match.end():]):
+                text, at = candidate, match.start() + len(str(other))
                 break
     return text

@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_stepping(p: argparse.ArgumentParser) -> None:
-    """The options that stop a run."""
+    """Add the options that run step by step."""
     p.add_argument("--step", action="store_true", help="stop at each operation, on the simulator at each instruction")
     p.add_argument("--break", dest="breaks", action="append", default=[], metavar="FILE:LINE",
                    help="stop at a source line, repeated")
@@ -93,73 +93,74 @@ def add_stepping(p: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     arguments = command_line(arguments)
     load_plugins(arguments)
-    given = parser()
-    options = given.parse_args(comparing(arguments))
-    refuse(given, options)
+    p = parser()
+    options = p.parse_args(comparing(arguments))
+    refuse(p, options)
     return exit_status(lambda: run(options), reads_data=not any(map(is_kernel, options.source)))
 
 
 def executors() -> tuple[str, ...]:
-    """Ours, and those of plugins."""
+    """Return the names of the executors, including those of plugins."""
     return (*EXECUTORS, *extensions.of("executors"))
 
 
 def comparing(arguments: list[str]) -> list[str]:
-    """The arguments, where ``--compare`` stands before a word that names no executors, which is the file then."""
-    made = []
+    """Return the arguments with ``--compare`` as ``--compare=all`` where the next word names no executors, but the
+    file."""
+    changed = []
     for text, after in zip(arguments, [*arguments[1:], ""]):
         named = after and all(name in executors() for name in after.split(","))
-        made.append("--compare=all" if text == "--compare" and not named else text)
-    return made
+        changed.append("--compare=all" if text == "--compare" and not named else text)
+    return changed
 
 
-def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the command where options do not go together; choose the executor of instruction streams. A profile is
-    of what ``--time`` times, so it implies that."""
+def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the command if options exclude each other, and set the default executor of instruction streams.
+    ``--profile`` implies ``--time``."""
     options.time = options.time or options.profile is not None
     if options.time:
         clash = next((f"--{name}" for name in ("compare", "save", "verify_each") if getattr(options, name)), None)
         if options.on not in (None, "isa"):
             clash = f"--on={options.on}"
         if clash:
-            given.error(f"--time is of instruction streams, and computes no values: it does not go with "
+            parser.error(f"--time is of instruction streams, and computes no values: it does not go with "
                         f"{clash.replace('_', '-')}")
         if len(options.source) > 2:
-            given.error(f"--time compares two, {len(options.source)} are given")
+            parser.error(f"--time compares two, {len(options.source)} are given")
         if options.profile is not None and len(options.source) > 1:
-            given.error("--profile is of one kernel or module, two are given")
+            parser.error("--profile is of one kernel or module, two are given")
         if options.profile is None and options.format is not None:
-            given.error("--format says what --profile writes: add --profile DIR")
+            parser.error("--format says what --profile writes: add --profile DIR")
     elif options.format is not None:
-        given.error("--format says what --profile writes: add --profile DIR")
+        parser.error("--format says what --profile writes: add --profile DIR")
     elif options.as_written:
-        given.error("--as-written says how --time makes the streams")
+        parser.error("--as-written says how --time makes the streams")
     elif options.level != 1:
-        given.error("-O says how long --time searches for a fast order")
+        parser.error("-O says how long --time searches for a fast order")
     elif options.json and not options.check:
-        given.error("--json is the form of what --time prints, or --check")
+        parser.error("--json is the form of what --time prints, or --check")
     elif len(options.source) > 1:
-        given.error("one kernel or module runs at a time; with --time two are compared")
+        parser.error("one kernel or module runs at a time; with --time two are compared")
     stepped = steps(options)
     others = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check") if getattr(options, n)]
     if stepped and others:
-        given.error(f"a run that stops does not go with {others[0]}")
+        parser.error(f"a run that stops does not go with {others[0]}")
     if not stepped and (options.script or options.at_level != "nki"):
-        given.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
+        parser.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
     options.stepped = stepped
     for name in ("order", "witness"):
         clash = next((f"--{n}" for n in ("time", "check", "verify_each", "compare") if getattr(options, n)), "")
         if getattr(options, name) is not None and clash:
-            given.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
+            parser.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
     streams = options.time or options.order is not None or options.witness is not None
     options.on = options.on or ("isa" if streams else "")
 
 
 def executor_of(source: str) -> str:
-    """What runs a kernel where the command does not say; modules, which not every executor runs, are on the JIT."""
+    """Return the default executor of a source. Modules run on the JIT, because not every executor runs them."""
     if not is_kernel(source):
         return "jit"
     from nki_mlir.language.kernel import default_executor  # start-up: loads the language
@@ -167,12 +168,12 @@ def executor_of(source: str) -> str:
 
 
 def steps(options: argparse.Namespace) -> bool:
-    """Whether the run is to stop somewhere."""
+    """Return whether the run stops somewhere."""
     return bool(options.step or options.breaks or options.watch or options.break_on)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run, print, save and compare as the options say."""
+    """Run, print, save and compare, as the options select."""
     if options.time:
         from nki_mlir.cli.timing import time_all  # start-up: imported on first use
         return time_all(options)
@@ -208,7 +209,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_report(one: "Runnable", as_json: bool) -> int:
-    """Print what a check of a kernel finds."""
+    """Print the report of a kernel's check, and return 1 unless it is sound."""
     import json  # start-up: imported on first use
     report = one.report()
     print(json.dumps(report.json(), indent=2, default=str) if as_json else report)
@@ -216,14 +217,14 @@ def print_report(one: "Runnable", as_json: bool) -> int:
 
 
 def executors_to_compare(one: "Runnable", options: argparse.Namespace) -> list[str]:
-    """The executors that ``--compare`` names; all others where it names none."""
+    """Return the executors that ``--compare`` names, or all others if it names none."""
     if options.compare == "all":
         return [on for on in one.executors if on != options.on]
     return options.compare.split(",") if options.compare else []
 
 
 def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
-    """Its results, printed with the time they took."""
+    """Run it, print the results and the time, and return the results."""
     started = time.perf_counter()
     results = one.run(options.on)
     first = time.perf_counter() - started
@@ -240,7 +241,7 @@ def print_results(results: "Results") -> None:
 
 
 def save(file: str, results: list[tuple[str, Any]]) -> None:
-    """Write them as the arrays of an ``.npz`` file."""
+    """Write the results to an ``.npz`` file."""
     import numpy as np  # start-up: imported on first use
 
     from nki_mlir.cli.source import write_output
@@ -250,7 +251,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
 
 
 def error_of(first: object, second: object) -> float:
-    """The largest difference, relative to max(1, |value|); NaN equals NaN, infinities equal themselves."""
+    """Return the largest difference, relative to max(1, |value|). NaN equals NaN, and infinities equal themselves."""
     import numpy as np  # start-up: imported on first use
     a, b = (np.asarray(x).astype(np.float64) for x in (first, second))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -262,7 +263,7 @@ def error_of(first: object, second: object) -> float:
 
 
 def compare(one: "Runnable", results: "Results", others: list[str], options: argparse.Namespace) -> int:
-    """Run elsewhere, too, and print the largest error of each; 1 when one is over the tolerance."""
+    """Run on the other executors, print the largest error of each, and return 1 if one is above the tolerance."""
     status = 0
     for on in others:
         started = time.perf_counter()
@@ -276,7 +277,7 @@ def compare(one: "Runnable", results: "Results", others: list[str], options: arg
 
 
 def largest_error(first: "Results", second: "Results") -> float:
-    """The largest error among results."""
+    """Return the largest error among results."""
     return max((error_of(a, b) for (_, a), (_, b) in zip(first, second, strict=True)), default=0.0)
 
 
@@ -287,10 +288,10 @@ def verify_each(one: "Runnable", tolerance: float) -> int:
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets import neuron
-    given, inputs = one.module()
-    reference = run_module(given, inputs, "interpreter")
-    with given.context, ir.Location.unknown():
-        module = cloned(given)
+    original, inputs = one.module()
+    reference = run_module(original, inputs, "interpreter")
+    with original.context, ir.Location.unknown():
+        module = cloned(original)
         for step in passes_to("nisa", module):
             run_passes(module, [step])
             worst = largest_error(reference, run_module(module, inputs, "interpreter"))

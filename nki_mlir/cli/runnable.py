@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``nki-run`` runs: a Python kernel, a module, a StableHLO graph, or instruction streams, with their inputs.
+"""The sources that ``nki-run`` accepts: a Python kernel, a module, a StableHLO graph, or instruction streams, with
+inputs.
 
-Each has ``executors``, the names of those that take it; ``run(on)``, its results as (name, array) pairs; and
-``module()``, what ``--verify-each`` lowers, with its inputs.
+Each has ``executors``, the names of the executors that run it; ``run(on)``, which returns the results as (name,
+array) pairs; and ``module()``, which returns the module that ``--verify-each`` lowers, with its inputs.
 """
 
 import argparse
@@ -47,42 +48,42 @@ Results = list[tuple[str, np.ndarray]]
 
 
 class Runnable(ABC):
-    """Something with its inputs."""
+    """A source of ``nki-run`` with its inputs."""
 
     executors: ClassVar[tuple[str, ...]]
     runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
-    what: ClassVar[str] = ""                        # in words, where it has no module
+    what: ClassVar[str] = ""                        # its name in errors, where it has no module
 
     @abstractmethod
     def run(self, on: str) -> Results:
-        """Its results; the inputs stay as they are."""
+        """Run it on an executor and return the results. The inputs do not change."""
 
     @abstractmethod
     def streams(self, options: "Emission") -> "list[Program]":
-        """Its instruction streams, emitted with these options: a program for each core that it takes."""
+        """Return the instruction streams, emitted with these options: a program for each core that it uses."""
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
-        """A module at the nki, linalg or nisa level, and the inputs of its function; raises ``NotVerified``."""
+        """Return a module at the nki, linalg or nisa level, and the inputs of its function. Raise ``NotVerified``."""
         raise NotVerified(what=self.what)
 
     def report(self) -> "KernelReport":
-        """All that can be found to be wrong with a kernel; raises ``NotChecked``."""
+        """Check a kernel and return the report of all mistakes. Raise ``NotChecked``."""
         raise NotChecked(what=self.what or "a module")
 
     @abstractmethod
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
-        """Its results, of a run that a debugger stops; ``level``: which one the interpreter runs."""
+        """Run it under a debugger and return the results. ``level`` is the level that the interpreter runs."""
 
     def check(self, witness: str | None = None) -> None:
-        """Raises the error of what is wrong for certain before it runs; most have nothing to look at.
+        """Raise the error of a certain mistake before the run; only instruction streams are checked.
 
-        ``witness``: a file for an order of streams in which it happens.
+        ``witness`` is a file for an order of the streams in which the mistake happens.
         """
         if witness is not None:
             raise NotOrdered(option="--witness", what=self.what or "a kernel or module")
 
     def take_order(self, file: str) -> None:
-        """Run in the order that a file has; raises ``NotOrdered``."""
+        """Run the streams in the order of a file. Raise ``NotOrdered`` for other sources."""
         raise NotOrdered(option="--order", what=self.what or "a kernel or module")
 
 
@@ -131,7 +132,7 @@ class TooManyArguments(NkiMlirError):
 
 
 def asked_for(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:
-    """What a command runs or times, as its options say. Without ``values`` tensors hold zeros."""
+    """Return the source of a command with the arguments of its options. Without ``values``, tensors hold zeros."""
     positional, keywords = parse_arguments(options.arg, values)
     load_libraries(options.load_library)
     return runnable(source, positional, keywords, options.target, parse_grid(options.grid))
@@ -139,7 +140,8 @@ def asked_for(source: str, options: argparse.Namespace, values: bool = True) -> 
 
 def runnable(source: str, positional: list[object], keywords: dict[str, object], target: str | None,
              grid: tuple[object, ...]) -> Runnable:
-    """What a file holds, told by its name and content, with values for its inputs."""
+    """Read a file and return the source that it contains, which its name and content decide, with values for its
+    inputs."""
     if is_kernel(source):
         return KernelSource(load_kernel(source, target, grid), positional, keywords)
     if grid:
@@ -158,7 +160,8 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
 
 
 def programs_of(data: bytes, name: str) -> "list[Program]":
-    """The programs of a binary, of assembly or of modules at the isa level, one a core; none in anything else."""
+    """Return the programs, one for each core, of a binary, of assembly or of modules at the isa level. Return an empty
+    list for other data."""
     from nki_mlir.targets import neuron  # start-up: imported on first use
     if neuron.is_binary(data):
         return [neuron.program_of_binary(data)]
@@ -173,7 +176,7 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
 
 
 def check_executor(one: Runnable, on: str, what: str) -> None:
-    """Raises ``NotTaken`` where an executor does not take it."""
+    """Raise ``NotTaken`` if the executor does not run the source."""
     if on not in one.executors and not (one.runs_on_plugins and on in extensions.of("executors")):
         raise NotTaken(what=what, on=on, executors=" or ".join(one.executors))
 
@@ -213,7 +216,7 @@ class KernelSource(Runnable):
 
 
 class ModuleSource(Runnable):
-    """The kernel function of a module, its inputs given or random."""
+    """The kernel function of a module, with inputs from the command line or random ones."""
 
     executors, runs_on_plugins = ("interpreter", "jit", "isa"), True
 
@@ -277,7 +280,8 @@ class GraphSource(Runnable):
 
 
 class StreamsSource(Runnable):
-    """Instruction streams, one program a core; inputs given or random. The cores share inputs and outputs."""
+    """Instruction streams, a program for each core, with inputs from the command line or random ones. The cores share
+    inputs and outputs."""
 
     executors, what = ("isa",), "instruction streams"
 
@@ -298,13 +302,13 @@ class StreamsSource(Runnable):
         return self.results(lambda programs, inputs, made: step_streams(programs, inputs, made, debugger))
 
     def results(self, simulate: Callable[..., None]) -> Results:
-        """What a run on copies of the inputs gives."""
+        """Run ``simulate`` on copies of the inputs and return the results."""
         inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
-        made = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
-        simulate(self.programs, inputs, made)
+        results = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
+        simulate(self.programs, inputs, results)
         if not outputs:
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
-        return [(v.name, array) for v, array in zip(outputs, made)]
+        return [(v.name, array) for v, array in zip(outputs, results)]
 
     def streams(self, options: "Emission") -> "list[Program]":
         return self.programs
@@ -318,33 +322,34 @@ class StreamsSource(Runnable):
         self.order = parse_order(decoded(read_bytes(file), display_name(file)), self.programs, display_name(file))
 
 
-def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],
+def inputs_for(inputs: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],
                keywords: dict[str, object]) -> list[np.ndarray]:
-    """The value of each input (name, shape, dtype): as given by place or name, else random."""
-    names = [name for name, _, _ in wanted]
+    """Return a value for each input (name, shape, dtype): the argument at its position or of its name, else random
+    values."""
+    names = [name for name, _, _ in inputs]
     if len(positional) > len(names):
         raise TooManyArguments(what=f"{len(positional)} values are given for {len(names)} inputs",
                                names=", ".join(names))
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
         raise TooManyArguments(what=f"there is no input '{unknown}'", names=", ".join(names))
-    check_bytes([(name, shape, dtype) for name, shape, dtype in wanted if name not in keywords][len(positional):])
-    given = dict(zip(names, positional)) | keywords
-    return [checked_input(given[name], name, shape, dtype) if name in given else fill(shape, dtype, "random", k, name)
-            for k, (name, shape, dtype) in enumerate(wanted)]
+    check_bytes([(name, shape, dtype) for name, shape, dtype in inputs if name not in keywords][len(positional):])
+    values = dict(zip(names, positional)) | keywords
+    return [checked_input(values[name], name, shape, dtype) if name in values else fill(shape, dtype, "random", k, name)
+            for k, (name, shape, dtype) in enumerate(inputs)]
 
 
-def check_bytes(wanted: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
-    """Raises ``TooMuchMemory`` where tensors (name, shape, dtype) that no argument gives exceed the limit."""
+def check_bytes(tensors: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
+    """Raise ``TooMuchMemory`` if tensors (name, shape, dtype) that no argument provides exceed the limit."""
     allowed = TENSOR_BYTES.value()
-    size = sum(prod(shape) * dtype.itemsize for _, shape, dtype in wanted)
+    size = sum(prod(shape) * dtype.itemsize for _, shape, dtype in tensors)
     if size > allowed:
-        raise TooMuchMemory(names=", ".join(name for name, _, _ in wanted), size=size, limit=allowed)
+        raise TooMuchMemory(names=", ".join(name for name, _, _ in tensors), size=size, limit=allowed)
 
 
 def check_declared(module: "Module") -> None:
-    """Raises ``DeclaredMemory`` at the first operation whose buffers or tensors exceed what a file may declare: buffers
-    with those above it, a tensor of a graph alone, since few of them live at once."""
+    """Raise ``DeclaredMemory`` at the first operation whose memory exceeds what a file may declare. Buffers count
+    together, each tensor of a graph alone, since few tensors live at once."""
     from nki_mlir.bindings import ir, operations_of  # start-up: loads MLIR
     from nki_mlir.dialects.source_locations import location_of
     limit, buffers = TENSOR_BYTES.value(), 0
@@ -361,16 +366,16 @@ def check_declared(module: "Module") -> None:
 
 
 def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: "DType") -> np.ndarray:
-    """The array; raises ``SourceError`` where it has not the shape and dtype."""
+    """Convert the value to an array. Raise ``SourceError`` if its shape or dtype is wrong."""
     array = as_array(array, shape, dtype.numpy)
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
-        found = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
-        raise SourceError(f"argument {name} is {found}; the function takes {shape} {dtype}")
+        description = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
+        raise SourceError(f"argument {name} is {description}; the function takes {shape} {dtype}")
     return array
 
 
 def copied(values: Sequence[object]) -> list[Any]:
-    """Arrays are copied, since kernels may update them."""
+    """Copy the arrays in values, since kernels may update them."""
     def copy(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
             return type(value)(map(copy, value))
@@ -382,14 +387,14 @@ def copied(values: Sequence[object]) -> list[Any]:
 
 def specialized(kernel: "Kernel", positional: list[object],
                 keywords: dict[str, object]) -> "tuple[Specialization, list[np.ndarray]]":
-    """A kernel for these arguments, and the tensors among them."""
+    """Capture a kernel for these arguments; return the specialization and the tensors among the arguments."""
     from nki_mlir.language.kernel import describe_array, is_array  # start-up: imported on first use
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
     return kernel.specialize(bound), bound.tensors
 
 
 def set_target(module: "Module", target: str) -> None:
-    """Make a module one for that target; raises ``UnknownTarget``."""
+    """Set the target of a module. Raise ``UnknownTarget``."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.machine import machine_named
     machine_named(target)
@@ -398,7 +403,7 @@ def set_target(module: "Module", target: str) -> None:
 
 
 def run_module(module: "Module", inputs: Sequence[object], on: str) -> Results:
-    """The results (and updated inputs) of a module's kernel function on an executor."""
+    """Run a module's kernel function on an executor and return its results, or the inputs if it has none."""
     from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
     from nki_mlir.dialects.kernel_function import the_kernel
     from nki_mlir.language.specialization import executor
@@ -407,8 +412,8 @@ def run_module(module: "Module", inputs: Sequence[object], on: str) -> Results:
     arrays = copied(inputs)
     shared = [np.zeros(a.shape, a.dtype.numpy) for a in kernel.shared if a.dtype is not None]
     program(arrays, shared)
-    made = []
+    results = []
     for number in kernel.results or [k for k, a in enumerate(kernel.arguments) if a.kind == "shared"]:
         spec = kernel.arguments[number]
-        made.append((spec.name, shared[spec.index] if spec.kind == "shared" else arrays[spec.index]))
-    return made or [(a.name, arrays[a.index]) for a in kernel.inputs]
+        results.append((spec.name, shared[spec.index] if spec.kind == "shared" else arrays[spec.index]))
+    return results or [(a.name, arrays[a.index]) for a in kernel.inputs]

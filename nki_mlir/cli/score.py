@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-score``: judge candidate kernels against a reference, without a device.
 
-One candidate is judged and shown; several are judged on ``--jobs`` workers or those of a Dask scheduler, kept in a
-store, and ranked; ``--serve`` answers requests in lines of JSON.
+It judges one candidate and prints the verdict, or judges several on ``--jobs`` workers or those of a Dask scheduler,
+stores and ranks the verdicts; ``--serve`` answers requests in lines of JSON.
 """
 
 import argparse
@@ -26,7 +26,7 @@ class ScoreFile(NkiMlirError):
 
 
 def add_judging(p: argparse.ArgumentParser) -> None:
-    """Options of commands whose workers judge candidates: target, limits, workers, store."""
+    """Add the options of commands whose workers judge candidates: target, limits, workers, store."""
     p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
     p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time limit of a candidate in seconds (60)")
     p.add_argument("--megabytes", type=int, default=4096, metavar="MB",
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     p = parser()
     options = p.parse_args(command_line(arguments))
     if options.serve:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, object]:
-    """What all requests of a command have alike."""
+    """Return the settings that all requests of a command share."""
     return {name: getattr(options, name) for name in ("reference", "kernel", "target", "seconds", "megabytes", "level")}
 
 
@@ -84,7 +84,7 @@ def workers_of(options: argparse.Namespace) -> "WorkerPool | Cluster":
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge the candidates, and show what was found; status 1 unless all are right."""
+    """Judge the candidates and print the verdicts. Return 1 unless all are right."""
     from nki_mlir.scoring.engine import score_all  # start-up: not for --help
     from nki_mlir.scoring.live_table import LiveTable
     from nki_mlir.scoring.page import write_page
@@ -114,22 +114,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(verdicts: "list[CandidateVerdict]", options: argparse.Namespace) -> None:
-    """Print verdicts as the options say."""
+    """Print verdicts as the options select."""
     if options.compare:
         from nki_mlir.scoring.ranking import lines_of, ranked  # start-up: loads MLIR
-        found = ranked(verdicts)
+        ranking = ranked(verdicts)
         if options.json:
-            for one in found:
+            for one in ranking:
                 print(json.dumps({"rank": one.rank, "probability": one.probability, **one.verdict}))
         else:
-            print("\n".join(lines_of(found)))
+            print("\n".join(lines_of(ranking)))
         return
     for verdict in verdicts:
         print(json.dumps({k: v for k, v in verdict.items() if k != "profile"}) if options.json else verdict)
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Answer requests; those without a reference are judged by that of the options. Answers come as they are ready."""
+    """Answer requests in lines of JSON, each as soon as it is ready. The options' reference judges requests without
+    one."""
     from nki_mlir.scoring.engine import serve_lines  # start-up: not for --help
     with workers_of(options) as workers:
         serve_lines(sys.stdin, settings_of(options), workers, lambda answer: print(json.dumps(answer), flush=True))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the commands read, MLIR from a file or standard input or a kernel ``FILE.py:FUNCTION``, and where they write."""
+"""Read the inputs of commands, MLIR from a file or standard input or a kernel ``FILE.py:FUNCTION``, and write their
+outputs.
+"""
 
 import importlib.util
 import os
@@ -42,7 +44,7 @@ class WhichKernel(NkiMlirError):
 
 
 def load_libraries(files: list[str]) -> None:
-    """Load libraries of custom operators: what a module names is not loaded by itself."""
+    """Load libraries of custom operators. Modules never load libraries that they name."""
     if files:
         from nki_mlir import customop  # start-up: imported on first use
         for file in files:
@@ -51,7 +53,7 @@ def load_libraries(files: list[str]) -> None:
 
 @dataclass
 class Diagnostic:
-    """One error of the bindings, with the place it points at."""
+    """An error of the bindings with its location."""
 
     file: str
     line: int
@@ -63,7 +65,7 @@ class Diagnostic:
 
 
 class MalformedInput(NkiMlirError):
-    """Text that is not a valid module: carries the diagnostics."""
+    """The error of a text that is no valid module, with its diagnostics."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("the input is not a valid module")
@@ -74,7 +76,8 @@ class MalformedInput(NkiMlirError):
 
 
 def read_bytes(source: str) -> bytes:
-    """What a file holds, or standard input where it is ``-``."""
+    """Read a file, or standard input for ``-``. Raise ``SourceError``, or the error of an input that exceeds the
+    limit."""
     limit = TEXT_BYTES.value()
     try:
         if source == "-":
@@ -94,12 +97,12 @@ def read_bytes(source: str) -> bytes:
 
 
 def read_text(source: str) -> str:
-    """The same as text."""
+    """Read a file, or standard input for ``-``, as text."""
     return decoded(read_bytes(source), source)
 
 
 def decoded(data: bytes, name: str) -> str:
-    """The text of a file, without a byte-order mark; raises ``SourceError`` where it is not UTF-8."""
+    """Decode the text of a file, without a byte-order mark. Raise ``SourceError`` if it is not UTF-8."""
     try:
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -110,19 +113,19 @@ def decoded(data: bytes, name: str) -> str:
 
 
 def display_name(source: str) -> str:
-    """How messages call it."""
+    """Return the name of a source in messages."""
     return "<stdin>" if source == "-" else source
 
 
 def is_graph_text(text: str) -> bool:
-    """Whether the text of a module has operations of StableHLO."""
+    """Return whether the text of a module has operations of StableHLO."""
     return "stablehlo." in text or "vhlo." in text
 
 
 def read_module(text: str, name: str, met: Callable[[str, int, str], None] | None = None) -> "Module":
-    """The module that a text stands for, in its own context, checked to be safe; errors name the file.
+    """Parse a module in a new context and check that it is safe. Errors name the file.
 
-    ``met`` is told of warnings and remarks: their kind, line and text. Without it MLIR prints them.
+    ``met`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
     """
     from nki_mlir.dialects.isa.module import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
@@ -145,20 +148,20 @@ def read_module(text: str, name: str, met: Callable[[str, int, str], None] | Non
 
 
 def tell(context: "Context", met: Callable[[str, int, str], None]) -> None:
-    """Tell of warnings and remarks of MLIR."""
+    """Call ``met`` with the kind, line and text of each warning and remark of MLIR."""
     def handle(diagnostic: Any) -> bool:
         kind = str(diagnostic.severity).rpartition(".")[2].lower()
         if kind not in ("warning", "remark"):
             return False
-        found = re.search(r'":(\d+):', str(diagnostic.location))
-        met(kind, int(found[1]) if found else 1, diagnostic.message)
+        line = re.search(r'":(\d+):', str(diagnostic.location))
+        met(kind, int(line[1]) if line else 1, diagnostic.message)
         return True
     context.attach_diagnostic_handler(handle)
 
 
 @contextmanager
 def errors_of_file(name: str) -> Iterator[None]:
-    """Errors that are raised within name the file, where they have no line."""
+    """Give errors that are raised inside the ``with`` block the file's name, if they have no location."""
     try:
         yield
     except NkiMlirError as error:
@@ -166,39 +169,40 @@ def errors_of_file(name: str) -> Iterator[None]:
 
 
 def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
-    """The error; its place, where that is in a text that came without a file name, gets the input's."""
+    """Return the error with the input's name in its location, if the location is in a text without a file name."""
     if error.at is not None and error.at.file in ("-", "<stdin>", "<text>"):
         error.at = error.at._replace(file=name)
     return error
 
 
 def parse_module(text: str, context: "Context", name: str) -> "Module":
-    """The module, verified; raises ``MalformedInput``. Operations may be in their custom or in the generic form.
+    """Parse and verify a module whose operations are in their custom or in the generic form. Raise ``MalformedInput``.
 
-    Its locations name the file where the text is all of it.
+    Its locations name the file if the text is the complete file.
     """
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     check_text(text, name)
-    found = custom_text(text, name)
+    source_map = custom_text(text, name)
     with context:
         try:
             # Only parsing a file gives locations its name.
-            whole = name.isprintable() and Path(name).is_file() and Path(name).read_bytes() == text.encode()
-            if found is not None:
-                module = ir.Module.parse(found.text)
+            is_complete_file = name.isprintable() and Path(name).is_file() and Path(name).read_bytes() == text.encode()
+            if source_map is not None:
+                module = ir.Module.parse(source_map.text)
             else:
-                module = ir.Module.parseFile(name) if whole else ir.Module.parse(text)
+                module = ir.Module.parseFile(name) if is_complete_file else ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise mapped(malformed(error, name), found) from None
+            raise mapped(malformed(error, name), source_map) from None
         except ValueError as error:
             raise MalformedInput([Diagnostic(name, 1, 1, str(error))]) from None
-        if found is not None:
-            found.relocate(module, name if whole else "-")
+        if source_map is not None:
+            source_map.relocate(module, name if is_complete_file else "-")
     return module
 
 
 def custom_text(text: str, name: str) -> "SourceMap | None":
-    """The text with its custom forms written in the generic form; None where it has none. Raises ``MalformedInput``."""
+    """Rewrite custom forms of operations to the generic form. Return None if the text has none. Raise
+    ``MalformedInput``."""
     from nki_mlir.custom_form.reader import MalformedText, expanded, has_custom_form  # start-up: loads MLIR
     if not has_custom_form(text):
         return None
@@ -208,15 +212,16 @@ def custom_text(text: str, name: str) -> "SourceMap | None":
         raise MalformedInput([Diagnostic(name, *place, message) for place, message in error.messages()]) from None
 
 
-def mapped(error: MalformedInput, found: "SourceMap | None") -> MalformedInput:
-    """The error with its places in the text that the user has."""
-    for one in error.diagnostics if found is not None else ():
-        one.line, one.column = found.source_of(one.line, one.column)        # type: ignore[union-attr]
+def mapped(error: MalformedInput, source_map: "SourceMap | None") -> MalformedInput:
+    """Map the locations of an error to the text that the user wrote."""
+    for one in error.diagnostics if source_map is not None else ():
+        one.line, one.column = source_map.source_of(one.line, one.column)        # type: ignore[union-attr]
     return error
 
 
 def verify_result(module: "Module") -> None:
-    """Raises ``MalformedInput`` where passes left a module that does not verify: a tile that leaves its tensor, say."""
+    """Raise ``MalformedInput`` if passes left a module that does not verify, for example a tile that leaves its
+    tensor."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     try:
         module.operation.verify()
@@ -225,31 +230,31 @@ def verify_result(module: "Module") -> None:
 
 
 def malformed(error: Any, name: str) -> MalformedInput:
-    """The error of the bindings as ours; ``name`` is the file of diagnostics without one."""
+    """Convert an error of the bindings. ``name`` is the file of diagnostics without one."""
     diagnostics = [diagnostic(raw, name) for raw in error.error_diagnostics]
     return MalformedInput([d for d in diagnostics if d.message] or [Diagnostic(name, 1, 1, str(error).splitlines()[0])])
 
 
 def diagnostic(raw: Any, name: str) -> Diagnostic:
-    """A diagnostic of the bindings as ours."""
+    """Convert a diagnostic of the bindings."""
     match = re.search(r'"(.*?)":(\d+):(\d+)', str(raw.location))
     file, line, column = (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
     return Diagnostic(name if file in ("-", "") else file, line, column, raw.message.replace("\0", ""))
 
 
 def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...] = ()) -> "Kernel":
-    """The kernel that ``FILE.py:FUNCTION`` names, for a target and a launch grid.
+    """Load the kernel that ``FILE.py:FUNCTION`` names, for a target and a launch grid.
 
-    The vendor's module names are made importable before its file is run.
+    The vendor's module names can be imported by its file.
     """
     from nki_mlir.language.kernel import Kernel, unwrap  # start-up: imported on first use
     from nki_mlir.machine import machine_named
     file, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
-    found = run_file(Path(file or source))
-    kernels = {n: v for n, v in found.items() if isinstance(v, Kernel)}
+    names = run_file(Path(file or source))
+    kernels = {n: v for n, v in names.items() if isinstance(v, Kernel)}
     if not name and len(kernels) != 1:
         raise WhichKernel(file=file, found=", ".join(kernels) or "none")
-    one = found.get(name) if name else next(iter(kernels.values()))
+    one = names.get(name) if name else next(iter(kernels.values()))
     if one is None or not callable(one):
         raise NoKernel(file=file, name=name, found=", ".join(kernels) or "none")
     kernel = unwrap(one)
@@ -260,7 +265,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
 
 
 def run_file(file: Path) -> dict[str, object]:
-    """The names that a Python file defines, run as a module of its name."""
+    """Run a Python file as a module of its name, and return the names that it defines."""
     from nki_mlir.compat import install  # start-up: imported on first use
     if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
@@ -286,8 +291,8 @@ def run_file(file: Path) -> dict[str, object]:
 
 
 def write_output(file: str, data: str | bytes) -> None:
-    """Write a result to a file; ``-`` is standard output."""
-    sys.stdout.flush()                                  # before what is written to it by another name
+    """Write a result to a file, or to standard output for ``-``."""
+    sys.stdout.flush()                                  # flush first: the write below goes to the underlying buffer
     if file == "-":
         sys.stdout.buffer.write(data.encode() if isinstance(data, str) else data)
         sys.stdout.buffer.flush()

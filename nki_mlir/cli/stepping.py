@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs that stop, of ``nki-run``: the screen on a terminal, commands as text elsewhere."""
+"""Runs of ``nki-run`` that stop: with a screen on a terminal, with commands as text elsewhere."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ STEPPED = ("eager", "interpreter", "isa")       # executors that run operation b
 
 
 def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Results | None":
-    """The results; None where somebody ended the run."""
+    """Run under the debugger and return the results. Return None if the user ended the run."""
     possible = [on for on in one.executors if on in STEPPED]
     on = options.on or possible[0]
     if on not in possible:
@@ -47,7 +47,7 @@ def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Res
 
 
 def stops_of(options: argparse.Namespace) -> Stops:
-    """What the options stop at."""
+    """Return the lines, tiles and values at which the options stop."""
     try:
         lines = [source_line(text) for text in options.breaks]
     except CommandError as error:
@@ -56,6 +56,6 @@ def stops_of(options: argparse.Namespace) -> Stops:
 
 
 def screen_is_there() -> bool:
-    """Whether the library that draws the screen is installed."""
+    """Return whether the library that draws the screen is installed."""
     from importlib.util import find_spec  # start-up: imported on first use
     return find_spec("textual") is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What commands do with streams from files before they run or assemble them: prove that they are sound."""
+"""The check of streams from files before commands run or assemble them."""
 
 import sys
 from collections.abc import Sequence
@@ -10,8 +10,11 @@ from nki_mlir.targets.neuron.order import order_text
 
 
 def require_sound(programs: Sequence[Program], witness: str | None = None) -> None:
-    """Raises the last error that the checker of streams finds, behind the others on standard error; what it could not
-    look at is a note there. ``witness``: a file for an order in which the first accesses without one go wrong."""
+    """Check streams. Print their violations on standard error and raise the last one; print notes about streams that
+    the checker could not analyse.
+
+    ``witness`` is a file for an order in which the first unordered accesses go wrong.
+    """
     report = neuron.checked(programs)
     for violation in report.violations[:-1]:
         print(violation, file=sys.stderr)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All errors of a text of MLIR, not the first alone.
+"""Find all errors of a text of MLIR, not only the first.
 
-MLIR's parser and verifier stop at the first error. The operation that it is at is then left out, and the rest is read
-again; errors that follow from what was left out, such as uses of its values, are not told.
+MLIR's parser and verifier stop at the first error. This module then removes the operation with the error and parses
+the rest again. It omits errors that follow from a removed operation, such as uses of its values.
 """
 
 import re
@@ -13,7 +13,7 @@ from nki_mlir.custom_form.lexing import VALUE, structure
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
 
-MOST = 20                               # readings of one part
+MOST = 20                               # parses of a part
 BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
 RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
@@ -22,25 +22,25 @@ TextError = tuple[int, int, str]        # line, column, both from 0 on, and what
 
 
 def errors_of(text: str, name: str) -> list[TextError]:
-    """What is wrong with a text, in order; parts between ``// -----`` by themselves."""
+    """Return the errors of a text, in order. Parts between ``// -----`` lines are parsed separately."""
     return [error for part in split_input(text) if part.strip() for error in sorted(_errors_of_part(part, name))]
 
 
 def _errors_of_part(part: str, name: str) -> list[TextError]:
-    found: list[TextError] = []
+    all_errors: list[TextError] = []
     lines = part.split("\n")
-    missing: set[str] = set()           # values of what was left out
+    missing: set[str] = set()           # values of removed operations
     for _ in range(MOST):
         errors = _read("\n".join(lines), name)
-        found += [error for error in errors if not _follows(error, lines, missing)]
+        all_errors += [error for error in errors if not _follows(error, lines, missing)]
         left_out = [_leave_out(lines, line, missing) for line, _, _ in errors]
         if not any(left_out):
             break
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(all_errors))
 
 
 def _read(text: str, name: str) -> list[TextError]:
-    """The errors of one reading."""
+    """Parse the text once and return its errors."""
     try:
         if text.strip():
             with limited_time():
@@ -53,7 +53,7 @@ def _read(text: str, name: str) -> list[TextError]:
 
 
 def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
-    """Whether an error is there for what was left out before."""
+    """Return whether an error is a consequence of operations that were removed."""
     line, column, message = error
     if not missing:
         return False
@@ -63,12 +63,12 @@ def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
 
 
 def _leave_out(lines: list[str], line: int, missing: set[str]) -> bool:
-    """Blank the operation at a line; returns whether there was one."""
+    """Blank the operation at a line. Return whether there was one."""
     if line >= len(lines) or not lines[line].strip():
         return False
     first = next((k for k in range(line, -1, -1) if BEGINS.match(lines[k])), line)
     text = "\n".join(lines[first:])
-    # An operation may go on behind the end of a line, with its types say.
+    # An operation may continue on the next line, for example with its types.
     end = next((at for token, at in structure(text, 0) if token == "\n" and FOLLOWS.match(text, at)), len(text))
     results = RESULTS.match(text)
     missing.update(VALUE.findall(results[1]) if results else ("",))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-run --time``: how long a kernel takes on the device, where its time goes, and how two of them differ."""
+"""``nki-run --time``: print how long a kernel takes on the device, where the time goes, and how two kernels differ."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ LINES = 8                       # of a list that the text shows
 
 
 class Difference(TypedDict):
-    """What a kind of work has of the second critical path more than of the first."""
+    """The additional time of a kind of work on the second critical path, in ns."""
 
     engine: str
     instruction: str
@@ -30,14 +30,14 @@ class Difference(TypedDict):
 
 
 def time_all(options: argparse.Namespace) -> int:
-    """Time the programs of the options, and print the times; two programs are compared."""
+    """Time the programs of the options and print the times. Compare them if there are two."""
     if options.profile is not None:
         return profile(options)
-    found = [neuron.timed(streams(source, options), options.as_written) for source in options.source]
-    if len(found) == 1:
-        print(json.dumps(found[0].figures(), indent=1) if options.json else "\n".join(report(found[0])))
+    timings = [neuron.timed(streams(source, options), options.as_written) for source in options.source]
+    if len(timings) == 1:
+        print(json.dumps(timings[0].figures(), indent=1) if options.json else "\n".join(report(timings[0])))
         return 0
-    first, second = found
+    first, second = timings
     found_order = verdict(first.laws, second.laws)
     if options.json:
         print(json.dumps({"first": first.figures(), "second": second.figures(),
@@ -51,7 +51,7 @@ def time_all(options: argparse.Namespace) -> int:
 
 
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
-    """Its programs, a core each."""
+    """Return the programs of a source, one for each core."""
     return asked_for(source, options, values=False).streams(neuron.emission(options.as_written, options.level))
 
 
@@ -59,24 +59,24 @@ def profile(options: argparse.Namespace) -> int:
     """Time the program of the options, write a profile of it, and print a summary."""
     from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile  # start-up: --profile only
     from nki_mlir.targets.neuron.profile.summary import show
-    folder = check_folder(options.profile)                      # before what takes long
-    made = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))
+    folder = check_folder(options.profile)                      # check the folder before the long work
+    result = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))
     if options.format == "neuron-explorer":
         from nki_mlir.targets.neuron.profile.vendor_tables import write_tables  # start-up: imported on first use
-        written = write_tables(made, folder)
+        written = write_tables(result, folder)
     else:
-        written = write_profile(made, folder)
+        written = write_profile(result, folder)
     if options.json:
-        print(json.dumps(made["timing"], indent=1))
+        print(json.dumps(result["timing"], indent=1))
     else:
-        show(made, sys.stdout)
+        show(result, sys.stdout)
         print("\n".join(f"wrote {file}" for file in written))
     return 0
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
 def report(one: "Timing") -> list[str]:
-    """The time, what each engine did in it, and the lines of the critical path."""
+    """Return the lines of the report: the time, the share of each engine, and the critical path."""
     total = one.total_ns
     cores = f" on {len(one.cores)} cores" if len(one.cores) > 1 else ""
     mode = f", {one.mode}" if one.mode != "optimized" else ""
@@ -103,44 +103,45 @@ def named(share: "Share") -> str:
 
 
 def comparison(first: "Timing", second: "Timing") -> list[str]:
-    """The ratio of two times, and the kinds of work on the critical paths that make the difference."""
+    """Return the lines that compare two times: the ratio, and the kinds of work on the critical paths that differ."""
     change = second.total_ns - first.total_ns
     lines = [order(first, second),
              f"{second.kernel} takes {second.total_ns / first.total_ns:.3f} times as long as {first.kernel} "
              f"({'+' if change >= 0 else '-'}{duration(abs(change))}), on the critical path:"]
-    found = differences(first, second)
+    work = differences(first, second)
     lines += [f"  {'+' if d['ns'] >= 0 else '-'}{duration(abs(d['ns'])):>10}  "
-              f"{' '.join(filter(None, (d['engine'], d['instruction'], d['what'])))}" for d in found[:LINES]]
-    rest = sum(d["ns"] for d in found[LINES:])
-    if found[LINES:]:
-        lines.append(f"  {'+' if rest >= 0 else '-'}{duration(abs(rest)):>10}  {len(found) - LINES} more")
+              f"{' '.join(filter(None, (d['engine'], d['instruction'], d['what'])))}" for d in work[:LINES]]
+    rest = sum(d["ns"] for d in work[LINES:])
+    if work[LINES:]:
+        lines.append(f"  {'+' if rest >= 0 else '-'}{duration(abs(rest)):>10}  {len(work) - LINES} more")
     return lines
 
 
 def order(first: "Timing", second: "Timing") -> str:
-    """Which of two is faster and how sure that is, or that they cannot be told apart."""
-    found = verdict(first.laws, second.laws)
-    fast, slow = (first, second) if not found.faster else (second, first)
+    """Return a sentence that tells which of two kernels is faster and how sure that is, or that they cannot be told
+    apart."""
+    comparison_verdict = verdict(first.laws, second.laws)
+    fast, slow = (first, second) if not comparison_verdict.faster else (second, first)
     of_fast, of_slow = (with_interval(one.total_ns, one.interval_ns) for one in (fast, slow))
     names = (fast.kernel, slow.kernel) if fast.kernel != slow.kernel else \
         ("the first", "the second") if fast is first else ("the second", "the first")
-    if found.sure:
-        return f"{names[0]} is faster: {of_fast} against {of_slow}; {sureness(found.probability)} sure"
+    if comparison_verdict.sure:
+        return f"{names[0]} is faster: {of_fast} against {of_slow}; {sureness(comparison_verdict.probability)} sure"
     return f"these cannot be told apart: {names[0]} takes {of_fast}, {names[1]} {of_slow}; " \
-           f"{sureness(found.probability)} sure of the order"
+           f"{sureness(comparison_verdict.probability)} sure of the order"
 
 
 def sureness(probability: float) -> str:
-    """A probability in percent, which is never 100."""
+    """Format a probability in percent, at most 99.9%."""
     return f"{min(probability, 0.999):.1%}" if probability > 0.99 else f"{probability:.0%}"
 
 
 def differences(first: "Timing", second: "Timing") -> list[Difference]:
-    """By kind of work, the largest first; they add up to the difference of the times."""
-    found: dict[tuple[str, str, str], float] = {}
+    """Return the differences by kind of work, the largest first. They add up to the difference of the times."""
+    by_work: dict[tuple[str, str, str], float] = {}
     for sign, one in ((-1.0, first), (1.0, second)):
         for share in one.path:
             key = share["engine"], share["instruction"], share["what"]
-            found[key] = found.get(key, 0.0) + sign * share["ns"]
-    made = [Difference(engine=e, instruction=i, what=w, ns=ns) for (e, i, w), ns in found.items() if ns]
-    return sorted(made, key=lambda d: -abs(d["ns"]))
+            by_work[key] = by_work.get(key, 0.0) + sign * share["ns"]
+    result = [Difference(engine=e, instruction=i, what=w, ns=ns) for (e, i, w), ns in by_work.items() if ns]
+    return sorted(result, key=lambda d: -abs(d["ns"]))

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 @alone
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     load_plugins(command_line(arguments))
     options = parser().parse_args(arguments)
     return exit_status(lambda: run(options), reads_data=not is_kernel(options.source))
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def translate(options: argparse.Namespace) -> str | bytes:
-    """What the source is in the other form."""
+    """Return the translation of the source that the options select."""
     from nki_mlir.cli import opt, source  # start-up: imported on first use
     from nki_mlir.targets import neuron
     if options.assemble:
@@ -88,7 +88,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
 
 
 def assembled(text: str, name: str, check: bool) -> str | bytes:
-    """The binary of one program."""
+    """Assemble a text to a binary, after the check of its streams if ``check``."""
     from nki_mlir.cli.stream_check import require_sound  # start-up: imported on first use
     from nki_mlir.targets import neuron
     if not check:

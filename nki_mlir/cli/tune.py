@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-tune``: search the constants, grids and options of a kernel's file for the fastest that is right."""
+"""``nki-tune``: search the constants, grids and options of a kernel's file for the fastest correct choice."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     p = parser()
     options = p.parse_args(command_line(arguments))
     if options.page and not options.store:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search, and show what is best."""
+    """Search, and print the best choice."""
     from nki_mlir.scoring.live_table import LiveTable  # start-up: not for --help
     from nki_mlir.scoring.page import write_page
     from nki_mlir.scoring.store import Store
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def document(result: "TuningResult") -> dict[str, object]:
-    """The JSON form; what is not right has no time."""
+    """Return the JSON form. A wrong kernel has no time."""
     unknown = math.inf, (math.inf, math.inf)
     attempts = [{name: None if value in unknown else value for name, value in asdict(a).items()}
                 for a in result.attempts]

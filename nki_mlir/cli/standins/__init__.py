@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stand-ins for the vendor's executables, which programs start by name: they read and write files of this package.
 
-Times that they print are the model's (``source``), never measured on a device. What is printed for programs goes to
-standard output, everything else to standard error, as public parsers of the vendor's tools expect.
+The times that they print come from the model (``source``), never from a device. Output for programs goes to standard
+output, everything else to standard error, as public parsers of the vendor's tools expect.
 """
 
 # Name of an executable -> the module whose ``main`` it is.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-bench exec``: the modelled latency of a NEFF, as the vendor's tool writes a measured one."""
+"""``neuron-bench exec``: write the modelled latency of a NEFF in the form of the vendor's tool."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     p = CommandParser(prog="neuron-bench", description="Time a compiled kernel on the "
                                 "model of the machine. A stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-bench of nki_mlir {__version__}")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the latencies, all percentiles equal."""
+    """Write the latencies; all percentiles are equal."""
     kernel = unpack_kernel(read(options.neff, "NEFF"), options.neff)
     timing = time_programs(kernel.programs, mode=kernel.mode)
     microseconds = timing.total_ns / 1e3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-profile capture``: executes a NEFF on the model of the machine, and writes traces and outputs."""
+"""``neuron-profile capture``: execute a NEFF on the model of the machine, and write traces and outputs."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary, with_
 
 
 def capture(options: argparse.Namespace) -> int:
-    """Execute the kernel on its inputs, and write the traces and outputs that the options name."""
+    """Execute the kernel on its inputs, and write the traces and outputs that the options select."""
     kernel = unpack_kernel(read(options.neff, "--neff"), options.neff)
     inputs = read_inputs(kernel, pairs_of(options))
     if options.save_output or options.save_output_npy:
@@ -38,12 +38,13 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def traced(count: int, nth: int) -> range:
-    """The executions that leave a trace: the nth, 2nth ... of ``count``, and the nth where that is more."""
+    """Return the executions that write a trace: the nth, 2nth ... of ``count``, and the nth even if it is above
+    ``count``."""
     return range(nth, max(count, nth) + 1, nth) if nth > 0 else range(0)
 
 
 def trace_files(options: argparse.Namespace, executions: Sequence[int]) -> Iterator[tuple[Path, int, int]]:
-    """(file, execution, rank) of each trace."""
+    """Yield (file, execution, rank) of each trace."""
     base = Path(options.session_file)
     first, here = options.collectives_worker_start_id, options.collectives_workers_per_node
     chosen = options.collectives_profile_id
@@ -57,7 +58,7 @@ def trace_files(options: argparse.Namespace, executions: Sequence[int]) -> Itera
 
 
 def pairs_of(options: argparse.Namespace) -> dict[str, str]:
-    """Input name -> file."""
+    """Return the file of each input by the input's name. Raise ``ToolError``."""
     words = options.inputs
     if options.multi_input is not None:
         if words:
@@ -70,7 +71,7 @@ def pairs_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
-    """The inputs in order: from files, else zeros. Raises ``ToolError`` for unknown names and other sizes."""
+    """Return the inputs in order, from files or zeros. Raise ``ToolError`` for unknown names and wrong sizes."""
     variables = kernel.programs[0].of_kind("input")
     if unknown := [name for name in files if name not in {v.name for v in variables}]:
         raise ToolError(what=f"the kernel has no input '{unknown[0]}'",
@@ -95,7 +96,7 @@ def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
 
 
 def save_outputs(kernel: NeffContent, inputs: list[np.ndarray], options: argparse.Namespace) -> None:
-    """Execute for values, and write the outputs of each execution: all are equal."""
+    """Execute the kernel for its values, and write the outputs of each execution; all executions have equal outputs."""
     variables = kernel.programs[0].of_kind("output")
     outputs = [np.zeros(v.shape, v.dtype.numpy) for v in variables]
     neuron.simulate(kernel.programs, inputs, outputs)

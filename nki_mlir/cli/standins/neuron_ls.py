@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-ls``: the modelled device as the vendor's tool lists one, for programs that ask which cores there are.
+"""``neuron-ls``: list the modelled device in the form of the vendor's tool, for programs that look up the cores.
 
-It says what the model has: one device of the target's kind, with the cores that ``NEURON_RT_VISIBLE_CORES`` names.
+There is a single device of the target's kind, with the cores that ``NEURON_RT_VISIBLE_CORES`` names.
 """
 
 import json
@@ -27,7 +27,7 @@ class VisibleCores(NkiMlirError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     p = CommandParser(prog="neuron-ls", description="List the modelled device. A "
                                 "stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-ls of nki_mlir {__version__}")
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def visible_cores() -> list[int]:
-    """The cores that the environment names; core 0 where it names none."""
+    """Return the cores that the environment names, or core 0 if it names none. Raise ``VisibleCores``."""
     text = os.environ.get("NEURON_RT_VISIBLE_CORES", "").strip() or "0"
     cores: list[int] = []
     try:
@@ -54,7 +54,7 @@ def visible_cores() -> list[int]:
 
 
 def device() -> dict[str, object]:
-    """The record of the one device."""
+    """Return the record of the device."""
     machine, cores = machine_named(TARGET.text() or "trn2"), visible_cores()
     family = machine.name if machine.name in INSTANCES else "trn2"
     lnc = os.environ.get("NEURON_LOGICAL_NC_CONFIG", "1")
@@ -65,7 +65,7 @@ def device() -> dict[str, object]:
 
 
 def show(as_json: bool) -> int:
-    """Print it."""
+    """Print the device, as JSON or as a table."""
     one = device()
     if as_json:
         print(json.dumps([one]))

@@ -2,9 +2,9 @@
 """``neuron-profile`` and ``neuron-explorer``: ``capture`` executes a NEFF and writes traces, ``view`` prints what is in
 one, ``show-session`` its totals, ``inspect`` runs a command whose kernels leave both.
 
-The options are those that the vendor documents. Options that concern a device, a server or a database alone are taken
-and have no effect. Programs start the tool once for each run of a kernel, so that what a form does not need is not
-imported for it.
+The options are those that the vendor documents. Options that concern only a device, a server or a database are accepted
+and have no effect. Programs start the tool once for each run of a kernel, so each subcommand imports only the modules
+that it needs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ IGNORED_VALUES = ("port", "processing-status-file", "nki-source-root",
 
 
 def parser(tool: str) -> argparse.ArgumentParser:
-    """The options of the tool called ``tool``."""
+    """Build the parser of the tool called ``tool``."""
     p = CommandParser(prog=tool, description="Execute compiled kernels on the model of "
                                 "the machine, and show their traces. A stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"{tool} of nki_mlir {__version__}")
@@ -95,7 +95,7 @@ def _add_view(p: argparse.ArgumentParser) -> None:
 
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     words = command_line(arguments)
     tool = Path(sys.argv[0]).name if arguments is None else "neuron-profile"
     options = parser(tool).parse_args(words)
@@ -108,11 +108,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def file_errors_named(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """The status of a command; a file that cannot be written is an error that names it."""
+    """Run a command and return its status. Raise ``ToolError`` with the name of a file that cannot be written."""
     try:
         return run(options)
     except OSError as error:
-        if error.filename is None:              # standard output, of which every command says the same
+        if error.filename is None:              # standard output: ``exit_status`` reports it
             raise
         raise ToolError(what=f"cannot write {error.filename}: {error.strerror}", fix="name another file") from None
 
@@ -124,7 +124,7 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Run a command; the calls of its kernels leave files below the directory."""
+    """Run a command whose kernel calls write files below the directory."""
     if not options.words:
         raise ToolError(what="there is no command to run", fix="write neuron-profile inspect -o DIR COMMAND")
     variables = {"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
@@ -186,7 +186,7 @@ def view_tables(trace: NtffContent, options: argparse.Namespace) -> None:
 
 
 def newest_trace(folder: str) -> Path:
-    """The trace below a directory that was written last."""
+    """Return the newest trace below a directory."""
     traces = sorted(Path(folder).rglob("*.ntff"), key=os.path.getmtime)
     if not traces:
         raise ToolError(what=f"there is no trace below {folder}", fix="name a directory that a capture wrote to")
@@ -217,7 +217,7 @@ def show_session(options: argparse.Namespace) -> int:
 
 
 def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:
-    """When each instruction starts and ends, by core."""
+    """Yield lines with the start and end of each instruction, by core."""
     from nki_mlir.targets.neuron.profile.slices import QUEUE  # start-up: as above
     slices, tracks = profile["slices"], profile["tracks"]
     for core in sorted({track["core"] for track in tracks}):
@@ -230,7 +230,7 @@ def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:
 
 
 def transfer_lines(profile: dict[str, Any]) -> Iterator[str]:
-    """When each transfer begins to read, and has written."""
+    """Yield lines with the first read and the last write of each transfer."""
     from nki_mlir.targets.neuron.profile.slices import QUEUE  # start-up: as above
     slices, tracks = profile["slices"], profile["tracks"]
     for track, begin, end in zip(*(slices[n] for n in ("track", "begin", "end"))):

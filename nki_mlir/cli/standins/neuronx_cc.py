@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronx-cc``: the compiler's name, for programs that look for it or write its version down.
+"""``neuronx-cc``: a stand-in for the compiler, for programs that look for it or record its version.
 
-Kernels are compiled without it. Graphs of frameworks come in the vendor's form of HLO, which is not read here: its
+Kernels compile without it. It cannot read graphs of frameworks, which are in the vendor's form of HLO: its
 ``compile`` fails as the vendor's does, with a status, a line on standard error and the log.
 """
 
@@ -18,7 +18,7 @@ LOG = "log-neuron-cc.txt"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command and return its exit status."""
     p = CommandParser(prog="neuronx-cc", description="A stand-in of nki_mlir for the vendor's compiler, which programs "
                                                      "ask for its version.")
     p.add_argument("--version", action="version", version=f"neuronx-cc of nki_mlir {__version__}")
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def refuse() -> int:
-    """Fail, and leave the log that programs show."""
+    """Write the log that programs show, and raise the error."""
     error = ToolError(what="neuronx-cc compile reads HLO of the vendor's compiler, which is not read here",
                       fix="compile kernels with nki.jit, graphs of StableHLO with nki_mlir.frameworks")
     try:

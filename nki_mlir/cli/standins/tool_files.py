@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The files that options of the executables name, and what is wrong with them."""
+"""Read the files that options of the executables name, and report errors about them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ class ToolError(NkiMlirError):
 
 
 def read(file: str | Path | None, option: str) -> bytes:
-    """What a file has that an option names."""
+    """Read the file that an option names. Raise ``ToolError`` if it is missing or unreadable."""
     if not file:
         raise ToolError(what=f"{option} is missing", fix=f"name the file with {option}")
     try:
