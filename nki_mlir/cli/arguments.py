@@ -158,6 +158,6 @@ def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) 
             if values.shape != shape:
                 raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:
-            raise BadArgumentText(text=text, what=f"'{how}' is no way to fill a tensor")
+            raise BadArgumentText(text=text, what=f"'{how}' does not describe the contents of a tensor")
     values = np.asarray(values)
     return convert(values.astype(np.float32) if values.dtype == np.float64 else values, dtype)

@@ -21,12 +21,12 @@ GENERATIONS = ("beta", "current")       # as in ``measurements``, which ``--help
 
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-calibrate", description="Fit the machine's numbers on what a device "
-                                "measured: print small kernels, run them on the device, give the CSV that they print.")
+                                "measured: print small kernels, run them on the device, pass the CSV that they print.")
     what = p.add_mutually_exclusive_group(required=True)
     what.add_argument("csv", nargs="?", metavar="FILE.csv",
                       help="the measurements of a device, or - for standard input")
     what.add_argument("--kernels", choices=GENERATIONS, help="print the kernels, a program to run on the device")
-    what.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts of the kernels")
+    what.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts for the kernels")
     p.add_argument("--target", default="trn2", help="trn1, trn2 (default) or trn3")
     p.add_argument("--json", action="store_true", help="print the fitted numbers as one JSON object")
     add_common(p)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p = parser()
     options = p.parse_args(command_line(arguments))
     if options.json and options.csv is None:
-        p.error("--json is the form of what is fitted on FILE.csv")
+        p.error("--json prints a fit: give FILE.csv")
     return exit_status(lambda: run(options))
 
 

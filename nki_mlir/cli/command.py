@@ -139,8 +139,8 @@ def of_plugins(group: str) -> str:
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-check``, which skips the checker of streams."""
     parser.add_argument("--no-check", dest="check_streams", action="store_false",
-                        help="take instruction streams from a file as they are, without the proof that their waits "
-                             "order all accesses")
+                        help="accept instruction streams from a file without the proof that their waits order all "
+                             "accesses")
 
 
 # -- exit status of a command ------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
         raise source.SourceError(str(error)).located(user_location()) from None
     if to and to not in LEVELS:
         raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}: "
-                                 "streams are of kernel.lower(...)").located(user_location())
+                                 "kernel.lower(...) returns streams").located(user_location())
     with parsed.context, ir.Location.unknown():
         if target:
             set_target(parsed, target)

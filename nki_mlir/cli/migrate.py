@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", help="FILE.py, FILE.py:KERNEL to check one kernel, or a directory")
     add_common(p)
     where = p.add_mutually_exclusive_group()
-    where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
+    where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")
     where.add_argument("--in-place", action="store_true", help="overwrite the files")
     where.add_argument("--diff", action="store_true", help="print the difference instead of the file")
     p.add_argument("--release", default="2.32", help="the release to write for: 2.29 to 2.32 (default)")
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
                         "kernels and arguments from the file's function cases()")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel to check")
     p.add_argument("--quiet", action="store_true",
-                   help="print only what the rewriting leaves to a person, not the changes")
+                   help="print only the constructs left to a person, not the changes")
     return p
 
 

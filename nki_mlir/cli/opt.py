@@ -33,12 +33,12 @@ from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
-         "vector": "to the programs of the CPU, in comments, and the vector code of their routines",
+         "vector": "to the program of the CPU, in comments, and the vector code of its routines",
          "llvm": "the same with the routines in the LLVM dialect"}
 # Passes of MLIR that --help lists; --pass-pipeline accepts all of them.
 UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "cse": "compute equal operations once",
-            "loop-invariant-code-motion": "move what does not change out of loops",
+            "loop-invariant-code-motion": "move invariant operations out of loops",
             "sccp": "propagate constants through branches",
             "symbol-dce": "drop functions and globals that nothing uses",
             "inline": "inline calls",
@@ -139,30 +139,30 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                        help="load a library of custom C++ operators that the input calls, repeated")
     add_plugins(files)
     files.add_argument("-o", dest="output", default="-", metavar="FILE",
-                       help="write there and not to standard output")
+                       help="write to FILE, not to standard output")
     files.add_argument("--print", choices=("pretty", "mlir"), default=None,
                        help="pretty: operations in their custom form, the default on a terminal; mlir: those of our "
                             "dialects in the generic form, the default elsewhere")
     for name, text in (("split-input-file", "treat parts separated by // ----- as separate files"),
-                       ("verify-diagnostics", "check expected-error comments against the errors that come"),
+                       ("verify-diagnostics", "compare expected-error comments with the actual errors"),
                        ("mlir-print-ir-before-all", "print the module before every pass, on standard error"),
                        ("mlir-print-ir-after-all", "the same after every pass"),
-                       ("mlir-print-ir-after-change", "print after passes only where they changed something"),
+                       ("mlir-print-ir-after-change", "print after a pass only if it changed the module"),
                        ("mlir-print-op-generic", "print operations in their generic form"),
-                       ("mlir-print-local-scope", "print operations with what they refer to, without aliases"),
+                       ("mlir-print-local-scope", "print attributes and types in place, without aliases"),
                        ("mlir-print-debuginfo", "print locations"),
                        ("dump-pass-pipeline", "print the passes as --pass-pipeline takes them, on standard error"),
                        ("emit-bytecode", "write the module in MLIR's binary form"),
-                       ("show-dialects", "print the dialects that a file may have, and end"),
+                       ("show-dialects", "print the dialects that a file may use, and exit"),
                        ("mlir-timing", "print the time of every pass, on standard error"),
-                       ("mlir-pass-statistics", "print how many operations each pass found and left")):
+                       ("mlir-pass-statistics", "print the number of operations before and after each pass")):
         files.add_argument(f"--{name}", action="store_true", help=text)
     files.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
-                       help="write modules that are printed around passes to files of this directory")
+                       help="write the modules of --mlir-print-ir-... to files in this directory")
     files.add_argument("--reduce", action="store_true",
                        help="write the smallest part of FILE that --test still accepts: a module, kernel or assembly")
     files.add_argument("--test", metavar="COMMAND",
-                       help="the command that decides for --reduce: status 0 accepts a file, which is {} or comes last")
+                       help="the command of --reduce: status 0 accepts a file, which replaces {} or is appended")
     for when in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {when} these passes")
@@ -244,7 +244,7 @@ def reduce(options: argparse.Namespace) -> int:
     """Write the smallest text that the test accepts."""
     from nki_mlir.cli import reduction, source  # start-up: imported on first use
     if not options.test:
-        raise source.SourceError("--reduce needs --test=COMMAND, which ends with status 0 on what is to be kept")
+        raise source.SourceError("--reduce needs --test=COMMAND, with status 0 on files that show the mistake")
     file = options.file.rpartition(":")[0] if ".py:" in options.file else options.file
     source.write_output(options.output, reduction.reduce_file(file, source.read_text(file), options.test))
     return 0

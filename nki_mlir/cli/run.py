@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
                    help="with --time: keep the kernel's loads, order and engines, with all loops unrolled")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                    help="with --time: how long to search for a fast order; 0 is program order (default: 1)")
-    p.add_argument("--json", action="store_true", help="print what --time or --check finds as one JSON object")
+    p.add_argument("--json", action="store_true", help="print the result of --time or --check as one JSON object")
     p.add_argument("--profile", metavar="DIR",
                    help="time it, as --time does, and write a profile to a directory, as JSON, a trace and a page")
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
@@ -68,10 +68,9 @@ def parser() -> argparse.ArgumentParser:
     add_check(p)
     add_stepping(p)
     p.add_argument("--witness", metavar="FILE",
-                   help="where instruction streams have accesses that nothing orders, write an order in which they go "
-                        "wrong")
+                   help="write an order in which unordered accesses of instruction streams lead to a wrong value")
     p.add_argument("--order", metavar="FILE",
-                   help="run instruction streams in the order that --witness wrote, whether or not they are sound")
+                   help="run instruction streams in the order that --witness wrote, without a check")
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
     p.add_argument("--quiet", action="store_true", help="do not print the results")
     return p
@@ -126,35 +125,35 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         if options.on not in (None, "isa"):
             clash = f"--on={options.on}"
         if clash:
-            parser.error(f"--time is of instruction streams, and computes no values: it does not go with "
+            parser.error(f"--time times instruction streams and computes no values: leave out "
                         f"{clash.replace('_', '-')}")
         if len(options.source) > 2:
-            parser.error(f"--time compares two, {len(options.source)} are given")
+            parser.error(f"--time compares two sources, {len(options.source)} are given")
         if options.profile is not None and len(options.source) > 1:
-            parser.error("--profile is of one kernel or module, two are given")
+            parser.error("--profile takes one kernel or module, two are given")
         if options.profile is None and options.format is not None:
-            parser.error("--format says what --profile writes: add --profile DIR")
+            parser.error("--format selects what --profile writes: add --profile DIR")
     elif options.format is not None:
-        parser.error("--format says what --profile writes: add --profile DIR")
+        parser.error("--format selects what --profile writes: add --profile DIR")
     elif options.as_written:
-        parser.error("--as-written says how --time makes the streams")
+        parser.error("--as-written selects how --time compiles the streams: add --time")
     elif options.level != 1:
-        parser.error("-O says how long --time searches for a fast order")
+        parser.error("-O selects how long --time searches for a fast order: add --time")
     elif options.json and not options.check:
-        parser.error("--json is the form of what --time prints, or --check")
+        parser.error("--json selects the form of --time and --check: add one of them")
     elif len(options.source) > 1:
-        parser.error("one kernel or module runs at a time; with --time two are compared")
+        parser.error("give one kernel or module; --time compares two")
     stepped = steps(options)
     others = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check") if getattr(options, n)]
     if stepped and others:
-        parser.error(f"a run that stops does not go with {others[0]}")
+        parser.error(f"a run that stops excludes {others[0]}")
     if not stepped and (options.script or options.at_level != "nki"):
-        parser.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
+        parser.error("--script and --at-level need a run that stops: add --step, --break, --watch or --break-on")
     options.stepped = stepped
     for name in ("order", "witness"):
         clash = next((f"--{n}" for n in ("time", "check", "verify_each", "compare") if getattr(options, n)), "")
         if getattr(options, name) is not None and clash:
-            parser.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
+            parser.error(f"--{name} runs instruction streams, and excludes {clash.replace('_', '-')}")
     streams = options.time or options.order is not None or options.witness is not None
     options.on = options.on or ("isa" if streams else "")
 

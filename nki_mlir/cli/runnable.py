@@ -108,7 +108,7 @@ class NotChecked(NkiMlirError):
 class NotOrdered(NkiMlirError):
     code = "NKI-ORDER-SOURCE"
     message = "{option} does not take {what}"
-    fix = "give instruction streams: assembly, a binary or a module at the isa level, as nki-opt --lower-to-isa makes"
+    fix = "give instruction streams: assembly, a binary or a module at the isa level, as nki-opt --lower-to-isa writes"
 
 
 class TooMuchMemory(NkiMlirError):
@@ -145,13 +145,13 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     if is_kernel(source):
         return KernelSource(load_kernel(source, target, grid), positional, keywords)
     if grid:
-        raise SourceError("--grid is for kernels: a module has its own")
+        raise SourceError("--grid is for kernels: a module has a grid already")
     name, data = display_name(source), read_bytes(source)
     with errors_of_file(name):
         programs = programs_of(data, name)
         if programs:
             if target:
-                raise SourceError("--target is too late: instruction streams are made for one")
+                raise SourceError("--target comes too late: instruction streams are compiled for a target")
             return StreamsSource(programs, positional, keywords)
         text = decoded(data, name)
         if is_graph_text(text):

@@ -32,22 +32,22 @@ def add_judging(p: argparse.ArgumentParser) -> None:
     p.add_argument("--megabytes", type=int, default=4096, metavar="MB",
                    help="memory limit of a candidate in megabytes (4096)")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                   help="how long to search for a fast order before a candidate is timed; 0 is program order, which "
-                        "is quicker, and pessimistic (1)")
+                   help="how long to search for a fast order of a candidate's instructions; 0 is program order, "
+                        "which is quicker, and pessimistic (1)")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
     p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
-    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
+    p.add_argument("--store", metavar="FILE.db", help="store verdicts in an SQLite file, and reuse them")
     p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
 
 
 def parser() -> argparse.ArgumentParser:
-    p = CommandParser(prog="nki-score", description="Judge candidate kernels: are they right, would the device take "
-                      "them, how fast would they be. Times are of a model of the machine.")
+    p = CommandParser(prog="nki-score", description="Judge candidate kernels: their values, the rules of the device, "
+                      "and their time. Times come from a model of the machine.")
     p.add_argument("candidates", nargs="*", metavar="CANDIDATE.py", help="Python files with one kernel each")
     p.add_argument("-r", "--reference", metavar="REF.py", help="the file with inputs, reference and tolerance")
     p.add_argument("--json", action="store_true", help="print the verdicts as JSON, one a line")
     p.add_argument("--compare", action="store_true",
-                   help="rank the candidates, and name those that the model cannot tell apart")
+                   help="rank the candidates, and group those that the model cannot tell apart")
     p.add_argument("--kernel", metavar="NAME", help="the kernel in each file (default: ENTRY of the reference)")
     add_judging(p)
     p.add_argument("--serve", action="store_true", help="answer requests in lines of JSON on standard input")
@@ -67,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif not options.candidates and not options.page:
         p.error("there is no candidate")
     if options.page and not options.store:
-        p.error("--page is of a --store")
+        p.error("--page needs a --store")
     if options.jobs < 1:
-        p.error("--jobs is 1 or more")
+        p.error("--jobs must be at least 1")
     return exit_status(lambda: serve(options) if options.serve else run(options))
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Read the inputs of commands, MLIR from a file or standard input or a kernel ``FILE.py:FUNCTION``, and write their
-outputs.
-"""
+"""Read the inputs of commands, MLIR from a file or standard input or a kernel, and write their outputs."""
 
 import importlib.util
 import os

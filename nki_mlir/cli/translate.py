@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
     add_plugins(p)
     add_check(p)
-    p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
+    p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")
     return p
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-tune", description="Search constants, grids and options of a kernel for the fastest "
-                      "that is right. Times are of a model of the machine.")
+                      "correct choice. Times come from a model of the machine.")
     p.add_argument("kernel_file", metavar="KERNEL.py", help="a Python file with one kernel")
     p.add_argument("-r", "--reference", required=True, metavar="REF.py",
                    help="the file with inputs, reference and tolerance, as for nki-score")
@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p = parser()
     options = p.parse_args(command_line(arguments))
     if options.page and not options.store:
-        p.error("--page is of a --store")
+        p.error("--page needs a --store")
     if options.jobs < 1 or options.trials < 1:
-        p.error("--jobs and --trials are 1 or more")
+        p.error("--jobs and --trials must be at least 1")
     return exit_status(lambda: run(options))
 
 

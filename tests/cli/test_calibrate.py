@@ -102,7 +102,7 @@ def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
 def test_json_needs_a_file(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--kernels", "beta", "--json"])
-    assert "--json is the form of what is fitted on FILE.csv" in capsys.readouterr().err
+    assert "--json prints a fit: give FILE.csv" in capsys.readouterr().err
 
 
 def test_rows_may_be_repeated_and_empty_lines_are_none():

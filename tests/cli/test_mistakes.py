@@ -164,7 +164,7 @@ def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsy
 
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
 SECOND_VALUE = "--arg window=4: window has a value already"
-OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' is no way to fill a tensor",
+OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' does not describe the contents of a tensor",
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
                        "--arg x.npy: a file needs a shape and a dtype, as in --arg 128x512xf32=x.npy",
@@ -184,7 +184,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf3
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--compare=jit,native"], "cannot run on native"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--target=trn9"], "there is no target named 'trn9'"),
-    (run_command, ["examples/mlir/tensor_add.mlir", "--grid=2"], "a module has its own"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--grid=2"], "a module has a grid already"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--arg", "z=256x1024xf32"], "there is no input 'z'"),
     (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "3 values are given for 2 inputs"),
     (run_command, [KERNEL_FILE, "--arg", "window=2", "--arg", "window=4"], SECOND_VALUE),

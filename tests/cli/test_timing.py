@@ -91,11 +91,11 @@ def test_nothing_is_left_of_a_profile_whose_kernel_does_not_exist(capsys, tmp_pa
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--on=jit"], "--time is of instruction streams, and computes no values: it does not go with --on=jit"),
-    (["--save", "x.npz"], "it does not go with --save"),
-    (["--verify-each"], "it does not go with --verify-each"),
-    ([SOFTMAX, SOFTMAX], "--time compares two, 3 are given"),
-    ([SOFTMAX, "--profile", "folder"], "--profile is of one kernel or module, two are given"),
+    (["--on=jit"], "--time times instruction streams and computes no values: leave out --on=jit"),
+    (["--save", "x.npz"], "leave out --save"),
+    (["--verify-each"], "leave out --verify-each"),
+    ([SOFTMAX, SOFTMAX], "--time compares two sources, 3 are given"),
+    ([SOFTMAX, "--profile", "folder"], "--profile takes one kernel or module, two are given"),
 ])
 def test_what_does_not_go_with_it(capsys, arguments, message):
     with pytest.raises(SystemExit, match="2"):
@@ -104,10 +104,10 @@ def test_what_does_not_go_with_it(capsys, arguments, message):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--format", "page"], "--format says what --profile writes: add --profile DIR"),
-    (["--as-written"], "--as-written says how --time makes the streams"),
-    (["--json"], "--json is the form of what --time prints"),
-    ([SOFTMAX], "one kernel or module runs at a time; with --time two are compared"),
+    (["--format", "page"], "--format selects what --profile writes: add --profile DIR"),
+    (["--as-written"], "--as-written selects how --time compiles the streams: add --time"),
+    (["--json"], "--json selects the form of --time and --check"),
+    ([SOFTMAX], "give one kernel or module; --time compares two"),
 ])
 def test_what_needs_it(capsys, arguments, message):
     with pytest.raises(SystemExit, match="2"):

@@ -139,8 +139,8 @@ def test_command__tells_of_stops_that_the_run_never_meets() -> None:
 
 
 @pytest.mark.parametrize("options, wanted", [
-    (["--step", "--time"], "a run that stops does not go with --time"),
-    (["--script", "x"], "--script and --at-level are of a run that stops"),
+    (["--step", "--time"], "a run that stops excludes --time"),
+    (["--script", "x"], "--script and --at-level need a run that stops"),
     (["--break", "nowhere"], "--break: 'nowhere' is no FILE:LINE"),
     (["--step", "--on=jit"], "cannot run on jit"),
     (["--step", "--script", "/does/not/exist"], "/does/not/exist: No such file or directory"),

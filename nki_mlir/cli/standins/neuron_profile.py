@@ -40,10 +40,10 @@ def parser(tool: str) -> argparse.ArgumentParser:
     p.add_argument("--version", action="version", version=f"{tool} of nki_mlir {__version__}")
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_capture(commands.add_parser("capture", help="execute a NEFF, and write its traces"))
-    _add_view(commands.add_parser("view", help="print what is in a trace"))
+    _add_view(commands.add_parser("view", help="print the contents of a trace"))
     inspect = commands.add_parser("inspect", help="run a command whose kernels leave NEFF and NTFF files")
-    inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR", help="the directory below which they "
-                                                                                   "are (./output)")
+    inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR", help="the directory of the files "
+                                                                                   "(./output)")
     inspect.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the command")
     session = commands.add_parser("show-session", help="print the totals of a trace")
     session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="the trace")

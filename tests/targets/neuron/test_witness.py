@@ -119,4 +119,4 @@ def test_command__takes_orders_of_streams_only(capsys):
     assert "--order does not take a kernel or module [NKI-ORDER-SOURCE]" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         run.main(["x.nkiasm", "--order=x", "--time"])
-    assert "--order is of instruction streams that run, and does not go with --time" in capsys.readouterr().err
+    assert "--order runs instruction streams, and excludes --time" in capsys.readouterr().err

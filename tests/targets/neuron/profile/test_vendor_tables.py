@@ -156,4 +156,4 @@ def test_without_pyarrow_it_is_an_error(profile, tmp_path, monkeypatch):
 def test_a_format_is_of_a_profile(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([f"{ROOT / MATMUL}", "--time", "--format", "neuron-explorer"])
-    assert "--format says what --profile writes" in capsys.readouterr().err
+    assert "--format selects what --profile writes" in capsys.readouterr().err
