@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions for the instructions of plugins, generated from the op class, for kernels of both generations."""
+"""Generates functions for the instructions of plugins from their op classes, for kernels of both generations."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -29,10 +29,10 @@ class NotRegular(NkiMlirError):
 
 
 def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., object]:
-    """The function of an op class, as those of ``nisa``.
+    """Generate the function of an op class, like those of ``nisa``.
 
-    In the beta generation it takes the tiles that are read and the attributes, and ``mask`` and ``dtype``, and gives a
-    tile; in the current one it writes ``dst``, its first argument. It has the fields' names.
+    In the beta generation it takes the tiles that are read, the attributes, ``mask`` and ``dtype``, and returns a
+    tile; in the current one it writes ``dst``, its first argument. Parameters have the fields' names.
 
     Arguments:
         cls: a subclass of NisaOp
@@ -66,18 +66,18 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
 
 
 def ordered(cls: type[Op]) -> list[str]:
-    """The attributes as parameters: those without a default first, the engine last, where there is a choice."""
+    """Return the attributes as parameters: those without a default first, the engine last, where there is a choice."""
     fields = sorted((f for f in cls.attributes if f != "engine"), key=lambda field: field in cls.defaults)
     return [*fields, "engine"] if len(cls.engines) > 1 else fields
 
 
 def default(cls: type[Op], field: str) -> str:
-    """A default as the table of signatures writes it."""
+    """Return a default as the table of signatures writes it."""
     return "engine.unknown" if field == "engine" else repr(cls.defaults[field])
 
 
 def check_class(cls: type[Op]) -> None:
-    """Raises where no function can be generated from the class, or where the dialect does not have it."""
+    """Raise an error if no function can be generated from the class, or if the dialect does not have it."""
     what = ""
     if not (isinstance(cls, type) and issubclass(cls, NisaOp) and cls.name):
         raise NotRegular(op=getattr(cls, "__name__", cls), what="it is no subclass of NisaOp with a name")

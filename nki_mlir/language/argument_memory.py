@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The memory of the arrays of a call: C-contiguous copies where executors need them, and arrays that overlap.
+"""Prepares the memory of a call's arrays: C-contiguous copies where executors need them, and checks for overlaps.
 
 Executors take C-contiguous arrays, and update those that the kernel writes. Any other array is copied, and copied back
-where it was written: one copy for each array, so that an array that is given for two parameters stays one. Two arrays
-that share memory at other positions cannot be copied so: of those the kernel writes none, or the call is refused.
+if it was written. There is one copy for each array, so that an array passed for two parameters stays one. Two arrays
+that share memory at other positions cannot be copied so: the call is refused if the kernel writes one of them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.language.arguments import BadArgument
 
-MOST_WORK = 1 << 20         # of NumPy's search for an element that two arrays share; beyond, they count as overlapping
+MOST_WORK = 1 << 20         # limit of NumPy's search for a shared element; beyond it two arrays count as overlapping
 
 
 class ReadOnlyArgument(BadArgument):
@@ -35,7 +35,7 @@ class OverlappingArguments(BadArgument):
 
 
 class StridedMemory(NamedTuple):
-    """Elements in memory: the address of the first, extents, bytes from one to the next along each axis."""
+    """Elements in memory: the address of the first, the extents, and the strides in bytes along each axis."""
 
     address: int
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class StridedMemory(NamedTuple):
                 "typestr": f"|V{self.itemsize}"}
 
     def overlaps(self, other: "StridedMemory") -> bool:
-        """Whether two arguments have a byte in common. The function does not touch their memory."""
+        """Return whether two arguments have a byte in common. The function does not touch their memory."""
         try:
             return np.shares_memory(np.asarray(self), np.asarray(other), max_work=MOST_WORK)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
@@ -56,7 +56,7 @@ class StridedMemory(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether two of its elements share memory."""
+        """Whether two of the elements share memory."""
         axes = sorted((abs(step), extent) for step, extent in zip(self.strides, self.shape) if extent > 1)
         reach = self.itemsize
         for step, extent in axes:
@@ -81,7 +81,8 @@ def is_contiguous(array: np.ndarray) -> bool:
 
 
 class ArgumentMemory:
-    """The ``arrays`` that stand for those of a call. ``fits``: whether one can be used as it is."""
+    """The arrays that the executor gets for those of a call (``arrays``). ``fits`` says whether an array can be used
+    uncopied."""
 
     def __init__(self, originals: Sequence[np.ndarray], names: Sequence[str],
                  fits: Callable[[np.ndarray], bool] = is_contiguous) -> None:
@@ -103,7 +104,7 @@ class ArgumentMemory:
         self.arrays = [copies[m].view(a.dtype) if m in copied else np.asarray(a) for m, a in zip(memory, originals)]
 
     def check(self, updated: Collection[int]) -> None:
-        """Raise where the parameters of these numbers cannot be updated."""
+        """Raise an error if a parameter of these numbers cannot be updated."""
         for k in updated:
             if not self.originals[k].flags.writeable:
                 raise ReadOnlyArgument(name=self.names[k]).here()
@@ -116,12 +117,13 @@ class ArgumentMemory:
                     raise OverlappingArguments(name=self.names[k], other=self.names[other]).here()
 
     def changed(self) -> list[int]:
-        """The numbers of the arrays that were copied and can be written, and whose copy has other bits now."""
+        """Return the numbers of the writable arrays that were copied and whose copy has other bits now."""
         return [k for k, (array, used) in enumerate(zip(self.originals, self.arrays)) if array.flags.writeable
                 and not np.may_share_memory(array, used) and not np.array_equal(bits_of(array), bits_of(used))]
 
     def write_back(self, updated: Collection[int] = ()) -> None:
-        """Copy to the caller's arrays what the copies of these numbers hold, and others that the kernel changed."""
+        """Copy to the caller's arrays the values of the copies with these numbers, and of others that the kernel
+        changed."""
         if self.copied:
             updated = {*updated, *self.changed()}
             self.check(updated)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel's arguments: which are tensors, which are constants, and which framework they belong to.
+"""Binds a kernel's arguments: which are tensors, which are constants, and which framework they belong to.
 
 Tensors may be nested in tuples, lists, dicts, named tuples, dataclasses and objects of ``NKIObject``. Everything else
 is a compile-time constant.
@@ -43,12 +43,12 @@ class ElementType(BadArgument):
 
     @classmethod
     def of(cls, what: str, dtype: object, reason: object, convert: str = "x.astype(np.float32)") -> "ElementType":
-        """The error for a tensor of this dtype; ``convert`` is an expression that converts one."""
+        """Return the error for a tensor of this dtype; ``convert`` is an expression that converts one."""
         return cls(what=what, reason=reason, instead=conversion(dtype, convert))
 
 
 def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
-    """What to do with a tensor whose dtype is no element type."""
+    """Return advice for a tensor whose dtype is no element type."""
     try:
         kind = np.dtype(dtype_name(dtype)).kind             # type: ignore[call-overload]
     except TypeError:
@@ -80,14 +80,17 @@ class EndlessRecursion(KernelError, RecursionError):
 
 
 def explained(error: AttributeError | RecursionError, values: Mapping[str, object]) -> Exception:
-    """``NoTensor`` where a kernel reads the shape or dtype of an argument that is no tensor, ``EndlessRecursion`` for
-    Python's, else the error itself."""
+    """Return the error that explains a Python error in a kernel.
+
+    It is ``NoTensor`` if the kernel reads the shape or dtype of an argument that is no tensor, ``EndlessRecursion``
+    for Python's ``RecursionError``, else ``error`` itself.
+    """
     if isinstance(error, NkiMlirError):
         return error
     if isinstance(error, RecursionError):
         return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
     read: Any = error.obj
-    sequence = isinstance(read, tuple | list)                   # of these a capture has a copy
+    sequence = isinstance(read, tuple | list)                   # a capture has copies of these
     name = next((name for name, value in values.items() if value is read or (
         sequence and isinstance(value, tuple | list) and list(value) == list(read))), None)
     if name is None or error.name not in TENSOR_ATTRIBUTES:
@@ -107,7 +110,7 @@ def explained(error: AttributeError | RecursionError, values: Mapping[str, objec
 
 
 def dtype_text(value: object) -> str:
-    """The name of a dtype; float32's for any other value."""
+    """Return the name of a dtype; float32's for any other value."""
     try:
         return dtype_of(value).name
     except TypeError:
@@ -120,24 +123,24 @@ class MaskedArgument(BadArgument):
 
 
 class Described:
-    """A tensor by shape and dtype alone, which may be passed for one: zeros."""
+    """A tensor by shape and dtype alone. It may be passed for a tensor of zeros."""
 
     annotated_shape: tuple[Any, ...]
     annotated_dtype: object = None
 
     def zeros(self) -> np.ndarray:
-        """An array that it stands for."""
+        """Return an array of this shape and dtype."""
         return zeros_of(self.annotated_shape, FLOAT32 if self.annotated_dtype is None else self.annotated_dtype)
 
 
 def dtype_name(dtype: object) -> object:
-    """PyTorch's dtypes by their names, which are ours; any other as it is."""
+    """Return the name of a PyTorch dtype, which is the language's name; any other value unchanged."""
     text = str(dtype)
     return text.removeprefix("torch.") if text.startswith("torch.") else dtype
 
 
 def zeros_of(shape: Any, dtype: object) -> np.ndarray:
-    """An array for a description; its memory is never touched."""
+    """Return an array for a description; its memory is never touched."""
     try:
         extents = [int(n) for n in shape]
     except (OverflowError, TypeError, ValueError) as error:
@@ -154,7 +157,7 @@ def zeros_of(shape: Any, dtype: object) -> np.ndarray:
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]
                 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """The arguments of a call with arrays for tensors that are only described."""
+    """Return the arguments of a call with arrays in place of tensors that are only described."""
     if not any([isinstance(value, Described) for value in (*arguments, *keywords.values())]):
         return arguments, keywords
 
@@ -173,7 +176,8 @@ class TensorSpec(NamedTuple):
 
 @dataclass
 class Bound:
-    """Arguments bound to a signature. ``tensors`` are the leaves in signature order, ``specs`` describe them.
+    """The arguments of a call, bound to the signature. ``tensors`` are the leaves in signature order, ``specs``
+    describe them.
 
     ``plain``: each argument is a tensor (None here) or a simple constant (its type and value).
     """
@@ -184,9 +188,10 @@ class Bound:
     tensors: list[Any] = field(default_factory=list)
 
     def with_tensors(self, replacements: list[Any]) -> tuple[list[object], dict[str, object]]:
-        """(positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies only."""
-        left, apart = iter(replacements), dict[int, object]()
-        values = {name: map_leaves(value, self.is_tensor, lambda _: next(left), apart)
+        """Return (positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies
+        only."""
+        tensors, apart = iter(replacements), dict[int, object]()
+        values = {name: map_leaves(value, self.is_tensor, lambda _: next(tensors), apart)
                   for name, value in self.values.items()}
         return self.call(values)
 
@@ -196,11 +201,11 @@ class Bound:
 
     @property
     def tensor_key(self) -> tuple[tuple[str | tuple[int, ...], ...], ...]:
-        """What a capture depends on of the tensors: where they are, their shapes and dtypes."""
+        """The properties of the tensors that a capture depends on: paths, shapes and dtypes."""
         return tuple([(s.name, s.shape, s.dtype.name) for s in self.specs])
 
     def paths(self, name: str) -> list[str]:
-        """The tensors of an argument, as ``specs`` names them."""
+        """Return the paths of the tensors of an argument, as ``specs`` names them."""
         return [path for path, _ in leaves_of(self.values[name], self.is_tensor, name)]
 
     @property
@@ -211,9 +216,11 @@ class Bound:
 
 def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[Any], object],
                apart: dict[int, object] | None = None) -> Any:
-    """``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same ones.
+    """Return ``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same
+    ones.
 
-    With ``apart``, where the copies are kept, they are copied, too, so that nothing of ``value`` can be changed.
+    With ``apart``, which records the copies by ``id``, these objects are copied, too, so that ``value`` cannot be
+    changed.
     """
     if is_leaf(value):
         return change(value)
@@ -226,9 +233,9 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
         items = {k: inside(v) for k, v in value.items()}
         if type(value) is dict:
             return items
-        made = copy.copy(value)
-        made.update(items)
-        return made
+        changed = copy.copy(value)
+        changed.update(items)
+        return changed
     names = attribute_names(value)
     if not names:
         return value
@@ -239,14 +246,14 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
             apart[id(value)] = copy.copy(value)
             set_attributes(apart[id(value)], {n: inside(getattr(value, n)) for n in names})
         return apart[id(value)]
-    made = copy.copy(value)
-    set_attributes(made, {n: inside(getattr(value, n)) for n in names})
-    return made
+    changed = copy.copy(value)
+    set_attributes(changed, {n: inside(getattr(value, n)) for n in names})
+    return changed
 
 
 def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", around: tuple[object, ...] = ()
               ) -> list[tuple[str, object]]:
-    """(path, leaf) pairs in order. An object that holds itself is looked into once."""
+    """Return (path, leaf) pairs in order. An object that contains itself is visited once."""
     if is_leaf(value):
         return [(path, value)]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -262,7 +269,7 @@ def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", 
 
 
 def attribute_names(value: object) -> list[str]:
-    """The fields of a dataclass, the attributes of an ``NKIObject``; nothing of what is neither."""
+    """Return the names of a dataclass's fields or of an ``NKIObject``'s attributes; none for any other value."""
     if isinstance(value, type):
         return []
     if dataclasses.is_dataclass(value):
@@ -272,7 +279,7 @@ def attribute_names(value: object) -> list[str]:
 
 
 def set_attributes(value: object, attributes: dict[str, object]) -> None:
-    """Frozen dataclasses included."""
+    """Set attributes, also of frozen dataclasses."""
     for name, attribute in attributes.items():
         object.__setattr__(value, name, attribute)
 
@@ -282,9 +289,10 @@ def defaults_of(function: object) -> tuple[object, ...]:
 
 
 class Read(NamedTuple):
-    """A signature, with the defaults that it was read with: a program may change them. ``bound``: without ``self``.
+    """A signature as it was read, with the defaults at that time, which a program may change. ``bound``: without
+    ``self``.
 
-    ``plain`` are names and defaults where it has parameters of the usual kind only.
+    ``plain`` are names and defaults if all parameters are of the usual kind.
     """
 
     bound: bool
@@ -293,23 +301,23 @@ class Read(NamedTuple):
     plain: tuple[tuple[str, ...], dict[str, object]] | None
 
 
-_read: WeakKeyDictionary[object, Read] = WeakKeyDictionary()          # a kernel that is gone takes what it sees along
+_read: WeakKeyDictionary[object, Read] = WeakKeyDictionary()          # entries end with their kernel
 
 
 def read(function: Any) -> Read:
-    owner: Any = getattr(function, "__func__", function)                # bound methods are made anew for each use
+    owner: Any = getattr(function, "__func__", function)                # Python creates a bound method for each use
     hashable, bound, defaults = owner.__hash__ is not None, owner is not function, defaults_of(function)
-    found = _read.get(owner) if hashable else None
-    if found is None or found.bound is not bound or len(found.defaults) != len(defaults) or not all(
-            map(is_, found.defaults, defaults)):
+    known = _read.get(owner) if hashable else None
+    if known is None or known.bound is not bound or len(known.defaults) != len(defaults) or not all(
+            map(is_, known.defaults, defaults)):
         signature = inspect.signature(function)
         usual = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values())
         plain = tuple(signature.parameters), {n: p.default for n, p in signature.parameters.items()
                                               if p.default is not p.empty}
-        found = Read(bound, defaults, signature, plain if usual else None)
+        known = Read(bound, defaults, signature, plain if usual else None)
         if hashable:
-            _read[owner] = found
-    return found
+            _read[owner] = known
+    return known
 
 
 def signature_of(function: object) -> inspect.Signature:
@@ -317,16 +325,16 @@ def signature_of(function: object) -> inspect.Signature:
 
 
 def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
-    """The values of all parameters, in their order; raises ``BadArgument`` with the signature's own complaint."""
+    """Return the values of all parameters, in their order; raise ``BadArgument`` with the signature's own complaint."""
     parameters = read(function).plain
     if parameters is not None:
         names, defaults = parameters
-        given, missing = len(arguments), names[len(arguments):]
+        count, missing = len(arguments), names[len(arguments):]
         values = dict(zip(names, arguments))
         if missing:
             named = defaults | keywords if keywords else defaults
             values.update([(name, named[name]) for name in missing if name in named])
-        if given <= len(names) == len(values) and (not keywords or keywords.keys() <= {*missing}):
+        if count <= len(names) == len(values) and (not keywords or keywords.keys() <= {*missing}):
             return values
     signature = signature_of(function)
     try:
@@ -339,7 +347,8 @@ def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, 
 
 def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[object, ...], keywords: dict[str, object],
                complaint: str) -> WrongCall:
-    """What is wrong with the arguments of a call; a misspelt name comes before the parameter that it leaves out."""
+    """Return the error for the arguments of a call. A misspelt name is reported before the parameter that it leaves
+    out."""
     from difflib import get_close_matches  # start-up: imported on first use
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords
@@ -362,7 +371,7 @@ SIMPLE = {type(None), bool, int, float, str}
 
 def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, object],
          is_tensor: Callable[[object], bool], describe: Callable[[object], tuple[tuple[int, ...], DType]]) -> Bound:
-    """Bind to the signature with defaults."""
+    """Bind arguments to the signature, defaults included."""
     values = values_of(function, arguments, keywords)
     specs: list[TensorSpec] = []
     tensors: list[object] = []
@@ -399,16 +408,16 @@ TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
 
 
 def tensor_classes() -> list[tuple[str, Any]]:
-    """The frameworks that the program has imported, with their classes."""
+    """Return the frameworks that the program has imported, with their tensor classes."""
     return [(name.split(".")[0], getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
             if hasattr(sys.modules.get(name), kind)]
 
 
 def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
-    """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
+    """Return the adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
     kinds = tensor_classes()
     for name, kind in kinds:
-        for value in arguments:                                     # the usual case, without a walk
+        for value in arguments:                                     # the usual case needs no walk
             if isinstance(value, kind):
                 return adapter(name)
     for name, kind in kinds:
@@ -427,12 +436,12 @@ def import_adapter(name: str) -> None:
         importlib.import_module(f"nki_mlir.frameworks.{name}")
 
 
-# torch.compile traces calls of kernels up to the adapter; an import in between it has to take as done.
+# torch.compile traces calls of kernels up to the adapter; it must take an import in between as done.
 import_adapter._dynamo_marked_constant = True   # type: ignore[attr-defined]
 
 
 class NoDerivative(NkiMlirError, RuntimeError):
-    """A derivative of a kernel's result would lose a term and not say so, in reverse mode as in forward mode. Within
+    """A derivative of a kernel's result would lack a term without notice, in reverse mode as in forward mode. Within
     ``torch.autograd.Function``, and operators that have a derivative, PyTorch has switched both off."""
 
     code = "NKI-TORCH-GRADIENT"
@@ -449,12 +458,12 @@ FORWARD = {"has": "has a tangent", "what": "tangent", "derivative": "forward der
 
 
 def records(tensors: Iterable[Any]) -> bool:
-    """Whether PyTorch records the history of what is computed from these tensors, which are its own."""
+    """Return whether PyTorch records the history of results of these tensors, which are PyTorch's."""
     return any([t.requires_grad for t in tensors]) and sys.modules["torch"].is_grad_enabled()
 
 
 def has_tangent(tensors: Iterable[object]) -> bool:
-    """Whether PyTorch computes the forward derivative of what is computed from these tensors, which are its own.
+    """Return whether PyTorch computes the forward derivative of results of these tensors, which are PyTorch's.
 
     All duals are of level 0: a transformation inside of another one wraps its duals.
     """

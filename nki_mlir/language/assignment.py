@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``t[...] = value`` and ``t += value``: where it can, the operation that computes the value writes the target itself.
+"""Emits ``t[...] = value`` and ``t += value``: if possible, the operation that computes the value writes the target.
 
 That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture
-takes the first operation back, eager execution lets it stand.
+takes the first operation back, eager execution keeps it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from nki_mlir.language.operations import LastResult
 
 
 def assign(target: View, value: Any, mask: object = None) -> None:
-    """``t[...] = value``."""
+    """Emit ``t[...] = value``."""
     if isinstance(value, Mask) or value is None:
         raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").here()
     if not isinstance(value, View):
@@ -39,8 +39,8 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         else:
             ops.store(target, value, mask=mask)
         return
-    made = last_result(value)
-    if made is not None and redirect(made, target, mask):
+    last = last_result(value)
+    if last is not None and redirect(last, target, mask):
         return
     if not target.buffer.on_chip:
         ops.store(target, value, mask=mask)
@@ -48,44 +48,44 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
         value = creation.located(ops.match_destination, value, target.shape, "assignment")
-        if made is not None and made.is_masked and target.shape == value.shape:     # what is masked out stays
-            target, value, mask = beside(made, target), made.operand, made.where_written()
+        if last is not None and last.is_masked and target.shape == value.shape:     # elements that are masked out stay
+            target, value, mask = beside(last, target), last.operand, last.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
 def last_result(value: object) -> LastResult | None:
-    """The operation that computed ``value``, if nothing has happened since."""
+    """Return the operation that computed ``value`` if no operation follows it, else None."""
     builder = active()
-    made: LastResult | None = builder.properties.get("made")
-    return made if made is not None and made.result is value and builder.last is made.op else None
+    last: LastResult | None = builder.properties.get("made")
+    return last if last is not None and last.result is value and builder.last is last.op else None
 
 
-def beside(made: LastResult, target: View) -> View:
-    """The target with the axes that the operand of the operation has besides its own."""
-    return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
+def beside(last: LastResult, target: View) -> View:
+    """Return the target with the axes that the operation's operand has and the result dropped."""
+    return target.with_unit_dims(last.dropped, last.operand.ndim) if last.dropped else target
 
 
-def redirect(made: LastResult, target: View, mask: object) -> bool:
-    """Let the operation that has just computed a result write to ``target`` itself."""
-    value = made.result
+def redirect(last: LastResult, target: View, mask: object) -> bool:
+    """Let the operation that has just computed a result write to ``target`` itself; return whether it does."""
+    value = last.result
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
-            not same_extents(target.shape, value.shape)) or made.writes_more:
+            not same_extents(target.shape, value.shape)) or last.writes_more:
         return False
-    if made.explicit_dtype and target.dtype is not value.dtype:
-        return False                    # an asked dtype is rounded to first, then converted
-    if target.buffer.space != value.buffer.space and target.buffer.space not in made.cls.destinations:
+    if last.explicit_dtype and target.dtype is not value.dtype:
+        return False                    # the value is rounded to an explicit dtype first, then converted
+    if target.buffer.space != value.buffer.space and target.buffer.space not in last.cls.destinations:
         return False
     builder = active()
-    taken = builder.symbolic and builder.take_back(made.operand)
-    if not taken and target.dtype is value.dtype and not made.is_masked:
-        builder.consider(made.cls, made.views, beside(made, target), made.mask, made.attributes)
-        return False                    # it stands already: a copy gives the same bits
-    emit_with(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, made.attributes)
+    undone = builder.symbolic and builder.take_back(last.operand)
+    if not undone and target.dtype is value.dtype and not last.is_masked:
+        builder.consider(last.cls, last.views, beside(last, target), last.mask, last.attributes)
+        return False                    # the operation is done: a copy gives the same bits
+    emit_with(last.cls, {**last.views, "dst": beside(last, target)}, last.mask, last.attributes)
     return True
 
 
 def combine(op: str, target: Tensor, value: object) -> Tensor:
-    """``t -= value`` and its like: the result has t's dtype."""
+    """Emit ``t -= value`` and its like: the result has t's dtype."""
     with accumulating():
         ops.binary(op, target, value, destination=target)
     return target
@@ -93,7 +93,8 @@ def combine(op: str, target: Tensor, value: object) -> Tensor:
 
 @contextmanager
 def accumulating() -> Iterator[None]:
-    """Operations inside combine with what their destinations hold, so that iterations may share those."""
+    """Mark the operations of the ``with`` block as accumulating to their destinations, so that iterations may share
+    those."""
     builder = active()
     outside, builder.accumulating = builder.accumulating, True
     try:
@@ -103,13 +104,13 @@ def accumulating() -> Iterator[None]:
 
 
 def accumulate(target: Tensor, value: Any) -> Tensor:
-    """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
+    """Emit ``t += value``: a product accumulates in PSUM, any other value is added in place."""
     builder = active()
-    made = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
-    if made is not None and "accumulate" in made.cls.attributes and not made.writes_more:
-        if target.shape == value.shape and builder.symbolic and builder.take_back(made.operand):
-            emit_with(made.cls, {**made.views, "dst": target}, made.mask, made.attributes | {"accumulate": True})
+    last = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
+    if last is not None and "accumulate" in last.cls.attributes and not last.writes_more:
+        if target.shape == value.shape and builder.symbolic and builder.take_back(last.operand):
+            emit_with(last.cls, {**last.views, "dst": target}, last.mask, last.attributes | {"accumulate": True})
             return target
-        builder.consider(made.cls, made.views, target, made.mask, made.attributes)
+        builder.consider(last.cls, last.views, target, last.mask, last.attributes)
     combine("add", target, value)
     return target

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The captures of a kernel, by what a call says and what the kernel's Python sees at the call.
+"""Caches the captures of a kernel by what a call says and what the kernel's Python sees at the call.
 
 What the call says is the key: the function, grid and target, and for each parameter the shape and dtype of a tensor or
 the type and value of a constant. What Python sees is the ``ClosureState`` of each capture under that key. A capture
-holds while a walk would see the same; ``docs/internals.md`` has the contract.
+is valid while a walk would see the same; ``docs/internals.md`` has the contract.
 """
 
 import threading
@@ -22,7 +22,7 @@ from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.results import DETACHED
 from nki_mlir.language.specialization import Specialization
 
-MOST = 1000                     # captures of one kernel, where the environment says nothing
+MOST = 1000                     # captures of one kernel, unless the environment sets another number
 CAPTURES = EnvironmentVariable("NKI_MLIR_CAPTURES")
 EXACT = frozenset({int, str, bool, type(None)})
 NO_CONSTANT = (object(),)
@@ -39,7 +39,7 @@ class CaptureLimit(NkiMlirError, ValueError):
 
 
 def most_captures() -> int:
-    """How many captures of a kernel are kept."""
+    """Return the largest number of captures of a kernel that the cache keeps."""
     text = CAPTURES.text()
     if not text:
         return MOST
@@ -49,7 +49,7 @@ def most_captures() -> int:
 
 
 class CachedCall:
-    """A capture, what its kernel's Python saw, and for each way to run it what is left to do at a call."""
+    """A capture, what its kernel's Python saw, and for each way to run it the prepared rest of a call."""
 
     def __init__(self, seen: ClosureState, capture: Specialization) -> None:
         self.seen, self.capture = seen, capture
@@ -57,20 +57,22 @@ class CachedCall:
 
 
 class CallCache:
-    """At most ``most_captures()``; a new one takes the place of the one whose key was used the longest ago."""
+    """A cache of at most ``most_captures()`` captures. A new one evicts those of the least recently used key."""
 
     def __init__(self) -> None:
         self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed
 
     def find(self, key: Key) -> CachedCall | None:
-        """The call under this key whose kernel still sees what it saw. Cheap: it does not count as a use."""
+        """Return the call under this key whose kernel still sees what it saw, else None. Cheap: it does not count as a
+        use."""
         for call in self._calls.get(key, ()):
             if call.seen.holds():
                 return call
         return None
 
     def find_equal(self, key: Key, seen: ClosureState) -> CachedCall | None:
-        """The call under this key whose kernel saw what equals ``seen``, which takes its place."""
+        """Return the call under this key whose kernel saw what equals ``seen``, which then replaces it; None if there
+        is none."""
         for call in self._calls.get(key, ()):
             if call.seen.key == seen.key:
                 call.seen = seen
@@ -79,7 +81,7 @@ class CallCache:
         return None
 
     def use(self, key: Key, call: CachedCall) -> None:
-        """Count a use: the call is the last one that goes."""
+        """Count a use: the call becomes the last to be evicted."""
         with _lock:
             calls = self._calls.pop(key, ())
             self._calls[key] = (call, *(c for c in calls if c is not call))
@@ -97,7 +99,7 @@ class CallCache:
             yield from calls
 
     def values(self) -> list[Specialization]:
-        """The captures."""
+        """Return the captures."""
         return [call.capture for call in self.calls()]
 
     def __len__(self) -> int:
@@ -106,7 +108,7 @@ class CallCache:
 
 # -- the key -----------------------------------------------------------------------------------------------------------
 def constant(value: object) -> tuple[type, object] | None:
-    """The part of a key that a simple constant is; None of any other value."""
+    """Return the part of a key for a simple constant; None for any other value."""
     kind = type(value)
     if kind in EXACT:
         return kind, value
@@ -116,9 +118,9 @@ def constant(value: object) -> tuple[type, object] | None:
 
 
 def key_of_arrays(key: list[object], function: FunctionType, arguments: tuple[object, ...]) -> Key | None:
-    """The key of a call of arrays in C order and simple constants, given by position; ``key`` has its settings.
+    """Return the key of a call with positional arrays in C order and simple constants; ``key`` has its settings.
 
-    None of any other call, whose key is that of its bound arguments.
+    Return None for any other call, whose key is that of its bound arguments.
     """
     code = function.__code__
     missing, values = code.co_argcount - len(arguments), arguments
@@ -138,8 +140,11 @@ def key_of_arrays(key: list[object], function: FunctionType, arguments: tuple[ob
 
 
 def key_of_bound(settings: Key, bound: Bound) -> Key:
-    """The key of bound arguments. Of one that is no tensor and no simple constant it has the tensors inside; the rest
-    is seen as a kernel's globals are."""
+    """Return the key of bound arguments.
+
+    An argument that is no tensor and no simple constant adds the tensors inside it; the rest of it is part of the
+    ``ClosureState``.
+    """
     key, specs = list(settings), iter(bound.specs)
     for name, value in bound.values.items():
         if bound.is_tensor(value):
@@ -153,8 +158,10 @@ def key_of_bound(settings: Key, bound: Bound) -> Key:
 
 
 def defaults_of(function: FunctionType, missing: int) -> tuple[object, ...]:
-    """The defaults of the last ``missing`` parameters by position and of all by keyword; ``NO_CONSTANT`` where that is
-    no simple matter: a parameter has none, or it is an array, which is a tensor of the call."""
+    """Return the defaults of the last ``missing`` positional parameters and of all keyword-only ones.
+
+    Return ``NO_CONSTANT`` if a parameter has none, or has an array, which is a tensor of the call.
+    """
     code = function.__code__
     by_position, by_keyword = function.__defaults__ or (), function.__kwdefaults__ or {}
     names = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
@@ -166,7 +173,7 @@ def defaults_of(function: FunctionType, missing: int) -> tuple[object, ...]:
 
 # -- native code on arrays ---------------------------------------------------------------------------------------------
 class ArrayRun:
-    """A captured kernel on arrays, on the JIT: all that is left is to make the results' memory and run."""
+    """A captured kernel that the JIT runs on arrays: a call only allocates the results' memory and runs."""
 
     def __init__(self, capture: Specialization, mode: str) -> None:
         self.program, self.inputs = capture.program("jit"), len(capture.inputs)
@@ -178,7 +185,7 @@ class ArrayRun:
         self.is_one = capture.structure == "one"
 
     def fits(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether the arrays that the call updates may be written."""
+        """Return whether the arrays that the call updates may be written."""
         return all([arrays[k].flags.writeable for k in self.updated])
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> object:

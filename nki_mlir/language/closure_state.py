@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel's Python sees besides its tensors, as a key: a capture holds as long as all of it stays the same.
+"""Collects what a kernel's Python sees besides its tensors as a key: a capture is valid while all of it stays the
+same.
 
-These are compile-time arguments, globals and closure cells, those of the helpers and methods that it sees too, with
-what lists, dicts, arrays, objects and classes hold at the time of the call.
+That is compile-time arguments, globals and closure cells, those of the helpers and methods that it sees too, with the
+contents of lists, dicts, arrays, objects and classes at the time of the call.
 """
 
 import io
@@ -41,7 +42,7 @@ from nki_mlir.scalar.dtypes import DType
 
 BY_TEXT = frozenset("__dict__ __import__ attrgetter eval exec getattr globals hasattr import_module methodcaller "
                     "modules vars".split())
-OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
+OBJECTS = 2000      # the most objects and containers that are inspected; others are compared by identity
 THREADS = frozenset("Process Thread ThreadPoolExecutor Timer start start_new_thread submit".split())
 PLAIN = frozenset({type(None), bool, int, str, bytes, type(...)})
 NUMBERS = frozenset({float, complex})
@@ -49,16 +50,16 @@ COMPARED = frozenset({int, bool, str, bytes, Identity})
 
 
 def closure_state(function: Callable[..., object], arguments: Iterable[object] = ()) -> tuple[object, ...]:
-    """The key of a kernel's function and its compile-time arguments."""
+    """Return the key of a kernel's function and its compile-time arguments."""
     return ClosureState(function, arguments).key
 
 
 class UnseenStateWarning(UserWarning):
-    """A kernel's Python sees an object whose state is not compared from call to call."""
+    """Warns that a kernel's Python sees an object whose state is not compared from call to call."""
 
 
 class SeenFunction(NamedTuple):
-    """A function, and what of it counts besides what it sees."""
+    """A function, with its code, defaults and attributes, which are compared besides what the function sees."""
 
     function: FunctionType
     code: CodeType
@@ -68,10 +69,10 @@ class SeenFunction(NamedTuple):
 
 
 class ChangeByCapture(NamedTuple):
-    """A place that a kernel's Python changes while it is captured, such as a log that it appends to.
+    """A slot that a kernel's Python changes while it is captured, such as a log that it appends to.
 
-    It counts with ``base``, the value that others gave it last. ``left`` is what the last capture left there: another
-    value comes from others. ``owner`` keeps the id, by which the place is known, from going to another object.
+    The key has ``base``, the value that other code assigned last. ``left`` is the value after the last capture: any
+    other value comes from other code. ``owner`` keeps the object alive, because its id is part of the slot's key.
     """
 
     owner: object
@@ -80,22 +81,24 @@ class ChangeByCapture(NamedTuple):
 
 
 class History:
-    """What the captures of a kernel have changed, by (id of the owner, name).
+    """The changes that captures of a kernel have made, by (id of the owner, name).
 
-    ``doubtful`` are the places (with their owners) that changed during the last capture, which another thread may have
-    changed.
+    ``doubtful`` are the slots (with their owners) that changed during the last capture, and that another thread may
+    have changed.
     """
 
     def __init__(self) -> None:
         self.changes: dict[tuple[int, object], ChangeByCapture] = {}
-        self.files: set[str] = set()                # that some capture read
+        self.files: set[str] = set()                # that captures read
         self.doubtful: dict[tuple[int, object], object] = {}
 
 
 class ClosureState:
-    """One walk. ``scopes`` (globals of a module, names looked up there with their values or ``ABSENT``) and ``cells``
-    (name, cell, value) are where something was seen, ``functions`` what saw it, ``objects`` (object, slots) what may
-    change in place, ``files`` (path, state) what captures read, ``unseen`` what is not looked into.
+    """One walk over what a kernel's Python sees.
+
+    It sees names in ``scopes`` (globals of a module; names with their values or ``ABSENT``) and in ``cells`` (name,
+    cell, value), through ``functions``. ``objects`` (object, slots) may change in place, ``files`` (path, state)
+    were read by captures, ``unseen`` are objects that are not inspected.
     """
 
     def __init__(self, function: Callable[..., object], arguments: Iterable[object] = ()) -> None:
@@ -113,7 +116,7 @@ class ClosureState:
         self._names: set[str] = set()               # that some function may look up
         inner = underlying(function)
         self._history = _histories.setdefault(inner or type(function), History())
-        # The kernel's package is the user's as a whole, also where it is an installed one.
+        # All of the kernel's package is the user's, even if the package is installed.
         self._package = "" if inner is None or is_own(inner.__code__.co_filename) else package_of(inner.__module__)
         self._follow(function, is_kernel=True)
         self.files = [(path, state_of_file(path)) for path in sorted(self._history.files)]
@@ -121,7 +124,7 @@ class ClosureState:
 
     # -- whether it is still so ----------------------------------------------------------------------------------------
     def holds(self) -> bool:
-        """Whether a walk would see the same. What differs may still be equal, as the key of a new walk tells."""
+        """Return whether a walk would see the same objects. If not, the keys of two walks may still be equal."""
         for scope, seen in self.scopes:
             find = scope.get
             for name, value in seen:
@@ -147,49 +150,51 @@ class ClosureState:
         return all([state_of_file(path) == state for path, state in self.files]) if self.files else True
 
     def note_files(self, states: dict[str, object]) -> bool:
-        """After a capture: note the files that it read; whether they still hold what it read."""
+        """Note the files that a capture has read, and return whether they still have the contents that it read."""
         self._history.files.update(states)
         return all(state_of_file(path) == state for path, state in states.items())
 
     def note_changes(self, others_ran: bool) -> bool:
-        """After a capture: note the places that the kernel's Python has changed since this walk.
+        """Note the slots that the kernel's Python has changed during a capture, since this walk.
 
-        Returns False where another thread may have changed one, since the capture may have seen the value of before.
-        Where ``others_ran``, the kernel's Python changed what it only added to (a log, a memo), and what the capture
-        before this one changed as well (a counter).
+        Return False if another thread may have changed one, since the capture may have seen the value of before. If
+        ``others_ran``, only additions to a value (a log, a memo), and slots that the previous capture changed as
+        well (a counter), count as the kernel's changes.
         """
         history, doubtful = self._history, dict[tuple[int, object], object]()
         others_ran = others_ran or not THREADS.isdisjoint(self._names)
         stores: Stores | None = None
         for owner, name, kind, before, now in self._changed():
             stores = stores or stores_of(f.__code__ for f in self._followed.values())
-            place = id(owner), name
+            slot = id(owner), name
             stored = stores.anything or name in getattr(stores, kind) or (
                 kind == "attributes" and changes_by_use(owner, name, stores.items))
-            if not stored or (others_ran and place not in history.doubtful and not is_added_to(before, now)):
-                doubtful[place] = owner
+
+            if not stored or (others_ran and slot not in history.doubtful and not is_added_to(before, now)):
+                doubtful[slot] = owner
             else:
-                change = history.changes.get(place)
-                history.changes[place] = ChangeByCapture(owner, before if change is None else change.base, now)
+
+                change = history.changes.get(slot)
+                history.changes[slot] = ChangeByCapture(owner, before if change is None else change.base, now)
         history.doubtful = doubtful
         return not doubtful
 
     def warn_of_unseen(self, kernel: str, at: Location | None) -> None:
-        """Name what a kernel sees and calls do not compare."""
+        """Warn of the objects that a kernel sees and calls do not compare."""
         for value in self.unseen:
             kind = type(value).__qualname__
             warn_once(f"kernel {kernel} sees {self._name_of(value)}, an object of {kind}, whose state is not compared "
                       "from call to call; pass what is read from it as an argument", UnseenStateWarning, at)
 
     def _name_of(self, value: object) -> str:
-        """The first name under which a value was seen."""
-        places = [(name, found) for _, seen in self.scopes for name, found in seen]
-        places += [(name, found) for name, _, found in self.cells]
-        places += [(str(name), found) for _, slots in self.objects for name, found in slots.items()]
-        return next((name for name, found in places if found is value), "an object")
+        """Return the first name under which a value was seen."""
+        seen_names = [(name, candidate) for _, seen in self.scopes for name, candidate in seen]
+        seen_names += [(name, candidate) for name, _, candidate in self.cells]
+        seen_names += [(str(name), candidate) for _, slots in self.objects for name, candidate in slots.items()]
+        return next((name for name, candidate in seen_names if candidate is value), "an object")
 
     def _changed(self) -> Iterator[tuple[object, object, str, object, object]]:
-        """(owner, name, kind of store, value before, value now) of the places whose value is another one now."""
+        """Yield (owner, name, kind of store, value before, value now) of the slots whose value has changed."""
         for scope, seen in self.scopes:
             for name, value in seen:
                 if (now := scope.get(name, ABSENT)) is not value:
@@ -223,7 +228,7 @@ class ClosureState:
                 return tuple(key)
 
     def _base(self, owner: object, name: object, value: object) -> object:
-        """What a place counts with: the value it has, unless captures change it."""
+        """Return the value that a slot has in the key: its current one, unless captures change it."""
         changes = self._history.changes
         if not changes or (change := changes.get((id(owner), name))) is None:
             return value
@@ -232,11 +237,11 @@ class ClosureState:
         return change.base
 
     def _is_near(self, module: object) -> bool:
-        """Whether a module is one of the kernel's package."""
+        """Return whether a module belongs to the kernel's package."""
         return package_of(module) == self._package != ""
 
     def _follow(self, function: Callable[..., object], is_kernel: bool = False) -> None:
-        """Look at what a helper sees, too, where it is the user's code."""
+        """Schedule a walk of what a helper sees if it is the user's code."""
         inner = underlying(function)
         if inner is not None and id(inner) not in self._followed and (
                 is_kernel or self._is_near(inner.__module__)
@@ -253,7 +258,7 @@ class ClosureState:
                                                bool(attributes_of(function))))
 
     def _seen_by(self, function: FunctionType) -> list[object]:
-        """What a function's code finds under its names, and its defaults."""
+        """Return the values that a function's code finds under its names, and its defaults."""
         code, seen = function.__code__, list[object]()
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             value = cell.cell_contents if is_bound(cell) else ABSENT
@@ -270,22 +275,23 @@ class ClosureState:
         return [value for value in seen if value is not ABSENT]
 
     def _look_up(self, scope: dict[str, object], names: Iterable[str]) -> list[object]:
-        found = tuple([(name, scope.get(name, ABSENT)) for name in names])
-        self.scopes.append((scope, found))
-        return [self._base(scope, name, value) for name, value in found]
+        values = tuple([(name, scope.get(name, ABSENT)) for name in names])
+        self.scopes.append((scope, values))
+        return [self._base(scope, name, value) for name, value in values]
 
     def _imported(self, function: FunctionType, names: Iterable[str]) -> list[object]:
-        """Modules of the user's that a function may import, or look up in ``sys.modules``, when it runs."""
+        """Return the user's modules that a function may import, or look up in ``sys.modules``, when it runs."""
         package = function.__globals__.get("__package__")
         every = [*names, *(f"{package}.{name}" for name in names)] if package else names
-        found = [name for name in every if type(m := sys.modules.get(name)) is ModuleType and self._is_looked_into(m)]
-        return self._look_up(sys.modules, found) if found else []          # type: ignore[arg-type]
+        present = [name for name in every if type(m := sys.modules.get(name)) is ModuleType and self._is_looked_into(m)]
+        return self._look_up(sys.modules, present) if present else []          # type: ignore[arg-type]
 
     def _is_looked_into(self, module: ModuleType) -> bool:
         return is_users_module(module) or self._is_near(module.__name__)
 
     def _seen_in_modules(self) -> list[object]:
-        """What all these names are in the modules that were seen: in others than the user's, those that they have."""
+        """Return the values of all names in the modules that were seen; in modules that are not the user's, of those
+        that exist."""
         values: list[object] = []
         for module, known in self._modules.values():
             names = self._names - known
@@ -299,7 +305,7 @@ class ClosureState:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def _content(self, value: Any) -> Any:
-        """Immutable values as they are, others by their index in ``objects``."""
+        """Return an immutable value as it is, any other by its index in ``objects``."""
         kind = type(value)
         if kind in PLAIN:
             return kind, value
@@ -327,7 +333,8 @@ class ClosureState:
         return (Identity(value), number) if isinstance(value, type) else (kind, number)
 
     def _number(self, value: object) -> int | None:
-        """The index in ``objects`` of what may change in place; None for what only its identity counts of."""
+        """Return the index in ``objects`` of a value that may change in place; None for one that is compared by
+        identity."""
         if id(value) not in self._numbers:
             slots = self._slots(value) if len(self.objects) < OBJECTS else None
             if slots is None:
@@ -343,7 +350,7 @@ class ClosureState:
         return self._numbers[id(value)]
 
     def _slots(self, value: Any) -> Slots | None:
-        """What a value holds, by name or in one slot; None where only its identity counts."""
+        """Return the contents of a value by name, or in one slot; None for a value that is compared by identity."""
         kind = type(value)
         if kind in PROXIES:
             return {None: weak_key(referent(value))}
@@ -360,7 +367,8 @@ class ClosureState:
 
 
 def weak_slots(value: object) -> Slots:
-    """What a weak reference or collection leads to; the contents of its objects, not the objects, which may go."""
+    """Return the keys of the targets of a weak reference or collection: contents, not objects, which may
+    be collected."""
     match value:
         case weakref.ReferenceType():
             target = value()
@@ -375,7 +383,7 @@ def weak_slots(value: object) -> Slots:
 
 
 def weak_key(target: object) -> object:
-    """The key of what a weak reference points to: its content, or only whether it is alive where it has none."""
+    """Return the key of a weak reference's target: its content, or only whether it is alive if it has no content."""
     if target is ABSENT:
         return False
     state = ClosureState(_nothing, [target])
@@ -387,7 +395,7 @@ def _nothing() -> None:
 
 
 def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
-    """Whether code may change a slot of an object without a store of its name: items, and values that are memoized."""
+    """Return whether code may change a slot without a store to its name: items of containers, and memoized values."""
     kind = type(owner)
     if is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
         return True
@@ -395,7 +403,7 @@ def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
 
 
 def moves_on(value: object) -> bool:
-    """Whether a value gives something else at each use, and keeps its position to itself: iterators, open files."""
+    """Return whether each use of a value gives another result, from a hidden position: iterators, open files."""
     if isinstance(value, io.IOBase):
         return value is not sys.stdin and not value.closed and value.readable()
     return isinstance(value, Iterator) and not is_own(getattr(sys.modules.get(type(value).__module__), "__file__", None)
@@ -403,13 +411,13 @@ def moves_on(value: object) -> bool:
 
 
 def is_added_to(before: object, now: object) -> bool:
-    """Whether what a place had is still there, and more."""
+    """Return whether the value before is still there, with additions."""
     return before is ABSENT or (isinstance(before, tuple) and isinstance(now, tuple)
                                 and is_same(before, now[:len(before)]))
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same object, equal and immutable, or slots and tuples of such."""
+    """Return whether two values are the same object, equal and immutable, or slots and tuples of such."""
     if one is other:
         return True
     kind = type(one)
@@ -434,10 +442,10 @@ def package_of(module: object) -> str:
 
 @cache
 def global_names(code: CodeType) -> tuple[str, ...]:
-    """What code may look up: also by names that are texts in it, where it has functions for that."""
-    found = {*code.co_names}.union(*(global_names(c) for c in code.co_consts if isinstance(c, CodeType)))
-    if not BY_TEXT.isdisjoint(found):
+    """Return the names that code may look up, also by texts in it if it has functions for that."""
+    names = {*code.co_names}.union(*(global_names(c) for c in code.co_consts if isinstance(c, CodeType)))
+    if not BY_TEXT.isdisjoint(names):
         for text in code.co_consts:
             if isinstance(text, str):
-                found.update((text, *re.findall(r"[^\W\d]\w*", text)))
-    return tuple(sorted(found))
+                names.update((text, *re.findall(r"[^\W\d]\w*", text)))
+    return tuple(sorted(names))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Create tensors and emit operations, for the language's operations and instructions."""
+"""Creates tensors and emits operations, for the language's operations and instructions."""
 
 import functools
 import inspect
@@ -27,22 +27,22 @@ from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
 
-Tensor = View                   # what kernels hold, in annotations: its class is above the operations
+Tensor = View                   # in annotations: the class of tensors is above the operations
 
 T = TypeVar("T")
-_tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
+_tensor_class: Any = View       # the class of tensors, which ``language.tensor`` registers
 
 
 def register_tensor_class(cls: type[Tensor]) -> None:
-    """Make tensors of this class; it is above the operations, which only need views."""
+    """Set the class of the tensors that are created. It is above the operations, which only need views."""
     global _tensor_class
     _tensor_class = cls
 
 
 def tensor_of(buffer: Buffer) -> "Tensor":
-    """A whole buffer as the tensor that kernels hold."""
-    made: Tensor = _tensor_class.full(buffer)
-    return made
+    """Return a complete buffer as a tensor of the kernel."""
+    tensor: Tensor = _tensor_class.full(buffer)
+    return tensor
 
 
 def located(function: Callable[..., T], *arguments: object) -> T:
@@ -54,7 +54,7 @@ def located(function: Callable[..., T], *arguments: object) -> T:
 
 
 def as_operand(x: object, name: str = "a language function") -> View:
-    """x as a tile; raises the error that names what x is instead."""
+    """Return x as a tile, or raise an error that names its type."""
     if isinstance(x, View):
         return x if x._tile is not None else located(x.as_tile)
     if hasattr(x, "as_sum"):
@@ -71,7 +71,7 @@ class OtherGeneration(KernelError):
 
 
 def refuse_other_generation(function: str, value: object) -> None:
-    """Raise where a function of the beta generation gets a tensor of the current one."""
+    """Raise an error if a function of the beta generation gets a tensor of the current one."""
     if type(value).__module__.startswith("nki_mlir.language.current."):
         raise OtherGeneration(function=function).here()
 
@@ -80,7 +80,7 @@ _names = itertools.count()
 
 
 def unique_name(name: str) -> str:
-    """A name that no tensor of the kernel has: the given one with a number, different at each call."""
+    """Return the name with a number that makes it unique in the kernel and differs at each call."""
     builder = current.get()
     return f"{name}_{next(builder.names if builder is not None else _names)}"
 
@@ -96,7 +96,7 @@ class NotAnInteger(KernelError, TypeError):
 
 
 def integer(value: Any, what: str, least: int | None = None) -> int:
-    """An integer by Python's rule for lengths and indices, which the quotient of ``/`` breaks."""
+    """Return a value as an integer by Python's rule for lengths and indices, which excludes results of ``/``."""
     try:
         if least is None or operator.index(value) >= least:
             return operator.index(value)
@@ -116,18 +116,19 @@ class ParDim(int):
 
 
 def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":
-    """What ``operations.compute`` makes, which a function of the language calls; quick where the shape is a tile's."""
+    """Allocate a result for ``operations.compute``, called by a function of the language; fast if the shape is a
+    tile's."""
     if type(shape) is not Shape or type(dtype) is not DType or space == HBM:
         return new_tensor(shape, dtype, space)
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
     builder = current.get() or active("a tensor creation")
-    made: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
-    return made
+    tensor: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
+    return tensor
 
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
-    """(extents, position of a ``par_dim`` mark or None)."""
+    """Return (extents, position of a ``par_dim`` mark or None)."""
     if type(shape) in (tuple, Shape) and all([type(n) is int for n in shape]):
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
@@ -137,10 +138,10 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",
                attributes: dict[str, object] | None = None, allocation: "Allocation | None" = None) -> "Tensor":
-    """A tensor with its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` has their addresses."""
+    """Allocate a tensor. Block dimensions precede a ``par_dim``; ``allocation`` has their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
-    if any([n < (space != HBM) for n in extents]):       # batches of nothing are in HBM; a tile has elements
+    if any([n < (space != HBM) for n in extents]):       # empty batches may be in HBM; a tile has elements
         raise EmptyDimension(what=f"a tensor of shape {extents} has an empty dimension").here()
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)
@@ -162,7 +163,7 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
 
 
 def warn_of_block_dimensions(shape: tuple[int, ...]) -> None:
-    """Newer documents want the partition dimension to be the first; kernels in use have others in front of it."""
+    """Warn that newer documents want the partition dimension first; kernels in use have others in front of it."""
     text = (f"err_leading_dimension_of_tensor_must_be_partition: a tensor of shape {shape} has block dimensions; they "
             "are deprecated, use a list of tiles")
     warn_once(text, BlockDimensionsWarning, user_location())
@@ -183,18 +184,18 @@ def located_dtype(dtype: object) -> DType:
 
 def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, name: str = "",
            shared: bool = False) -> "Tensor":
-    made = new_tensor(shape, dtype, space, name=name, shared=shared)
-    memset(made, value)
-    return made
+    tensor = new_tensor(shape, dtype, space, name=name, shared=shared)
+    memset(tensor, value)
+    return tensor
 
 
 def memset(target: View, value: float, mask: object = None) -> None:
-    """``target[...] = value``; block dimensions are folded into the free ones."""
+    """Emit ``target[...] = value``; block dimensions are folded into the free ones."""
     emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
 
 
 def partition_first(view: View) -> View:
-    """A whole block tensor as one tile: the partition dimension in front."""
+    """Return a complete block tensor as one tile, with the partition dimension in front."""
     if view.dims and view.dims[0].partition:
         return view
     at = next((k for k, d in enumerate(view.dims) if d.partition), None)
@@ -208,7 +209,7 @@ NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     #
 
 
 def constant(constant: object, dtype: object = None) -> "Tensor":
-    """A NumPy array as an HBM tensor of the program."""
+    """Return a NumPy array as an HBM tensor of the program."""
     values = np.asarray(constant)
     if values.dtype.name in NARROWER:
         values = values.astype(NARROWER[values.dtype.name])
@@ -217,12 +218,12 @@ def constant(constant: object, dtype: object = None) -> "Tensor":
 
 
 def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
-    """Emit through the running builder, which joins the masks attached to operands with the operation's."""
+    """Emit an operation through the running builder, which joins the masks of operands with the operation's."""
     return emit_with(cls, views, mask, attributes)
 
 
 def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None:
-    """As ``emit``, with attributes that somebody holds."""
+    """Emit an operation as ``emit`` does, with attributes in a dictionary."""
     builder = current.get() or active(f"nki.{cls.name}")
     for name, view in views.items():
         if not isinstance(view, View) and view is not None:
@@ -237,7 +238,8 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
 
 
 def own_partitions(view: View | None) -> View | None:
-    """An instruction's operand: each lane reads its own partition, so one that all lanes share is spread by a copy."""
+    """Return an operand in which each lane reads its own partition: one partition that all lanes share is spread by a
+    copy."""
     if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
         return view
     spread = new_tensor(view.shape, view.dtype)
@@ -246,16 +248,15 @@ def own_partitions(view: View | None) -> View | None:
 
 
 def check_mutable(view: View) -> None:
-    """A write to an input is an error where the kernel's inputs are immutable."""
+    """Raise an error for a write to an input if the kernel's inputs are immutable."""
     properties = active().properties
     if properties.get("immutable_inputs") and view.buffer.name not in properties.get("mutable", ()):
         raise ImmutableParameter(name=view.buffer.name).here()
 
 
 # -- direct allocation -------------------------------------------------------------------------------------------------
-# Where the tiles of a tensor lie, as the kernel says it: an address for every block, (start partition, byte) in SBUF,
-# (bank, partition, byte) in PSUM. Addresses are checked and kept on the allocation (``nki.addresses``); values do not
-# depend on them.
+# The kernel gives an address for every block of a tensor: (start partition, byte) in SBUF, (bank, partition, byte) in
+# PSUM. Addresses are checked and recorded on the allocation (``nki.addresses``); values do not depend on them.
 
 class BadAddress(KernelError):
     code = "NKI-ADDRESS"
@@ -284,30 +285,31 @@ class HiddenTranspose(KernelError):
 
 
 def note_allocated(buffer: Buffer) -> None:
-    """The kernel chose where the buffer lies, unless it is marked ``force_auto_alloc``."""
+    """Note that the kernel chose the buffer's address, unless the kernel is marked ``force_auto_alloc``."""
     properties = active("a direct allocation").properties
     if not getattr(properties.get("kernel"), "options", {}).get("force_auto_alloc"):
         properties.setdefault("allocated", set()).add(buffer)
 
 
 def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
-    """``op`` makes a tile besides its result, which nobody has placed where its source lies in allocated memory."""
+    """Raise ``error`` for an ``op`` that needs a hidden tile, if its source was allocated directly: the tile has no
+    address."""
     if source.buffer in active(op).properties.get("allocated", ()):
         raise error(op=op).here()
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A buffer of ``ncc.sbuf.alloc`` and its like: ``address(idx=, pdim_size=, fdim_size=)`` returns an address."""
+    """An allocator of ``ncc.sbuf.alloc`` and its like: ``address(idx=, pdim_size=, fdim_size=)`` returns an address."""
 
     space: str
     address: Callable[..., tuple[int, ...]]
 
     def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int],
                   dtype: DType) -> tuple[tuple[int, ...], ...]:
-        """One checked address per block, row-major over the block dimensions."""
+        """Return one checked address per block, row-major over the block dimensions."""
         size = math.prod(free) * dtype.itemsize
-        made = []
+        addresses = []
         for block in itertools.product(*(range(n) for n in blocks)):
             address = self.address(idx=block, pdim_size=partitions, fdim_size=size)
             rule = "an address is a tuple of integers"
@@ -316,8 +318,8 @@ class Allocation:
                 rule = self._broken_rule(address, partitions, size)
             if rule:
                 raise BadAddress(address=address, block=block, bytes=size, rule=rule).here()
-            made.append(address)
-        return tuple(made)
+            addresses.append(address)
+        return tuple(addresses)
 
     def _broken_rule(self, address: tuple[int, ...], partitions: int, size: int) -> str:
         machine = machine_named(active("a direct allocation").target)
@@ -341,7 +343,7 @@ class Allocation:
 
 
 def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
-    """The index modulo the tiles, row-major; surplus entries on either side do not count."""
+    """Return the index modulo the tiles, row-major; surplus entries on either side do not count."""
     total = 0
     for i, n in zip(index, tiles):
         total = total * n + i % n
@@ -349,7 +351,7 @@ def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
 
 
 def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
-    """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
+    """Allocate tiles in turn on ``par`` partition slots and ``free`` address slots."""
     def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
         return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
     return Allocation(SBUF, address)
@@ -357,7 +359,7 @@ def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: S
 
 def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
                 free: Sequence[int]) -> Allocation:
-    """Tiles in turn on ``banks`` banks."""
+    """Allocate tiles in turn on ``banks`` banks."""
     def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)
@@ -365,21 +367,21 @@ def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequ
 
 
 # -- memories ----------------------------------------------------------------------------------------------------------
-# Those that tensors of the beta generation are made in, and the type that ``nl.ndarray`` stands for.
+# The memories of tensors of the beta generation, and the type that ``nl.ndarray`` stands for.
 
 class MemoryRegion(str):
-    """A memory that holds tensors. All programs of a grid see the ``shared`` ones."""
+    """A memory in which tensors are allocated. All programs of a grid see the ``shared`` ones."""
 
     space: str
     shared: bool
 
     def __new__(cls, name: str, space: str = "", shared: bool = False) -> "MemoryRegion":
-        made = super().__new__(cls, name)
-        made.space, made.shared = space or name, shared
-        return made
+        region = super().__new__(cls, name)
+        region.space, region.shared = space or name, shared
+        return region
 
     def __reduce__(self) -> str:
-        """Copies are the memory itself."""
+        """Make copies the memory itself."""
         return str(self)
 
 
@@ -390,12 +392,12 @@ REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_h
 
 
 def region_of(buffer: Buffer) -> MemoryRegion:
-    """What ``tensor.buffer`` is to a kernel."""
+    """Return the memory that ``tensor.buffer`` is to a kernel."""
     return shared_hbm if buffer.role == "output" else REGIONS[buffer.space]
 
 
 class MakesTensors(Generic[T]):
-    """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
+    """A function that creates tensors of a class, and stands for that class in annotations and ``isinstance``."""
 
     def __init__(self, function: Callable[..., T], kind: type[T]) -> None:
         self.kind = kind
@@ -405,8 +407,8 @@ class MakesTensors(Generic[T]):
         """Copy a function's name, signature and documentation, so that ``help()`` of the object shows them."""
         functools.update_wrapper(self, function)
         self.function = function
-        heading, said = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__
-        self.__doc__ = said.below(heading) if isinstance(said, Description) else f"{heading}{said}"
+        heading, description = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__
+        self.__doc__ = description.below(heading) if isinstance(description, Description) else f"{heading}{description}"
 
     def __call__(self, *arguments: object, **keywords: object) -> T:
         return self.function(*arguments, **keywords)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Eager execution of a kernel: its own Python on concrete numbers, one program of the grid after the other.
+"""Runs a kernel eagerly: its Python on concrete numbers, one program of the grid after the other.
 
-Calls on arrays, in both generations, programs of frameworks and runs that look for races alone all come here. What
-numbers cannot show, because an iteration stands for others when the kernel is compiled, is asked of capture, where the
-run raises a doubt: a kernel that is refused there for it is refused here, with the same error.
+Calls on arrays, in both generations, programs of frameworks and runs for the race check alone all come here. Numbers
+cannot show whether an iteration stands for others when the kernel is compiled. If the run raises such a doubt, capture
+decides: a kernel that capture refuses for it is refused here, with the same error.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +29,17 @@ from nki_mlir.targets.small_products import on_one_thread
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
 
-Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and what all programs have in common
-Judge = Callable[[Launch, Sequence[EagerBuilder]], None]        # of what the programs did
 
+Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and the ``Launch`` that programs share
+Judge = Callable[[Launch, Sequence[EagerBuilder]], None]        # checks a run for races and doubts
+
+# Errors of capture that an eager run raises, too.
 REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule, IterationsMeet, ProgramsMeet,
-            UnknownRaceLevel)           # of capture
+            UnknownRaceLevel)
 
 
 def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
-    """What the kernel returns for the arrays of the bound arguments, which lie in that memory."""
+    """Run a kernel on bound arguments, whose arrays are in ``memory``, and return its result."""
     judge = partial(ask_capture, kernel, bound)
     structure, values = results(kernel, bound, memory.arrays, kernel.eager_program(), judge)
     numbers = {id(array): k for k, array in enumerate(memory.arrays)}
@@ -50,7 +52,8 @@ def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
 
 def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
             ) -> tuple[str | None, list[np.ndarray]]:
-    """The structure of what a run returns, and its arrays; None, and the inputs it wrote, where it returns nothing."""
+    """Return the structure of a run's result, and its arrays; None, and the inputs that it wrote, if it returns
+    nothing."""
     programs = executed(kernel, bound, arrays, program, judge)
     buffers, structure = programs[0].buffers, programs[0].structure
     check_written(programs, kernel.location, kernel.must_write)
@@ -62,9 +65,9 @@ def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: P
 
 
 def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
-    """Report the races of a run with these arrays, which stay as they are.
+    """Report the races of a run with these arrays, which do not change.
 
-    It prints nothing, and what else goes wrong is left to the run that follows.
+    It prints nothing. Other errors are left to the run that follows.
     """
     token = CHECKING.set(True)
     try:
@@ -78,17 +81,18 @@ def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
 
 
 def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
-    """What each program of the grid gave back. Those that return a tensor in private HBM run again, and share it."""
-    returned: set[tuple[object, ...]] = set()                # the places of such tensors
+    """Run all programs of the grid, and return their results. If one returns a tensor in private HBM, all run again
+    and share it."""
+    returned: set[tuple[object, ...]] = set()                # the keys of such tensors
     before = [a.copy() for a in arrays] if prod(kernel.grid) > 1 else []
     while True:
         try:
             return attempt(kernel, bound, arrays, program, Launch(returned), judge)
         except PrivateResult as found:
             returned.add(found.key)
-            for array, held in zip(arrays, before):
+            for array, original in zip(arrays, before):
                 if array.flags.writeable:
-                    array[...] = held
+                    array[...] = original
 
 
 def attempt(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
@@ -123,9 +127,9 @@ def report_races(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
 
 
 def ask_capture(kernel: "Kernel", bound: Bound, launch: Launch, programs: Sequence[EagerBuilder]) -> None:
-    """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
+    """If there is a doubt, raise the error that capture finds in scopes and in dependences between iterations.
 
-    It reports races, too; what it does not see, because it cannot take the kernel, is the verdict on the run.
+    Races are reported, too: capture's, or this run's if capture cannot take the kernel.
     """
     verdict = verdict_on(programs)
     if not (launch.doubtful or verdict.races or verdict.undecided):
@@ -135,6 +139,6 @@ def ask_capture(kernel: "Kernel", bound: Bound, launch: Launch, programs: Sequen
             return
     except REFUSALS as error:
         raise error from None
-    except Exception:           # what else keeps the kernel from being compiled is no matter of this run
+    except Exception:           # other obstacles to compilation do not concern this run
         pass
     report(verdict.races)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``nl`` has in both generations: operators, composed functions, random numbers, gathers, the grid, limits.
+"""The functions of ``nl`` in both generations: operators, composed functions, random numbers, gathers, the grid,
+limits.
 
 Functions that emit several operations compute in float32 and round once, at the end.
 """
@@ -46,7 +47,7 @@ REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimu
 
 
 def token(operator: str, name: str = "", does: str = "") -> Callable[[F], F]:
-    """Decorator: the function also stands for the operator of that name. ``name`` and ``does`` name and document a
+    """Return a decorator that makes a function stand for an operator, too. ``name`` and ``does`` name and document a
     generated function."""
     def mark(function: F) -> F:
         function.nki_token = operator           # type: ignore[attr-defined]
@@ -61,12 +62,13 @@ token("copy")(ops.copy)
 
 # -- composed of several operations ------------------------------------------------------------------------------------
 def _float(x: Any) -> DType:
-    """The result's dtype where the kernel names none: that of the operand, float32 for integers."""
+    """Return the result's dtype if the kernel names none: that of the operand, float32 for integers."""
     return x.dtype if x.dtype.is_float else FLOAT32
 
 
 def _count(x: View, axis: object, mask: object) -> object:
-    """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
+    """Return the number of elements that a reduction combines, or a tile of numbers if the mask leaves out parts of
+    rows."""
     axes = ops.free_axes(x.ndim, axis)
     if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):
         ones = creation.filled(x.shape, 1.0, FLOAT32)
@@ -75,7 +77,7 @@ def _count(x: View, axis: object, mask: object) -> object:
 
 
 def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> Tensor:
-    """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
+    """Return the mean over free axes; integer input gives float32. Elements that are masked out do not count."""
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
         mask = x.mask if mask is None else mask & x.mask
@@ -88,7 +90,7 @@ def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, 
 
 
 def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = None, keepdims: bool = False) -> Tensor:
-    """The population variance over free axes."""
+    """Return the population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
     squares = ops.unary("square", deviation, mask=mask)
@@ -97,7 +99,7 @@ def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = No
 
 def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None
             ) -> Tensor:
-    """exp(x - max(x)) / sum of it over free axes."""
+    """Return exp(x - max(x)) divided by its sum over free axes."""
     x = creation.as_operand(x, "nl.softmax")
     kind = compute_dtype or FLOAT32
     highest = ops.reduce("maximum", x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
@@ -109,7 +111,7 @@ def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: obj
 
 def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6, *, dtype: object = None,
              compute_dtype: object = None, mask: object = None) -> Tensor:
-    """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
+    """Return x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
     x = creation.as_operand(x, "nl.rms_norm")
     squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)
     total = ops.reduce("add", squares, axis, mask=mask, dtype=FLOAT32, keepdims=True)
@@ -120,11 +122,11 @@ def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6
 
 # -- no loop nest over tiles -------------------------------------------------------------------------------------------
 def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
-    """Per partition: data's free elements, flattened, at ``indices``."""
+    """Return, per partition, data's flattened free elements at ``indices``."""
     source, places = creation.as_operand(data), creation.as_operand(indices)
-    made = ops.compute(movement.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
+    gathered = ops.compute(movement.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
                        asked=data.dtype)
-    return made if dtype is None else ops.copy(made, dtype=dtype)
+    return gathered if dtype is None else ops.copy(gathered, dtype=dtype)
 
 
 def generator_state() -> Tensor:
@@ -139,13 +141,13 @@ def random_seed(seed: View | float, *, mask: object = None) -> None:
 
 
 def rand(shape: object, dtype: object) -> Tensor:
-    """A tile of uniform numbers in [0, 1)."""
+    """Return a tile of uniform random numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
 
 
 def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
+    """Return data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
     source = creation.as_operand(data)
     tile, number = operand(prob)
     if tile is not None and tile.shape[0] != source.shape[0]:
@@ -156,7 +158,7 @@ def dropout(data: View, prob: object, *, dtype: object = None, mask: object = No
 
 # -- limits, and conversions outside of kernels ------------------------------------------------------------------------
 class TileSize:
-    """``nl.tile_size``: what fits one instruction."""
+    """The limits of one instruction (``nl.tile_size``)."""
 
     pmax = Machine.partitions
     psum_fmax: Any = Machine.psum_free_max
@@ -168,13 +170,13 @@ class TileSize:
 
     @property
     def total_available_sbuf_size(self) -> int:
-        """Bytes per partition that kernels may use, on the kernel's target."""
+        """Bytes per partition that kernels may use on the kernel's target."""
         builder = current.get()
         return machine_named(builder.target if builder is not None else DEFAULT_TARGET).sbuf_bytes_per_partition
 
 
 class finfo:
-    """Least and greatest finite value of a float dtype."""
+    """The least and greatest finite value of a float dtype."""
 
     def __init__(self, dtype: object) -> None:
         limits = ml_dtypes.finfo(located_dtype(dtype).numpy)
@@ -194,10 +196,10 @@ class bfp16:
 
 
 def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
-    """A number or array in another dtype; may be called outside of kernels."""
-    kind, given = dtype_of(dtype), np.asarray(input_data)
-    made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)
-    return made if isinstance(input_data, np.ndarray) else made[()]
+    """Convert a number or array to another dtype; may be called outside of kernels."""
+    kind, values = dtype_of(dtype), np.asarray(input_data)
+    converted = convert(values.astype(np.float32) if values.dtype == np.float64 else values, kind)
+    return converted if isinstance(input_data, np.ndarray) else converted[()]
 
 
 # -- the launch grid ---------------------------------------------------------------------------------------------------
@@ -215,9 +217,9 @@ class RepeatedGridAxis(KernelError):
     fix = "name each axis once"
 
 
-def _axes_of(given: Any, rank: int) -> list[int]:
-    """An axis or several, all of which the grid has."""
-    axes = list(given) if isinstance(given, (list, tuple)) else [given]
+def _axes_of(axes_argument: Any, rank: int) -> list[int]:
+    """Return one axis or several as a list, and check that the grid has them."""
+    axes = list(axes_argument) if isinstance(axes_argument, (list, tuple)) else [axes_argument]
     for axis in axes:
         if not 0 <= axis < rank:
             raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).here()
@@ -227,14 +229,14 @@ def _axes_of(given: Any, rank: int) -> list[int]:
 
 
 def program_id(axis: int) -> Any:
-    """The index of this program along an axis of the grid."""
+    """Return the index of this program along an axis of the grid."""
     builder = active("nl.program_id")
     axis, = _axes_of(axis, len(builder.grid))
     return builder.program_id(axis)
 
 
 def num_programs(axes: object = None) -> int:
-    """Programs along an axis or several, or of the whole grid."""
+    """Return the number of programs along one axis or several, or of the complete grid."""
     grid = active("nl.num_programs").grid
     if axes is None:
         return math.prod(grid)
@@ -242,14 +244,14 @@ def num_programs(axes: object = None) -> int:
 
 
 def program_ndim() -> int:
-    """Dimensions of the grid; 0 outside of a kernel."""
+    """Return the number of dimensions of the grid; 0 outside of a kernel."""
     builder = current.get()
     return 0 if builder is None else len(builder.grid)
 
 
 def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: Mask | None = None
                ) -> Tensor:
-    """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
+    """Reduce x by ``op`` over all programs along axes of the grid; each of them gets the result."""
     grid = active("nl.all_reduce").grid
     axes = _axes_of(program_axes, len(grid))
     source = as_operand(x, "nl.all_reduce")
@@ -257,21 +259,21 @@ def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = N
         source = neutral_outside(source, alu_token(op), mask)
     elif source.buffer.space != SBUF:
         source = ops.copy(source)
-    made = new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
+    result = new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
     numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
     groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
-    emit(AllReduceOp, {"dst": made, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
-    return made if mask is None else ops.copy(made, mask=mask)
+    emit(AllReduceOp, {"dst": result, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
+    return result if mask is None else ops.copy(result, mask=mask)
 
 
 def neutral_outside(source: View, op: AluOperator, mask: object) -> Tensor:
-    """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
+    """Return the tile with the operator's identity at elements that a mask leaves out, which then change no result."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:
         raise UnsupportedMask(what=f"the mask is on 'nl.all_reduce' with {op.name}").here()
-    held = filled(source.shape, neutral, source.dtype)
-    ops.compute(CopyOp, source.shape, source.dtype, {"src": source}, mask, destination=held)
-    return held
+    result = filled(source.shape, neutral, source.dtype)
+    ops.compute(CopyOp, source.shape, source.dtype, {"src": source}, mask, destination=result)
+    return result
 
 
 class nc:
@@ -306,6 +308,6 @@ class spmd_dim:
     __index__ = __int__
 
     def core_of(self, program: int) -> int:
-        """The physical core that a program runs on; 0 where no dimension is a core dimension."""
+        """Return the physical core that a program runs on; 0 if no dimension is a core dimension."""
         outer, inner = divmod(program, int(self.inner))
         return outer if isinstance(self.outer, nc) else inner if isinstance(self.inner, nc) else 0

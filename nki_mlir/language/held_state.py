@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a value holds that may change in place: items, attributes, bytes, what it refers to.
+"""Reads the state of a value that may change in place: items, attributes, bytes, targets of references.
 
 The result is a dict: attributes by name, everything else in the slot None. Two reads of an unchanged value give the
 same names with the same or equal values, so that a later read tells whether the value changed.
@@ -26,14 +26,14 @@ from nki_mlir.capture.locations import is_own, is_users
 
 Slots = dict[Any, object]
 
-ABSENT = object()               # what a name has where it is not bound
+ABSENT = object()               # the value of a name that is not bound
 WEAK = (weakref.ReferenceType, weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 PROXIES = frozenset({weakref.ProxyType, weakref.CallableProxyType})
 WRAPPERS = (partialmethod, singledispatchmethod, cached_property)
 # Classes of the standard library that keep state of the user's in attributes.
 CONTAINERS = (UserDict, UserList, UserString, ChainMap, SimpleNamespace, threading.local)
 MOCKED = ("_mock_return_value", "_mock_side_effect", "_mock_wraps")
-# What Python keeps in a class for itself, and what follows from the rest of the class.
+# Attributes of a class that Python sets for itself, or that follow from the rest of the class.
 BOOKKEEPING = frozenset("""
     __abstractmethods__ __annotate__ __annotate_func__ __annotations__ __annotations_cache__ __dataclass_fields__
     __dataclass_params__ __dict__ __doc__ __firstlineno__ __match_args__ __module__ __orig_bases__ __parameters__
@@ -42,7 +42,7 @@ BOOKKEEPING = frozenset("""
 
 
 def held_by(value: Any) -> Slots | None:
-    """What a value holds; None where its kind is none that is known here, and only identity counts."""
+    """Return the state of a value; None if its kind is not known here, so that it is compared by identity."""
     kind: Any = type(value)
     match value:
         case enum.Enum():
@@ -86,37 +86,38 @@ def held_by(value: Any) -> Slots | None:
 
 
 def state_of(value: Any) -> Slots:
-    """The class, slots and attributes of an object."""
+    """Return the class, slots and attributes of an object."""
     kind: Any = type(value)
     return {"__class__": kind} | {name: part for name in _slot_names(kind)
                                   if (part := getattr(value, name, ABSENT)) is not ABSENT} | attributes(value)
 
 
 def attributes(value: Any) -> Slots:
-    """The attributes of an object, with its class where that is a user's."""
+    """Return the attributes of an object, with its class if that is a user's."""
     kind: Any = type(value)
-    held: Slots = dict(getattr(value, "__dict__", ()))
+    state: Slots = dict(getattr(value, "__dict__", ()))
     if kind.__module__ != "builtins" and is_users_class(kind):
-        held["__class__"] = kind
-    return held
+        state["__class__"] = kind
+    return state
 
 
 def members(kind: type) -> Slots:
-    """The metaclass, bases, methods and values of a class."""
-    held: Slots = {name: member for name, member in vars(kind).items() if name not in BOOKKEEPING}
-    held["__bases__"] = kind.__bases__
+    """Return the metaclass, bases, methods and values of a class."""
+    state: Slots = {name: member for name, member in vars(kind).items() if name not in BOOKKEEPING}
+    state["__bases__"] = kind.__bases__
     if type(kind) is not type:
-        held["__class__"] = type(kind)
-    return held
+        state["__class__"] = type(kind)
+    return state
 
 
 def attributes_of(function: FunctionType) -> Slots:
-    """What a function has been given. Names like ``__wrapped__`` are of tools: a cache may hold keys of this kind."""
+    """Return the attributes that code has set on a function. Names like ``__wrapped__`` are left out: tools set them,
+    and a cache may contain keys of this kind."""
     return {name: value for name, value in vars(function).items() if not name.startswith("__")}
 
 
 def plain_value(value: object) -> object:
-    """The number or text that an object of a subclass of Python's is."""
+    """Return the number or text of an object whose class derives from Python's."""
     match value:
         case int():
             return int.__int__(value)
@@ -132,13 +133,13 @@ def plain_value(value: object) -> object:
 
 
 def is_mock(value: object) -> bool:
-    """Whether something stands for a function or object in a test."""
+    """Return whether a value replaces a function or object in a test."""
     mock = sys.modules.get("unittest.mock")
     return mock is not None and isinstance(value, mock.NonCallableMock)
 
 
 def referent(proxy: object) -> object:
-    """The object that a weak proxy stands for; ``ABSENT`` where it is gone."""
+    """Return the object that a weak proxy stands for; ``ABSENT`` if it is gone."""
     try:
         return proxy.__reduce_ex__.__self__     # type: ignore[attr-defined]
     except ReferenceError:
@@ -147,14 +148,14 @@ def referent(proxy: object) -> object:
 
 # -- whose classes and modules -----------------------------------------------------------------------------------------
 def is_users_module(module: ModuleType | None) -> bool:
-    """Whether a module is the user's; ``__main__`` of an interactive session has no file."""
+    """Return whether a module is the user's; ``__main__`` of an interactive session has no file."""
     file = getattr(module, "__file__", None)
     return module is not None and (is_users(file, vars(module)) if file else module.__name__ == "__main__")
 
 
 @cache
 def is_users_class(kind: type) -> bool:
-    """Whether a class is the user's: by its module, or by its methods where that is not to be found."""
+    """Return whether a class is the user's, by its module or, if that is not found, by how it was created."""
     module = sys.modules.get(kind.__module__)
     if module is not None and kind.__module__ != "builtins":
         return is_users_module(module)
@@ -163,7 +164,7 @@ def is_users_class(kind: type) -> bool:
 
 @cache
 def holds_state(kind: Any) -> bool:
-    """Classes of the user's, data classes and namespaces; others are machinery that is not read for its state."""
+    """Return whether objects of a class are read for their state: users' classes, data classes and namespaces."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is not None and is_own(file):
         return False

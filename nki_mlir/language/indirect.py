@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts with tiles in them: rows that an index tile names, and values of the run time in any dimension.
+"""Subscripts with tiles in them: rows that an index tile selects, and run-time indices in any dimension.
 
-A value of the run time, a tile's plus an index, stands beside slices, integers and indices. It is like an integer that
-is not known: it takes its dimension away, and must be in the dimension's bounds. ``offset + index`` and
-``nl.ds(offset, n)`` keep it. A tile [N, 1] in HBM counts for each row by itself.
+A run-time index, the value of a tile plus an index, may stand beside slices, integers and indices. It acts like an
+integer that is not known: it removes its dimension, and must be in the dimension's bounds. ``offset + index`` and
+``nl.ds(offset, n)`` keep the dimension. A tile [N, 1] in HBM gives an index for each row.
 """
 
 import math
@@ -42,7 +42,7 @@ class IndirectFreeDim(KernelError):
 
 
 class DynamicIndex:
-    """``offset_tile + index``: as a subscript, an index whose start is read from a tile at run time; else their sum."""
+    """``offset_tile + index``: in a subscript, an index that is read from a tile at run time; elsewhere a sum."""
 
     def __init__(self, offset: View, index: Index) -> None:
         self.offset, self.index = offset, index
@@ -70,7 +70,7 @@ class DynamicIndex:
         return self + -other if isinstance(other, (int, np.integer, Index)) else self.as_sum() - other
 
     def as_sum(self) -> Any:
-        """The tile that it is where it is no subscript."""
+        """Return the tile of the sum, for uses outside of subscripts."""
         return ops.binary("add", self.offset, self.index)
 
 
@@ -80,7 +80,8 @@ PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts that are no
 
 @dataclass
 class RunTime:
-    """One subscript: the tile that holds its start, the index added to it, the extent where it keeps the dimension."""
+    """A run-time subscript: the tile with its start, the index added to it, and the extent if it keeps
+    the dimension."""
 
     offset: View
     index: Index
@@ -96,7 +97,7 @@ class RunTime:
 
     @property
     def rows(self) -> int:
-        """The values it has."""
+        """The number of values."""
         return self.offset.shape[0]
 
 
@@ -105,9 +106,9 @@ def is_run_time(item: object) -> bool:
 
 
 class DynamicView:
-    """What a subscript with values of the run time names: places of a table, counted from ``position`` on.
+    """The elements of a table that a subscript with run-time indices selects, counted from ``position`` on.
 
-    ``indices`` has (index, scale, extent) of each such dimension; positions and indices are over the view's own axes.
+    ``indices`` has (index, scale, extent) of each such dimension; positions and indices are over the axes of the view.
     """
 
     def __init__(self, table: View, shape: tuple[int, ...], position: Index, found: Sequence[RunTime],
@@ -117,11 +118,12 @@ class DynamicView:
         self.dtype, self.buffer, self.ndim = table.dtype, table.buffer, len(shape)
 
     def as_sum(self) -> View:
-        """What an operation other than a copy gets."""
+        """Raise the error for an operation other than a copy."""
         raise PlainDynamicCopy().here()
 
     def __getitem__(self, items: object) -> "DynamicView":
-        """A part of a place in HBM: slices and integers, or index tensors. On chip the whole only."""
+        """Return a part of a view in HBM, selected by slices and integers, or by index tensors. On chip only all
+        of it."""
         items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
         if all(isinstance(i, slice) and i == slice(None) for i in items):
             return self
@@ -141,21 +143,21 @@ class DynamicView:
                            limits, self.by_engine)
 
     def piece(self, tile: View) -> View:
-        """A tile with the view's elements, which are where the bounds of its other dimensions hold."""
+        """Return a tile with the view's elements, limited to the bounds of its other dimensions."""
         return tile.like(limits=(*tile.limits, *self.limits)) if self.limits else tile
 
     def offsets(self) -> View:
-        """[rows, k] in int32 or uint32."""
+        """Return the run-time offsets as a tile [rows, k] of int32 or uint32."""
         tiles = [f.offset.as_tile() for f in self.found]
         tiles = [t.reshape((t.shape[0], 1)) for t in tiles]
         if len(tiles) == 1 and tiles[0].dtype in (INT32, UINT32):
             return tiles[0]
-        made = creation.new_tensor((max(t.shape[0] for t in tiles), len(tiles)), INT32)
+        table = creation.new_tensor((max(t.shape[0] for t in tiles), len(tiles)), INT32)
         for k, tile in enumerate(tiles):
-            column = made.subscript((slice(None), slice(k, k + 1)))
+            column = table.subscript((slice(None), slice(k, k + 1)))
             ops.compute(movement.CopyOp, column.shape, INT32, {"src": tile.broadcast_to(column.shape)}, None,
                         destination=column)
-        return made
+        return table
 
     def attributes(self) -> dict[str, Any]:
         first, *rest = self.indices
@@ -190,32 +192,32 @@ for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
 
 # -- values of the run time --------------------------------------------------------------------------------------------
 def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
-    """The view of a subscript for each dimension, some of them of the run time."""
+    """Return the view of a subscript with run-time indices; ``items`` has an item per dimension."""
     found = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
     check_offsets(view, items, found)
     static = fixed(items, view.shape, found)
-    own = view.partition_axis() if view.buffer.on_chip else None
+    partition_axis = view.partition_axis() if view.buffer.on_chip else None
     vectors = vectors_among([*static.values(), *(f.index for f in found.values())], items)
     for index in vectors:
         check_placed(index)
-    shape, indices = advanced(static, found) if vectors else basic(view, static, found, own)
-    return placed(view, static, found, shape, indices, own)
+    shape, indices = advanced(static, found) if vectors else basic(view, static, found, partition_axis)
+    return placed(view, static, found, shape, indices, partition_axis)
 
 
 def fixed(items: Sequence[object], extents: Sequence[int],
           found: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
-    """The subscripts that are not of the run time: slices as they are, others as indices from the front."""
+    """Return the subscripts that are not run-time indices: slices as they are, others as indices from the front."""
     return {k: i if isinstance(i, SLICES) else from_front(i, n)
             for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
 
 
 def is_vector(item: object) -> TypeGuard[Index]:
-    """Whether a subscript is an index tensor."""
+    """Return whether a subscript is an index tensor."""
     return isinstance(item, Index) and bool(item.shape)
 
 
 def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
-    """The index tensors of a subscript, which has no slices beside them."""
+    """Return the index tensors of a subscript, beside which slices are an error."""
     vectors = [i for i in indices if is_vector(i)]
     if vectors and any(isinstance(i, SLICES) for i in items):
         raise MixedIndexing().here()
@@ -223,7 +225,7 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
 
 
 def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTime]) -> None:
-    """Values for each row are for the first dimension that is no integer, in HBM."""
+    """Check run-time indices. Indices for each row are for the first dimension that is no integer, in HBM."""
     if len(found) > instructions.MOST_INDICES:
         raise ManyRunTimeIndices(count=len(found), shape=view.shape, most=instructions.MOST_INDICES)
     for k, f in found.items():
@@ -238,7 +240,7 @@ def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTim
 
 
 def advanced(static: dict[int, Any], found: dict[int, RunTime]) -> tuple[tuple[int, ...], dict[int, Index]]:
-    """The shape, and the index of each dimension that varies or is of the run time, over the axes of that shape."""
+    """Return the shape, and over its axes the index of each dimension that varies or has a run-time index."""
     indices = static | {k: f.index for k, f in found.items()}
     rank = max(len(i.shape) for i in indices.values())
     rows = [(f.rows, *(1,) * (rank - 1)) for f in found.values() if f.rows > 1]
@@ -246,28 +248,28 @@ def advanced(static: dict[int, Any], found: dict[int, RunTime]) -> tuple[tuple[i
     return shape, {k: i.spread(shape) for k, i in indices.items() if k in found or i.shape}
 
 
-def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: int | None
+def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], partition_axis: int | None
           ) -> tuple[tuple[int, ...], dict[int, Index]]:
-    """The same for slices and integers: an axis for each dimension that stays, two at least."""
-    kept: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
+    """Return the same for slices and integers: an axis for each dimension that stays, two at least."""
+    axes: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
     for k in range(view.ndim):
         if k in found:
             size, rows = found[k].size, found[k].rows
-            if size is not None or rows > 1 or k == own:
-                kept.append((k, size or rows, size is not None))
+            if size is not None or rows > 1 or k == partition_axis:
+                axes.append((k, size or rows, size is not None))
         elif isinstance(static[k], SLICES):
-            kept.append((k, slice_span(static[k], view.shape[k])[2], True))
-        elif k == own:
-            kept.append((k, 1, False))
-    if own is not None and kept[0][0] != own:
-        raise BlockTensorNotTile(shape=tuple(n for _, n, _ in kept))
-    dropped = [] if own is not None else [k for k in found if k not in {k for k, _, _ in kept}]
-    while len(kept) < 2:                            # an index leaves an axis of 1 in its place, else one comes behind
-        kept.append((dropped.pop(0) if dropped else view.ndim, 1, False))
-        kept.sort()
-    shape = tuple(n for _, n, _ in kept)
+            axes.append((k, slice_span(static[k], view.shape[k])[2], True))
+        elif k == partition_axis:
+            axes.append((k, 1, False))
+    if partition_axis is not None and axes[0][0] != partition_axis:
+        raise BlockTensorNotTile(shape=tuple(n for _, n, _ in axes))
+    dropped = [] if partition_axis is not None else [k for k in found if k not in {k for k, _, _ in axes}]
+    while len(axes) < 2:                            # an index leaves an axis of 1, else one is appended
+        axes.append((dropped.pop(0) if dropped else view.ndim, 1, False))
+        axes.sort()
+    shape = tuple(n for _, n, _ in axes)
     indices = {k: f.index.spread(shape) for k, f in found.items()}
-    for axis, (k, _, counts) in enumerate(kept):
+    for axis, (k, _, counts) in enumerate(axes):
         if counts:
             along = Index().with_axes([int(a == axis) for a in range(len(shape))], shape)
             indices[k] = indices[k] + along if k in indices else along
@@ -275,7 +277,8 @@ def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: in
 
 
 def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ...], list[Index]]:
-    """The shape that slices and integers leave, of two dimensions at least, and each dimension's index over it."""
+    """Return the shape that slices and integers leave, of at least two dimensions, and each dimension's index
+    over it."""
     spans = {k: slice_span(i, extents[k]) for k, i in static.items() if isinstance(i, SLICES)}
     shape = tuple(count for _, _, count in spans.values())
     shape += (1,) * (2 - len(shape))
@@ -291,16 +294,16 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
 
 
 def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], shape: tuple[int, ...],
-           indices: dict[int, Index], own: int | None) -> DynamicView:
-    """The view over a table: what is fixed has gone, the rest is whole, and is counted row by row."""
-    by_engine = own is not None and own not in found
+           indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
+    """Return the view over a table without fixed dimensions. The others are complete, and are counted row by row."""
+    by_engine = partition_axis is not None and partition_axis not in found
     picked = []
     limits = []
     for k in range(view.ndim):
         item = static.get(k, slice(None))
         if isinstance(item, Index):
             index = indices.get(k)
-            if by_engine and k == own:
+            if by_engine and k == partition_axis:
                 item = partitions_of(index, item, shape)
             elif index is None:
                 item = DynamicSlice(item, 1)
@@ -311,7 +314,8 @@ def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], 
                     limits.append(Limit(index, k, view.shape[k], view.buffer.name))
         picked.append(item)
     part = view.subscript(tuple(picked))
-    order = [*([] if own is None else [own]), *(k for k in range(view.ndim) if k != own and k in indices)]
+    order = [*([] if partition_axis is None else [partition_axis]),
+             *(k for k in range(view.ndim) if k != partition_axis and k in indices)]
     counted = order[1:] if by_engine else [k for k in order if k in indices]
     steps = {k: math.prod(part.shape[j] for j in counted[n + 1:]) for n, k in enumerate(counted)}
     position = Index().spread(shape)
@@ -322,7 +326,7 @@ def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], 
 
 
 def partitions_of(index: Index | None, item: Index, shape: tuple[int, ...]) -> DynamicSlice:
-    """The partitions that an engine's access takes."""
+    """Return the partitions that an engine's access uses."""
     if index is None:
         index = item.scalar_part().spread(shape)
     if any(index.axes[1:]) or (shape[0] > 1 and index.axes[0] != 1):
@@ -331,7 +335,8 @@ def partitions_of(index: Index | None, item: Index, shape: tuple[int, ...]) -> D
 
 
 def restricted(view: View, order: Sequence[int]) -> View:
-    """The dimensions named, in that order; the others have one element. Two at least."""
+    """Return a view of the dimensions in ``order``; the others have one element. The view has at least
+    two dimensions."""
     dims = [view.dims[k] for k in order]
     dims += [ONE_MORE] * (2 - len(dims))
     shape = tuple(d.count for d in dims)
@@ -363,11 +368,11 @@ def is_indirect(items: object) -> bool:
 
 
 def subscript(view: View, items: object) -> "IndirectView | DynamicView":
-    """A subscript that has a tile in it: rows of one dimension, or places that run-time indices move."""
+    """Return the view of a subscript with a tile in it: rows of one dimension, or elements at run-time indices."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
     others = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
-    # A tile of rows counts along axis 0: another index that does, too, makes it one of the run time.
+    # A tile of rows counts along axis 0: if another index does, too, all are run-time indices.
     rank = rank_of(items)
     if len(columns) != 1 or others or any(is_vector(i) and len(i.shape) == rank and i.axes[0] for i in items):
         return run_time_view(view, items)
@@ -378,12 +383,12 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
 
 
 def rank_of(items: Iterable[object]) -> int:
-    """The rank of a subscript's index tensors, of which a tile of rows [N, 1] is one."""
+    """Return the rank of a subscript's index tensors, of which a tile of rows [N, 1] is one."""
     return max([2, *(len(i.shape) for i in items if is_vector(i))])
 
 
 def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
-    """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
+    """Return rows along dimension ``at``: all rows replace the index tile, and become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()
     if any(is_vector(i) for i in items):
@@ -398,7 +403,7 @@ def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
 
 
 def of_each_row(item: object, rows: View, rank: int) -> object:
-    """An index that is the same for each row of the tile, without an axis for them."""
+    """Return an index that is the same for each row of the tile without the axis of the rows."""
     if not is_vector(item) or len(item.shape) < rank or item.shape[0] == 1:
         return item
     ops.broadcast_shape(item.shape, (rows.shape[0], *(1,) * (rank - 1)), what="a subscript")
@@ -412,30 +417,30 @@ def mode_name(mode: object) -> str:
 
 def gather(src: IndirectView | DynamicView, *, dst: Any = None, dtype: object = None, mask: object = None,
            mode: object = None, engine: str = "unknown") -> Tensor:
-    """The addressed elements as a new SBUF tile, or into ``dst``."""
+    """Return the addressed elements as a new SBUF tile, or write them to ``dst``."""
     if isinstance(src, IndirectView):
         return ops.compute(DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
                            asked=dtype, destination=dst, mode=mode_name(mode))
-    cls, own = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
+    cls, options = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
                 (instructions.DmaDynamicReadOp, {"mode": mode_name(mode)}))
-    views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | own
+    views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | options
     if dst is None and not src.limits:
         return ops.compute(cls, src.shape, src.dtype, views, mask, asked=dtype, **attributes)
-    made = creation.new_tensor(src.shape, dtype or src.dtype) if dst is None else dst
-    emit(cls, {"dst": src.piece(broadcast(made, src.shape)), **views}, mask, **attributes)
-    return made
+    target = creation.new_tensor(src.shape, dtype or src.dtype) if dst is None else dst
+    emit(cls, {"dst": src.piece(broadcast(target, src.shape)), **views}, mask, **attributes)
+    return target
 
 
 def scatter(dst: IndirectView | DynamicView, value: Any, *, mask: object = None, mode: object = None,
             rmw: str = "bypass", engine: str = "unknown") -> None:
-    """The value's elements to the addressed places."""
+    """Write the value's elements to the addressed ones."""
     if not isinstance(value, View):
         value = creation.filled(dst.shape, float(value), dst.dtype)
     if isinstance(dst, IndirectView):
         emit(DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
              rmw=rmw)
         return
-    cls, own = ((instructions.TensorCopyDynamicDstOp, {"engine": engine}) if dst.by_engine else
+    cls, options = ((instructions.TensorCopyDynamicDstOp, {"engine": engine}) if dst.by_engine else
                 (instructions.DmaDynamicWriteOp, {"mode": mode_name(mode), "rmw": rmw}))
     source = dst.piece(broadcast(ops.match_destination(value, dst.shape, cls.name), dst.shape))
-    emit(cls, {"dst": dst.table, "src": source, "offset": dst.offsets()}, mask, **dst.attributes(), **own)
+    emit(cls, {"dst": dst.table, "src": source, "offset": dst.offsets()}, mask, **dst.attributes(), **options)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What instructions of both generations take: scalar operands, biases and scales, engines, accumulation registers."""
+"""Arguments of instructions of both generations: scalar operands, biases and scales, engines, accumulation registers.
+"""
 
 
 from typing import Any
@@ -44,13 +45,13 @@ class DestinationDtype(KernelError, TypeError):
 
 
 def check_destination(op: str, dst: View, dtype: object) -> None:
-    """An instruction that writes to a given destination has the destination's dtype."""
+    """Check that ``dtype``, if given, is the dtype of the destination."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
         raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).here()
 
 
 def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
-    """A [P, 1] operand read by every element of its partition."""
+    """Return a [P, 1] operand broadcast to every element of its partition."""
     if tile is None or tile.shape == shape:
         return tile
     flat = tile.reshape((tile.shape[0], *(1 for _ in shape[1:]))) if tile.ndim != len(shape) else tile
@@ -58,14 +59,14 @@ def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
 
 
 def engine_name(engine: object) -> str:
-    """The IR's name of an engine given as enum member, name or None."""
+    """Return the IR's name of an engine that is an enum member, name or None."""
     if engine is None:
         return Engine.UNKNOWN.value
     return getattr(engine, "name", str(engine)).removesuffix("_engine").lower()
 
 
 def operand(value: Any, op: str = "an instruction") -> tuple[View | None, float]:
-    """A scalar operand as (tile or None, number)."""
+    """Return a scalar operand as (tile or None, number)."""
     if isinstance(value, View):
         return value, 0.0
     if isinstance(value, Index):
@@ -87,21 +88,22 @@ class NoTable(KernelError):
 
 
 def check_table(op: object) -> None:
-    """The Scalar engine has a table of the function; what the language composes of other instructions has none."""
+    """Report a function for which the Scalar engine has no table: the language composes it of other instructions."""
     function = activation_token(op)
     if not function.native:
         active().report(NoTable(fn=function.name), contested=False)
 
 
 def refuse_hidden_bias(op: object, bias: object, source: View) -> None:
-    """In a kernel that allocates directly an activation says its bias; a copy needs none."""
+    """Require an explicit bias of activations in a kernel that allocates directly; a copy needs none."""
     if bias is None and activation_token(op).name != "copy":
         refuse_hidden(HiddenBias, "activation", source)
 
 
 def activation_operands(op: object, bias: Any, scale: Any, shape: tuple[int, ...]
                         ) -> tuple[dict[str, View | None], float]:
-    """Bias and scale as operands of an activation of that shape and as a number, checked by the documented rules."""
+    """Return the bias and scale of an activation as operands of that shape, and the scale's number, checked by the
+    documented rules."""
     check_table(op)
     partitions = shape[0]
     if bias is not None and not isinstance(bias, View):
@@ -119,34 +121,35 @@ def activation_operands(op: object, bias: Any, scale: Any, shape: tuple[int, ...
 
 
 def rows_like(rows: View, source: View) -> View:
-    """A [P, 1] result with the rank of the tile it belongs to."""
+    """Return a [P, 1] result with the rank of the tile that it belongs to."""
     shape = (rows.shape[0], *(1 for _ in source.shape[1:]))
     return rows if rows.shape == shape else rows.reshape(shape)
 
 
 def command_name(command: object) -> str:
-    """``reduce_cmd`` as enum member or name."""
+    """Return the name of ``reduce_cmd``, an enum member or name."""
     return getattr(command, "name", str(command))
 
 
 def registers(engine: str, partitions: int) -> Tensor:
-    """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
-    whole: Any = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
-    part: Tensor = whole[0:partitions, 0:1]
+    """Return the accumulation registers of an engine for the first partitions: one float32 each, kept between
+    instructions."""
+    every: Any = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
+    part: Tensor = every[0:partitions, 0:1]
     return part
 
 
-def load_registers(held: View, tile: View | None, number: float) -> None:
-    """Put a value into accumulation registers, which are each iteration's own."""
+def load_registers(target: View, tile: View | None, number: float) -> None:
+    """Write a value to accumulation registers, which are separate in each iteration."""
     with accumulating():
         if tile is None:
-            emit(movement.MemsetOp, {"dst": held}, value=number)
+            emit(movement.MemsetOp, {"dst": target}, value=number)
         else:
-            emit(movement.TensorCopyOp, {"dst": held, "src": tile})
+            emit(movement.TensorCopyOp, {"dst": target, "src": tile})
 
 
 def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes: int) -> None:
-    """Refuse a mask that leaves out elements in front along axes that the operation counts places along."""
+    """Refuse a mask that leaves out the first elements along axes on which the operation counts positions."""
     for expression, equal in mask.spread(shape).terms if isinstance(mask, Mask) else ():
         first = Index(expression.const, expression.symbols)
         if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and first.interval()[0] < 0:

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Kernel")
 T = TypeVar("T")
 
-PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # names of a kernel that users have
-TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
+PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # the public attributes of a kernel
+TRACKS = ("interpreter", "isa")          # executors that track writes, and find races that depend on data
 
 
 def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
@@ -88,7 +88,7 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
 
 
 def takes_attributes(kernel_class: type[T]) -> type[T]:
-    """A frozen dataclass whose objects take attributes beside the fields, as functions do."""
+    """Return a frozen dataclass whose objects take attributes beside the fields, as functions do."""
     names = frozenset(part.name for part in fields(kernel_class))                   # type: ignore[arg-type]
 
     def set_attribute(kernel: object, name: str, value: object) -> None:
@@ -100,7 +100,7 @@ def takes_attributes(kernel_class: type[T]) -> type[T]:
 
 
 class Derived:
-    """What a kernel derives from its fields, once."""
+    """Attributes that a kernel derives from its fields, once."""
 
     __name__: str
     __wrapped__: Callable[..., object]
@@ -113,7 +113,7 @@ class Derived:
 class Kernel(Derived):
     """A decorated function, with its names. ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
 
-    ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
+    ``by_reference``: outputs are parameters that the kernel writes; if None, the function's result decides.
     """
 
     func: Callable[..., object]
@@ -131,7 +131,7 @@ class Kernel(Derived):
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
 
     describe = staticmethod(describe_array)     # shape and dtype of an array argument
-    reported = staticmethod(lambda error: error)            # an error of the core as the generation's own
+    reported = staticmethod(lambda error: error)            # converts an error of the core to the generation's
 
     def __post_init__(self) -> None:
         names: dict[str, Any] = {name: getattr(self.func, name) for name in functools.WRAPPER_ASSIGNMENTS
@@ -141,11 +141,11 @@ class Kernel(Derived):
                           identity=identity_of(self.func))
 
     def _fixed(self) -> tuple[object, ...]:
-        """What a kernel object says about its calls, which is a part of their keys: nothing of it changes."""
+        """Return the part of a call's key that is fixed by the kernel object, which is immutable."""
         return self.grid, self.cores, self.target, self.mode, self.by_reference
 
     def with_changes(self: K, **changes: object) -> K:
-        """A copy, with what the user has set on the kernel."""
+        """Return a copy with changed fields, and with the attributes that the user has set on the kernel."""
         copy = object.__new__(type(self))
         state = vars(copy)
         state.update(vars(self) | changes)
@@ -155,11 +155,11 @@ class Kernel(Derived):
         return copy
 
     def anew(self: K, **changes: object) -> K:
-        """A copy with an empty call cache, since captures depend on what changes."""
+        """Return a copy with an empty call cache, since captures depend on what changes."""
         return self.with_changes(**changes, specializations=CallCache())
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
-        """A method where its first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
+        """Return a method if the first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
         first = next(iter(signature_of(self.func).parameters), None)
         if instance is None or first not in ("self", "cls"):
             return self
@@ -169,7 +169,7 @@ class Kernel(Derived):
         return self.with_changes(grid=flat_grid(grid), cores=cores_of(grid), has_grid=True)
 
     def on(self: K, executor: str) -> K:
-        """The kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
+        """Return the kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
         check_executor(executor)
         return self.with_changes(executor=executor)
 
@@ -215,7 +215,7 @@ class Kernel(Derived):
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory: object) -> "Kernel":
-        return self                             # nothing of it changes
+        return self                             # it is immutable
 
     # -- what it shows -------------------------------------------------------------------------------------------------
     def __repr__(self) -> str:
@@ -225,7 +225,7 @@ class Kernel(Derived):
         return f"<kernel {self.__name__}{grid}{where}{f', on {self.executor}' if self.executor else ''}>"
 
     def __dir__(self) -> list[str]:
-        """The names for users, and those that Python looks for."""
+        """Return the names for users, and those that Python looks for."""
         return sorted({*PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))})
 
     def _repr_html_(self) -> str:
@@ -240,10 +240,10 @@ class Kernel(Derived):
                    ("grid", "has_grid", "cores", "mode", "target", "executor", "by_reference", "options")}
         arguments = type(self), module, name, changed
         try:
-            found = kernel_named(*arguments)
+            named = kernel_named(*arguments)
         except (ImportError, AttributeError):
-            found = None
-        if found is None or found.func is not self.func:
+            named = None
+        if named is None or named.func is not self.func:
             raise pickle.PicklingError(f"kernel {name} cannot be pickled: {module} has no such name for it. "
                                        "fix: define the kernel at the top of a module")
         return kernel_named, arguments
@@ -258,22 +258,22 @@ class Kernel(Derived):
         return bind(self.func, arguments, keywords, is_tensor, describe)
 
     def settings(self) -> tuple[object, ...]:
-        """The part of a call's key that its arguments do not say."""
+        """Return the part of a call's key that does not depend on its arguments."""
         function: object = self.func
         if type(function) is not FunctionType:
             function = Identity(underlying(self.func) or type(self.func))
         return function, self.fixed, TARGET.raw(), LEVEL.raw()
 
     def way(self) -> object:
-        """What decides on the executor of a call."""
+        """Return the settings that decide on the executor of a call."""
         return self.executor or EXECUTOR.raw() or "_XLAC" in sys.modules
 
     def specialize(self, bound: Bound) -> Specialization:
-        """The capture for these arguments, memoized."""
+        """Return the capture for these arguments, memoized."""
         return self.cached_call(bound).capture
 
     def cached_call(self, bound: Bound) -> CachedCall:
-        """The capture for these arguments, with what its calls may skip."""
+        """Return the cached call for these arguments, capturing the kernel if there is none; report its races."""
         device_rules()                          # an unknown level is an error
         key = key_of_bound(self.settings(), bound)
         simple = bound.plain is not None and type(self.func) is FunctionType
@@ -289,7 +289,7 @@ class Kernel(Derived):
 
     @alone
     def _captured_call(self, key: tuple[object, ...], bound: Bound) -> CachedCall:
-        """As above, where nothing has been captured for what was seen before the thread came here."""
+        """Return the cached call, or capture the kernel if no other thread has done so meanwhile."""
         seen, others = ClosureState(self.func, bound.constants), OtherThreads()
         call = self.specializations.find_equal(key, seen)
         if call is None:
@@ -325,8 +325,8 @@ class Kernel(Derived):
         results = []
         for output in outputs:
             argument = described.arguments[output.argument]
-            place = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
-            results.append(Result(output.name, output.shape, output.dtype, **place, at=output.at or self.location))
+            position = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
+            results.append(Result(output.name, output.shape, output.dtype, **position, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
                               captured, self.cores)
 
@@ -347,14 +347,14 @@ class Kernel(Derived):
         return traced(builder, returned, parameters, mutable, immutable, self.location)
 
     def declared_mutable(self, bound: Bound) -> set[str]:
-        """The tensors of parameters that are annotated as mutable, by their paths."""
+        """Return the paths of the tensors of parameters that are annotated as mutable."""
         annotations = getattr(underlying(self.func), "__annotations__", {})
         roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
         return {path for n in roots for path in bound.paths(n)}
 
     @property
     def location(self) -> Any:
-        """The line of its ``def``, behind the decorators."""
+        """The location of its ``def``, below the decorators."""
         return place_of(self.func)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
@@ -391,13 +391,13 @@ class Kernel(Derived):
             for r in spec.results])
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
-        """The builder class of an eager run, which takes a program's index in the grid."""
+        """Return the builder class of an eager run, which takes a program's index in the grid."""
         from nki_mlir.capture.eager import EagerBuilder  # start-up: imported on first use
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
     def python(self) -> Callable[..., object]:
-        """Its function as builders run it."""
+        """The function as builders run it."""
         if not self.rolls:
             return self.func
         from nki_mlir.capture import tracing  # start-up: imported on first use
@@ -405,7 +405,7 @@ class Kernel(Derived):
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-        """Run as part of the calling kernel, on its builder and in its grid."""
+        """Run the kernel as part of the calling kernel, on that one's builder and in its grid."""
         builder = current.get()
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:
@@ -418,20 +418,21 @@ class Kernel(Derived):
 
 
 def identity_of(function: Callable[..., object]) -> str:
-    """A text that no other function has while this one lives, for frameworks that compare texts and no functions."""
+    """Return a text that no other function has while this one lives, for frameworks that compare texts and no
+    functions."""
     if isinstance(function, MethodType):
         return f"{id(function.__func__)} of {id(function.__self__)}"
     return str(id(function))
 
 
 def kernel_named(kind: type[Kernel], module: str, name: str, changed: dict[str, Any]) -> Kernel:
-    """The kernel of a function that a module has under that name."""
-    found = operator.attrgetter(name)(importlib.import_module(module))
-    return replace(found if isinstance(found, Kernel) else kind(found), **changed)
+    """Return the kernel of the function that a module has under a name."""
+    value = operator.attrgetter(name)(importlib.import_module(module))
+    return replace(value if isinstance(value, Kernel) else kind(value), **changed)
 
 
 def capturing() -> bool:
-    """Whether a kernel's Python is running: a kernel called from it becomes part of it."""
+    """Return whether a kernel's Python is running: a kernel called from it becomes part of it."""
     return current.get() is not None
 
 
@@ -444,7 +445,8 @@ def is_array(value: object) -> bool:
 
 
 def default_executor() -> str:
-    """``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter beside ``torch_xla``, whose LLVM breaks the JIT's."""
+    """Return ``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter if ``torch_xla`` is loaded, whose LLVM breaks the
+    JIT's."""
     chosen = EXECUTOR.text() or ("interpreter" if "_XLAC" in sys.modules else "jit")
     check_executor(chosen)
     return chosen
@@ -455,7 +457,7 @@ class NoFunction(BadArgument):
 
 
 def unwrap(kernel: object) -> Kernel:
-    """The kernel in whatever decorators are around it; a plain function becomes one."""
+    """Return the kernel inside any decorators; a plain function becomes one."""
     if isinstance(kernel, Kernel):
         return kernel
     if callable(kernel):
@@ -464,10 +466,10 @@ def unwrap(kernel: object) -> Kernel:
 
 
 # -- run-time indices out of bounds ------------------------------------------------------------------------------------
-# As the documents have them: exactly ``IndexError``, with the text of NumPy's.
+# The documents require exactly ``IndexError``, with NumPy's text.
 @contextmanager
 def plain_index_errors() -> Iterator[None]:
-    """The error with its place and advice is the cause of the one that is raised."""
+    """Raise a plain ``IndexError`` in place of an error for a run-time index, which becomes its cause."""
     try:
         yield
     except IndirectOutOfBounds as error:
@@ -475,6 +477,6 @@ def plain_index_errors() -> Iterator[None]:
 
 
 def plain(error: IndirectOutOfBounds) -> IndexError:
-    made = IndexError(error.headline)
-    made.at, made.code = error.at, error.code           # type: ignore[attr-defined]
-    return made
+    plain_error = IndexError(error.headline)
+    plain_error.at, plain_error.code = error.at, error.code           # type: ignore[attr-defined]
+    return plain_error

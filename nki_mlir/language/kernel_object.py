@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``NKIObject``: classes of objects that kernels construct and take, with the initializer that the language defines."""
+"""Defines ``NKIObject``, the class of objects that kernels construct and take, with the language's initializer."""
 
 import dataclasses
 import inspect
@@ -7,12 +7,13 @@ import re
 from types import FunctionType, MemberDescriptorType
 from typing import Any, ClassVar, get_origin
 
-NAMES = "__nki_fields__"                # of a class's own fields, in the order of its text
+NAMES = "__nki_fields__"                # the fields that a class adds, in the order of its text
 NO_FIELD = re.compile(r"(\w+\.)*(ClassVar|KW_ONLY)\b")
 
 
 class BodyAnnotations(dict[str, object]):
-    """The annotations of a class body, which note each name with the others."""
+    """The annotations of a class body. They record each name in the order of the text, with names that have no
+    annotation."""
 
     def __init__(self, order: dict[str, None]) -> None:
         super().__init__()
@@ -24,7 +25,7 @@ class BodyAnnotations(dict[str, object]):
 
 
 class ClassBody(dict[str, object]):
-    """The namespace of a class body: it notes the names, annotated or not, in the order of the text."""
+    """The namespace of a class body. It records names, annotated or not, in the order of the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class ClassBody(dict[str, object]):
 
 
 class ObjectType(type):
-    """The type of ``NKIObject`` and its subclasses, which knows their fields."""
+    """The type of ``NKIObject`` and its subclasses, which records their fields."""
 
     @classmethod
     def __prepare__(cls, name: str, bases: tuple[type, ...], /, **options: object) -> ClassBody:
@@ -55,14 +56,14 @@ class ObjectType(type):
         return created
 
     def declare(self, body: ClassBody) -> None:
-        """Note the fields, and have ``@dataclass`` leave the initializer as it is.
+        """Record the fields, and keep ``@dataclass`` from replacing the initializer.
 
-        To ``dataclass`` attributes without annotation become keyword-only fields, which may stand before others
-        without default.
+        ``dataclass`` gets attributes without annotation as keyword-only fields, which may precede others without
+        default.
         """
         annotations: dict[str, object] = self.__annotations__
         if any(isinstance(a, dataclasses.InitVar) or a is dataclasses.InitVar for a in annotations.values()):
-            return                                          # which Python's initializer alone hands on
+            return                                          # only Python's initializer passes these on
         plain = [n for n in body.order if n not in annotations and self.is_value(n, body[n])]
         setattr(self, NAMES, tuple(n for n in body.order
                                    if n in plain or (n in annotations and is_field(annotations[n]))))
@@ -73,7 +74,7 @@ class ObjectType(type):
         annotations |= keywords
 
     def is_value(self, name: str, value: object) -> bool:
-        """Whether an attribute is data: no method, property or class that the body defines."""
+        """Return whether an attribute is data: no method, property or class that the body defines."""
         if re.fullmatch("__.*__", name) or (isinstance(value, type) and is_inside(value, self)):
             return False
         return not hasattr(type(value), "__get__") or is_of_language(value)
@@ -84,7 +85,7 @@ def is_inside(value: type, outer: type) -> bool:
 
 
 def is_of_language(value: object) -> bool:
-    """Whether it is a function such as ``nl.silu``, which is a value in a class, not a method of it."""
+    """Return whether a value is a function such as ``nl.silu``, which is a value in a class, not a method of it."""
     return isinstance(value, FunctionType) and value.__module__.startswith("nki_mlir.")
 
 
@@ -100,14 +101,14 @@ def is_frozen(cls: type) -> bool:
 
 
 def declaration(cls: type, name: str) -> "dataclasses.Field[object] | None":
-    """What ``dataclasses.field(...)``, or the decorator, says of a field."""
+    """Return the declaration of a field by ``dataclasses.field(...)`` or the decorator, or None."""
     value = getattr(cls, name, None)
     declared: dataclasses.Field[object] | None = getattr(cls, "__dataclass_fields__", {}).get(name)
     return value if isinstance(value, dataclasses.Field) else declared
 
 
 def default_of(cls: type, name: str) -> object:
-    """What a field is where no argument is given: its default, else None."""
+    """Return the value of a field without an argument: its default, else None."""
     value, declared = getattr(cls, name, None), declaration(cls, name)
     if declared is None or not (value is None or isinstance(value, (MemberDescriptorType, dataclasses.Field))):
         return value
@@ -117,11 +118,11 @@ def default_of(cls: type, name: str) -> object:
 
 
 class NKIObject(metaclass=ObjectType):
-    """A class of objects for kernels. Its fields are the annotated names and the attributes with a value.
+    """The base class of objects for kernels. Its fields are the annotated names and the attributes with a value.
 
-    Fields are assigned by position, in the order of the text, or by keyword; one that is missing has its default, else
-    None. Then ``__post_init__`` runs. So it is under ``@dataclass`` too, with which ``frozen=True`` holds. A class with
-    an ``__init__`` is constructed by it. Objects with equal fields are equal.
+    Fields are assigned by position, in the order of the text, or by keyword; a missing one gets its default, else
+    None. Then ``__post_init__`` runs. The same holds under ``@dataclass``, whose ``frozen=True`` is respected. A
+    class with an ``__init__`` is constructed by it. Objects with equal fields are equal.
     """
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
@@ -130,16 +131,16 @@ class NKIObject(metaclass=ObjectType):
         names = [n for n in every if (declared := declaration(cls, n)) is None or declared.init]
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")
-        given = dict(zip(names, arguments))
+        values = dict(zip(names, arguments))
         for name, value in keywords.items():
             if name not in names:
                 raise TypeError(f"unexpected keyword argument '{name}'")
-            if name in given:
+            if name in values:
                 raise TypeError(f"got multiple values for argument '{name}'")
-            given[name] = value
+            values[name] = value
         assign = object.__setattr__ if is_frozen(cls) else setattr
         for name in every:
-            assign(self, name, given[name] if name in given else default_of(cls, name))
+            assign(self, name, values[name] if name in values else default_of(cls, name))
         self.__post_init__()
 
     def __post_init__(self) -> None:

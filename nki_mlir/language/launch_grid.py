@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Launch grids: their extents, and the physical core of each program where extents name cores (``nl.nc``)."""
+"""Launch grids: their extents, and the physical core of each program if extents name cores (``nl.nc``)."""
 
 from math import prod
 from operator import index
@@ -23,7 +23,7 @@ class TooManyPrograms(BadArgument):
 
 
 def flat_grid(grid: Any) -> tuple[int, ...]:
-    """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
+    """Return the extents of a launch grid: ints, core markers and nested sequences, flattened."""
     if isinstance(grid, (tuple, list)):
         extents = tuple(n for g in grid for n in flat_grid(g))
         check_programs(prod(extents))
@@ -39,14 +39,14 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
 
 
 def check_programs(count: int) -> None:
-    """Raises ``TooManyPrograms``."""
+    """Raise ``TooManyPrograms`` if a grid has too many programs."""
     if count > PROGRAMS:
         text = f"{count:,}" if count < 1 << 64 else "more than 2**64"
         raise TooManyPrograms(count=text, limit=PROGRAMS).here()
 
 
 def cores_of(grid: object) -> tuple[int, ...]:
-    """The core of each program of a launch grid in row-major order; empty where no extent names several cores."""
+    """Return the core of each program of a launch grid in row-major order; () if no extent names several cores."""
     axes = [_core_of_each(extent) for extent in _leaves(grid)]
     if all(cores is None for cores in axes):
         return ()
@@ -64,7 +64,7 @@ def _leaves(grid: object) -> list[SupportsIndex]:
 
 
 def _core_of_each(extent: object) -> list[int] | None:
-    """The cores of an axis, by the index on it; None where the extent names none."""
+    """Return the cores of an axis, by the index on it; None if the extent names none."""
     if isinstance(extent, nc):
         return list(range(int(extent)))
     return [extent.core_of(k) for k in range(int(extent))] if isinstance(extent, spmd_dim) else None

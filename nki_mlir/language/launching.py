@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decorators and launchers of kernels, for both packages: what ``jit``, ``benchmark`` and their kin make of a function.
+"""Decorators and launchers of kernels for both packages: ``jit``, ``benchmark`` and their kin.
 
 Options that public code passes and that concern the vendor's compiler alone (``debug_kernel``, ``show_compiler_tb``,
-``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are kept on the kernel; of the last
-but one ``--disable-dge`` says in profiles who writes descriptors.
+``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are stored on the kernel; of the
+last but one ``--disable-dge`` decides in profiles who writes descriptors.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 
 
 def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
-    """The attributes of a kernel that the options of a decorator change."""
+    """Return the attributes of a kernel that the options of a decorator change."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
     for option in options.keys() - {*OPTIONS}:
@@ -67,7 +67,8 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
 
 
 class Decorators:
-    """The decorators of a package: ``kernel_of`` makes its kernel of a function, ``simulator`` is its executor."""
+    """The decorators of a package. ``kernel_of`` converts a function to a kernel, ``simulator`` is the
+    executor's name."""
 
     def __init__(self, kernel_of: Callable[[object], Any], simulator: str) -> None:
         self.kernel_of, self.simulator = kernel_of, simulator
@@ -75,8 +76,8 @@ class Decorators:
     def decorated(self, kernel: object, changes: dict[str, object]) -> Any:
         if kernel is None:
             return lambda function: self.decorated(function, changes)
-        made = self.kernel_of(kernel)
-        return made.anew(**changes | {"options": made.options | changes["options"]})
+        decorated_kernel = self.kernel_of(kernel)
+        return decorated_kernel.anew(**changes | {"options": decorated_kernel.options | changes["options"]})
 
     def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Decorate a function as a kernel; it works with and without arguments, and on a kernel.
@@ -112,14 +113,14 @@ class Decorators:
         return self.decorated(func, changes)
 
     def trace(self, func: Callable[..., object] | None = None, **kwargs: object) -> Any:
-        """A kernel that writes output parameters, or one that other kernels call.
+        """Decorate a kernel that writes output parameters, or that other kernels call.
 
         Arguments:
             func: the function or kernel; without it the result is a decorator
             kwargs: as of jit
 
         Result:
-            A kernel; called in another one it is a part of that.
+            A kernel. If another kernel calls it, it becomes a part of that kernel.
 
         Errors:
             None.
@@ -135,13 +136,13 @@ class Decorators:
         return self.decorated(func, changes_of("trace", kwargs))
 
     def measured(self, kernel: object, mode: str, options: dict[str, object]) -> "MeasuredKernel":
-        """The kernel with the names of the files that its calls leave."""
+        """Return the kernel with the names of the files that its calls write."""
         names = {name: options[name] for name in FILES if options.get(name) is not None}
         from nki_mlir.language.measuring import MeasuredKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.decorated(kernel, changes_of(mode, options)), MeasuredKernel, **names)
 
     def baremetal(self, kernel: Callable[..., object] | None = None, **kwargs: object) -> Any:
-        """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
+        """Decorate a kernel for NumPy arrays; its calls write the program to the files that the options name.
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
@@ -167,7 +168,7 @@ class Decorators:
 
     def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
                   **kwargs: object) -> Any:
-        """A kernel whose calls leave a modelled latency, and the files of baremetal.
+        """Decorate a kernel whose calls record a modelled latency, and write the files of baremetal.
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
@@ -194,7 +195,7 @@ class Decorators:
                 save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: object) -> Any:
-        """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
+        """Decorate a kernel whose calls write the program, its modelled time and its profile into a folder.
 
         Arguments:
             func: the function or kernel; without it the result is a decorator
@@ -202,9 +203,11 @@ class Decorators:
             save_neff_name: the program's file
             save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
             additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's
-            overwrite: no effect: files are written over
-            profile_nth: each how manieth execution leaves a summary
-            num_execs: how many there are
+
+
+            overwrite: no effect: existing files are overwritten
+            profile_nth: every execution whose number is a multiple of it writes a summary
+            num_execs: the number of executions
             kwargs: no effect
 
         Result:
@@ -239,7 +242,7 @@ class Decorators:
             kwargs: its arguments by keyword
 
         Result:
-            What the kernel returns; the parameters that it wrote where it returns nothing.
+            The kernel's result; if it returns nothing, the parameters that it wrote.
 
         Errors:
             Arrays of a framework are errors; a run-time index out of bounds is an IndexError.
@@ -278,7 +281,7 @@ Example:
 
 
 def directive(name: str, kernel_of: Callable[[object], Any]) -> Callable[..., Any]:
-    """A decorator of ``nki.compiler``, which marks a kernel."""
+    """Return a decorator of ``nki.compiler``, which marks a kernel."""
     def decorate(func: object = None, **options: object) -> object:
         if func is None:
             return lambda function: decorate(function, **options)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled kernels that captures leave as files: for profilers, and where programs look for what a framework compiled.
+"""Writes compiled kernels to files at capture: for profilers, and where programs look for what a framework compiled.
 
-``NEURON_RT_INSPECT_ENABLE=1`` leaves ``neff_<hash>.neff`` and ``<hash>_vnc_0.ntff`` below
+``NEURON_RT_INSPECT_ENABLE=1`` makes it write ``neff_<hash>.neff`` and ``<hash>_vnc_0.ntff`` below
 ``NEURON_RT_INSPECT_OUTPUT_DIR``; ``NEURON_COMPILE_CACHE_URL`` says where the cache is.
 """
 
@@ -23,7 +23,7 @@ OFF = ("", "0")
 
 @alone
 def leave_for_profilers(capture: "Specialization") -> None:
-    """The compiled kernel and its trace, where the environment asks for them."""
+    """Write the compiled kernel and its trace if the environment enables that."""
     if os.environ.get("NEURON_RT_INSPECT_ENABLE", "") in OFF or os.environ.get(
             "NEURON_RT_INSPECT_DEVICE_PROFILE", "1") in OFF:
         return
@@ -38,7 +38,7 @@ def leave_for_profilers(capture: "Specialization") -> None:
 
 @alone
 def leave_in_cache(capture: "Specialization") -> None:
-    """The compiled kernel, as a framework of lazy tensors leaves it; nothing where it cannot be compiled or written."""
+    """Write the compiled kernel as a framework of lazy tensors does; nothing if it cannot be compiled or written."""
     number, digest = int(capture.key[:15], 16), capture.key[16:24]
     folder = Path(os.environ.get("NEURON_COMPILE_CACHE_URL") or CACHE) / "nki_mlir" / f"MODULE_{number}+{digest}"
     try:
@@ -53,7 +53,7 @@ def packed(capture: "Specialization") -> bytes:
 
 
 def write_all(files: dict[Path, bytes]) -> None:
-    """Write files, with their folder."""
+    """Write files, and create their folders."""
     for file, data in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, data)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions over loops, and loops that go on while the value of a tile, known at the end of each iteration, is not 0.
+"""Reductions over loops, and device loops that run while the value of a tile at the end of each iteration is not 0.
 
     condition = scalar(True)
     while condition:
         ...
         condition = scalar(tile)
 
-A reduction gives a tensor that nothing has written the first value; all others are combined with it.
+A reduction assigns the first value to a tensor that nothing has written; all others are combined with it.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from nki_mlir.scalar.tokens import alu_token
 
 @dataclass
 class LoopReduction:
-    """What ``loop_reduce`` gives: it becomes operations when it is assigned."""
+    """The result of ``loop_reduce``: it becomes operations when it is assigned."""
 
     value: View
     op: str
@@ -36,7 +36,8 @@ class LoopReduction:
     mask: object
 
     def write(self, target: View) -> None:
-        """target = op(target, value); value in the first iteration where nothing had written to it before the loop."""
+        """Emit target = op(target, value), or target = value in the first iteration if nothing wrote to target before
+        the loop."""
         filled = active().properties.setdefault("filled before a reduction", {})
         key = target.buffer, user_location()
         first = False if filled.setdefault(key, target.buffer.is_written) else self.first
@@ -47,7 +48,7 @@ class LoopReduction:
 
 def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = None, mask: object = None
                 ) -> LoopReduction:
-    """``op`` over the iterations of the loops of these variables."""
+    """Reduce x by ``op`` over the iterations of the loops of these variables."""
     several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     first: Any = True
     for variable in several:
@@ -60,7 +61,7 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
 
 
 def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
-    """An ``if`` of the program: decided now where the condition is known, else both branches are emitted."""
+    """Emit an ``if`` of the program: only one branch if the condition is known, else both."""
     builder: Any = active()
     if isinstance(condition, Mask) and condition.known() is None and builder.symbolic:
         builder.open_if(condition)
@@ -76,13 +77,13 @@ def decide(condition: object, then: Callable[[], object], otherwise: Callable[[]
 
 # -- while a tile is not 0 ---------------------------------------------------------------------------------------------
 class Unconditional:
-    """``scalar(True)``, the first condition."""
+    """The first condition, ``scalar(True)``."""
 
     def __bool__(self) -> bool:
         return True
 
     def iterations(self, condition: Callable[[], object], names: tuple[str, ...]) -> Iterator[None]:
-        """Yields where the body runs: again and again, or once, to capture it. ``names`` are live at its head."""
+        """Yield for each run of the body: repeatedly, or once, to capture it. ``names`` are live at the loop's head."""
         builder: Any = active("a while loop")
         if not builder.symbolic:
             for _ in builder.iterations(itertools.count(), None, False):
@@ -100,7 +101,7 @@ class Unconditional:
 
 
 def _tile(value: object) -> View:
-    """The condition at the end of an iteration, a tile of one element."""
+    """Return the condition at the end of an iteration, which must be a tile of one element."""
     if not isinstance(value, View):
         raise WhileEntry().here()
     return value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``kernel.lower(...)`` gives: a kernel for arguments of given shapes, at each of its levels, with its time.
+"""The result of ``kernel.lower(...)``: a kernel for arguments of given shapes, at each of its levels, with its time.
 
-Each attribute computes its value on its first use, and keeps it.
+Each attribute computes its value on first use, and memoizes it.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Spec(Described):
         dtype: a name, or a dtype of NumPy, PyTorch or the language
 
     Errors:
-        What is no shape or no dtype is a TypeError.
+        A value that is no shape or no dtype raises a TypeError.
 
     Example:
         x = Spec((128, 64), "bfloat16")
@@ -56,11 +56,11 @@ class Spec(Described):
 
     def __init__(self, shape: tuple[int, ...], dtype: object = "float32") -> None:
         self.annotated_shape, self.annotated_dtype = tuple(shape), dtype_name(dtype)
-        self.zeros()                    # what is no shape or dtype is an error here
+        self.zeros()                    # raises the error of a bad shape or dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The extents."""
         return self.annotated_shape
 
     def __repr__(self) -> str:
@@ -68,14 +68,14 @@ class Spec(Described):
 
 
 def is_described(value: object) -> bool:
-    """Whether a value has a shape and a dtype, as arrays of any framework and ``Spec`` do."""
+    """Return whether a value has a shape and a dtype, as arrays of any framework and ``Spec`` do."""
     if isinstance(value, Described):
         return True
     return not isinstance(value, (type, np.generic)) and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def as_array(value: Any) -> np.ndarray:
-    """An array of its shape and dtype; its values do not matter."""
+    """Return an array of the value's shape and dtype; its elements do not matter."""
     if isinstance(value, np.ndarray):
         return value
     return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
@@ -92,17 +92,17 @@ class BindableKernel(Protocol):
 
 
 def lower(kernel: BindableKernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> "Lowered":
-    """The kernel for arguments of these shapes, dtypes and constants."""
-    given = map_leaves(arguments, is_described, as_array)
+    """Capture the kernel for arguments of these shapes, dtypes and constants."""
+    positional = map_leaves(arguments, is_described, as_array)
     named = map_leaves(keywords, is_described, as_array)
-    bound = kernel.bind(given, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
+    bound = kernel.bind(positional, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
     display.register()
     return Lowered(kernel.specialize(bound))
 
 
 @dataclass
 class KernelCost:
-    """What a kernel takes of a machine, as counted while it is timed. ``operations``: multiplications and additions.
+    """The cost of a kernel, as counted while it is timed. ``operations``: multiplications and additions.
 
     Example:
         cost = nki.jit(double).lower(Spec((128, 64))).cost
@@ -125,7 +125,7 @@ class Profile:
     """Where a kernel's time goes: ``document`` as docs/profile.md has it; ``write(folder)`` leaves the three files.
 
     Arguments:
-        document: what the profile says, as JSON has it
+        document: the profile as a JSON object
 
     Errors:
         None.
@@ -156,14 +156,14 @@ class Profile:
             advice = nki.jit(double).lower(Spec((16, 4096))).profile().advice
             assert all(one["saves_ns"] > 0 and one["rule"] and one["text"] for one in advice)
         """
-        found: list[dict[str, Any]] = self.document["advice"]
-        return found
+        entries: list[dict[str, Any]] = self.document["advice"]
+        return entries
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write the document, a trace and the page to a folder.
 
         Arguments:
-            folder: where the files go; created where it is missing
+            folder: the folder of the files, which is created if it is missing
 
         Result:
             The paths of the three files.
@@ -198,7 +198,7 @@ class Profile:
 
 @dataclass(repr=False)
 class Lowered:
-    """A kernel that was captured for given arguments: at each level, as streams, with its time.
+    """A kernel captured for given arguments: at each level, as streams, with its time.
 
     The levels are ``nki`` (as written), ``waist`` (linalg on tiles), ``nisa`` (one operation an instruction) and
     ``isa`` (streams with addresses and semaphores).
@@ -213,12 +213,12 @@ class Lowered:
 
     @property
     def name(self) -> str:
-        """The kernel's."""
+        """The name of the kernel."""
         return self.specialization.name
 
     @without_own_frames
     def as_text(self, level: str = "nki") -> str:
-        """The modules of a level as text; ``isa`` is assembly. ``// -----`` separates the modules of a grid.
+        """Return the modules of a level as text; ``isa`` is assembly. ``// -----`` separates the modules of a grid.
 
         Arguments:
             level: nki (as written), waist (linalg on tiles), nisa (instructions) or isa (streams)
@@ -241,7 +241,7 @@ class Lowered:
 
     @without_own_frames
     def module(self, level: str = "nki", number: int = 0) -> "Module":
-        """An MLIR module of a level. Each call returns the same module, and nothing else uses it.
+        """Return an MLIR module of a level. Each call returns the same module, and nothing else uses it.
 
         Arguments:
             level: nki, waist, nisa or isa
@@ -267,7 +267,7 @@ class Lowered:
     @property
     @without_own_frames
     def streams(self) -> "list[Program]":
-        """The instruction streams that are timed: a program for each core that the kernel takes.
+        """The instruction streams that are timed: a program for each core that the kernel uses.
 
         Arguments:
             none
@@ -276,7 +276,7 @@ class Lowered:
             A list of programs.
 
         Errors:
-            What the machine has no instruction for, or no memory, is an error.
+            A kernel that needs an instruction that the machine lacks, or too much memory, is an error.
 
         Example:
             program, = nki.jit(double).lower(Spec((128, 64))).streams
@@ -286,7 +286,7 @@ class Lowered:
 
     @without_own_frames
     def time(self) -> "Timing":
-        """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``.
+        """Return the time on the timed machine, and where it is spent, as ``nki-run --time`` does.
 
         Arguments:
             none
@@ -305,7 +305,7 @@ class Lowered:
 
     @without_own_frames
     def profile(self) -> Profile:
-        """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files.
+        """Return the profile. A notebook shows its page, ``write(folder)`` writes it to files.
 
         Arguments:
             none
@@ -353,7 +353,7 @@ class Lowered:
 
     @alone
     def _lowered(self, level: str) -> "list[Module]":
-        """The modules of a level, lowered from copies of the captured modules."""
+        """Lower copies of the captured modules to a level."""
         from nki_mlir.bindings import ir  # start-up: loads MLIR
         from nki_mlir.dialects.isa.module import load_isa, program_text
         from nki_mlir.dialects.mlir_ops import new_context
@@ -363,14 +363,14 @@ class Lowered:
             context = new_context()
             load_isa(context)
             return [ir.Module.parse(program_text(program), context) for program in self.streams]
-        made = []
+        lowered = []
         for module in self.specialization.modules:
             with module.context, ir.Location.unknown():
                 copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
                 if level != "nki":
                     run_passes(copy, passes_to("linalg" if level == "waist" else level, copy))
-                made.append(copy)
-        return made
+                lowered.append(copy)
+        return lowered
 
     def __repr__(self) -> str:
         return f"<lowered {self.specialization}>"

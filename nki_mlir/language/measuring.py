@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Latencies of kernels without a device: ``benchmark`` and ``profile`` report what the timed machine makes of the
+"""Latencies of kernels without a device: ``benchmark`` and ``profile`` report the timed machine's result for the
 instruction streams, as ``nki-run --time`` does.
 
 The kernel is also run once, so that its outputs are well defined.
@@ -37,26 +37,26 @@ class Latency:
     microseconds: float
 
     def get_latency_percentile(self, percentile: int) -> float:
-        """Microseconds."""
+        """Return the latency in microseconds, the same for all percentiles."""
         return self.microseconds
 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What ``benchmark`` leaves on a kernel."""
+    """The result of ``benchmark``, as an attribute of the kernel."""
 
     nc_latency: Latency
-    interval: tuple[float, float]           # in microseconds, where devices' latencies are expected, 80 of 100
+    interval: tuple[float, float]           # microseconds, in which 80 % of devices' latencies are expected
     source: str = SOURCE
 
     @property
     def latency(self) -> Latency:
-        """From end to end; the model has no host."""
+        """The latency from end to end; the model has no host."""
         return self.nc_latency
 
     @property
     def full_results(self) -> dict[str, object]:
-        """All figures by name, in microseconds by percentile."""
+        """All figures by name: latencies in microseconds by percentile, throughput in calls per second."""
         latency = {str(p): self.nc_latency.microseconds for p in PERCENTILES}
         return {"nc_latency": latency, "latency": latency, "cc_latency": dict.fromkeys(latency, 0.0),
                 "throughput": 1e6 / self.nc_latency.microseconds, "interval": list(self.interval),
@@ -66,15 +66,18 @@ class BenchmarkResult:
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class MeasuredKernel(Kernel):
-    """A kernel whose calls on arrays leave files (the compiled kernel, its trace, its profile), and their latency in
-    ``benchmark_result``, also on the kernel that it was launched from with a grid."""
+    """A kernel whose calls on arrays write files (the compiled kernel, its trace, its profile).
+
+    A call records its latency in ``benchmark_result``, also on the kernel from which this one was launched with a
+    grid.
+    """
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
     artifacts_dir: str | None = None
     profile: str | None = None
     latest: list[Specialization] = field(default_factory=list)
-    origins: "list[MeasuredKernel]" = field(default_factory=list, repr=False)        # what this is a copy of
+    origins: "list[MeasuredKernel]" = field(default_factory=list, repr=False)        # the originals of this copy
 
     def with_changes(self: M, **changes: object) -> M:
         return super().with_changes(latest=[], origins=[self], **changes)
@@ -98,22 +101,22 @@ class MeasuredKernel(Kernel):
 
     @property
     def static(self) -> bool:
-        """Whether the compiler writes all descriptors of transfers, so that no engine generates any."""
+        """Whether the compiler writes all DMA descriptors, so that no engine generates any."""
         return "--disable-dge" in str(self.options.get("additional_compile_opt") or "").split()
 
     def note(self, compiled: Specialization) -> None:
-        """Keep what was called last, also on the kernel without the grid."""
+        """Record the last called kernel, also on the kernel without the grid."""
         self.latest[:] = [compiled]
         for origin in self.origins:
             origin.note(compiled)
 
     def execute_neff(self, *arguments: object, **keywords: object) -> Any:
-        """The same as a call, which compiles nothing for shapes like those before."""
+        """Call the kernel. Nothing is compiled for shapes of an earlier call."""
         return self(*arguments, **keywords)
 
     @property
     def benchmark_result(self) -> BenchmarkResult:
-        """Of the last call."""
+        """The result of the last call."""
         if not self.latest:
             raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
         timing = self.latest[0].timing
@@ -121,14 +124,14 @@ class MeasuredKernel(Kernel):
         return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3))
 
     def folders(self) -> list[Path]:
-        """Where files go besides the working directory."""
+        """Return the folders for files besides the working directory."""
         if self.profile is not None:
             profile.check_folder(self.profile)
         return [] if self.artifacts_dir is None else [Path(self.artifacts_dir)]
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        """The files of one call that are there before the kernel runs, also where it fails."""
+        """Write the files of one call that exist before the kernel runs, also if it fails."""
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
@@ -136,7 +139,7 @@ class MeasuredKernel(Kernel):
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
-        """The files of one call that say how long it took."""
+        """Write the files of one call that tell how long it took."""
         if self.save_trace_name:
             write_file(Path(self.save_trace_name), trace_of(compiled, static=self.static))
         if self.profile is not None:
@@ -144,14 +147,14 @@ class MeasuredKernel(Kernel):
 
 
 def trace_of(compiled: Specialization, execution: int = 1, static: bool = False) -> bytes:
-    """The NTFF of one execution."""
+    """Return the NTFF of one execution."""
     digest = digest_of(pack_kernel(compiled.streams, static=static))
     profile = with_descriptors(compiled.profile, static)
     return pack_trace(NtffContent(compiled.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
 def report_of(compiled: Specialization) -> str:
-    """A report as JSON: the figures by the profiler's names, then those of ``nki-run --time --json``."""
+    """Return a report as JSON: the figures by the profiler's names, then those of ``nki-run --time --json``."""
     return json.dumps({**vendor_summary(compiled.profile), **compiled.timing.figures(), "source": SOURCE}, indent=1)
 
 
@@ -183,7 +186,8 @@ class ProfiledKernel(MeasuredKernel):
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
 
     def traces(self) -> dict[int, str]:
-        """The trace file of each traced execution, by number: every ``profile_nth`` of ``num_execs`` is traced."""
+        """Return the trace file of each traced execution, by number: every ``profile_nth`` of ``num_execs``
+        is traced."""
         last = self.num_execs or self.profile_nth
         numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
         stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix
@@ -191,17 +195,17 @@ class ProfiledKernel(MeasuredKernel):
 
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredKernel":
-    """The kernel as a subclass, with its own cache."""
-    kept = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
+    """Return the kernel as an instance of a subclass, with a new cache."""
+    names = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
     generated: Callable[[object, object], Callable[..., MeasuredKernel]] = of_generation
-    return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in kept}, **settings)
+    return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in names}, **settings)
 
 
 @cache
 def of_generation(cls: type, base: type) -> type:
-    """A class of this module for kernels of a subclass of ``Kernel``."""
-    own = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
-    if issubclass(cls, own):
+    """Derive a class of this module for kernels of a subclass of ``Kernel``."""
+    plain = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
+    if issubclass(cls, plain):
         return cls
-    made = type(cls.__name__, (cls, own), {"__doc__": cls.__doc__, "__module__": __name__})
-    return takes_attributes(dataclass(eq=False, frozen=True)(made))
+    derived = type(cls.__name__, (cls, plain), {"__doc__": cls.__doc__, "__module__": __name__})
+    return takes_attributes(dataclass(eq=False, frozen=True)(derived))

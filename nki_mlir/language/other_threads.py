@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether other threads of the user's ran meanwhile, by the CPU time that each has used."""
+"""Tells whether the user's other threads have run meanwhile, by the CPU time that each has used."""
 
 import sys
 import threading
@@ -10,20 +10,20 @@ from nki_mlir.capture.locations import is_users
 
 
 class OtherThreads:
-    """The threads beside this one that have code of the user's on their stack, when this object is created."""
+    """The other threads that have code of the user's on their stack when this object is created."""
 
     def __init__(self) -> None:
         self._before = cpu_times()
 
     def ran(self) -> bool:
-        """Whether one of them, or one that was started since, has run since."""
+        """Return whether one of them, or one that was started since, has run since."""
         now = cpu_times()
         return any(used is None or self._before.get(thread) != used for thread, used in now.items()) or any(
             thread not in now for thread in self._before)
 
 
 def cpu_times() -> dict[int, float | None]:
-    """Seconds by thread; None where the system does not tell."""
+    """Return seconds by thread; None if the system does not tell."""
     this = threading.get_ident()
     return {thread: cpu_time(thread) for thread, frame in sys._current_frames().items()
             if thread != this and runs_users_code(frame)}

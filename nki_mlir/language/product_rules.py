@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules of matrix products in both generations: the part of the array, operands of performance modes."""
+"""Rules of matrix products in both generations: the used part of the array, operands of performance modes."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -48,7 +48,7 @@ class ArrayPart:
             raise BadPosition(op=self.op, position=self.position, size=self.size, rule=rule).here()
 
     def check(self, shape: Sequence[int]) -> None:
-        """The stationary operand, of this shape, fits the part."""
+        """Check that a stationary operand of this shape fits the part."""
         fits = shape[0] <= self.rows and prod(shape[1:]) <= self.columns
         self.require(fits or not self.size, f"stationary is {list(shape)}")
 
@@ -64,7 +64,7 @@ class RowPairs(Protocol):
 
 
 def check_double_row(mode: str, operands: Mapping[str, RowPairs], is_transpose: bool) -> None:
-    """The operands of a product of 8-bit floats whose rows are pairs."""
+    """Check the operands of a product of 8-bit floats whose rows are pairs."""
     wrong = "it does not transpose" if is_transpose else ""
     for label, tile in operands.items():
         if len(tile.shape) < 3 or tile.shape[1] != 2 or tile.dtype.itemsize != 1 or not tile.dtype.is_float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files that a kernel's Python reads while it is captured, so that a change of their contents is seen at a later call.
+"""Records the files that a kernel's Python reads during capture, so that later calls notice changes of their contents.
 
 ``open`` is replaced during a capture, for the thread that captures. An audit hook would see more, but cannot be
 removed, and makes ``id`` and frames slower in the whole process.
@@ -16,11 +16,11 @@ from typing import Any
 
 from nki_mlir.capture.locations import STANDARD_LIBRARY, is_own
 
-LARGE = 1 << 24         # bytes: of larger files the size and the time of the last change count
+LARGE = 1 << 24         # bytes: larger files are compared by size and time of the last change
 
 
 def state_of_file(path: str) -> object:
-    """What a file holds, to be compared; None where there is none that can be read."""
+    """Return a comparable state of a file's contents; None if no file can be read."""
     try:
         status = os.stat(path)
         if status.st_size > LARGE:
@@ -32,7 +32,7 @@ def state_of_file(path: str) -> object:
 
 
 def is_read_by_kernel(frame: FrameType | None) -> bool:
-    """Whether code of a kernel reads, itself or by a library, and neither the toolchain nor an import does."""
+    """Return whether code of a kernel reads, itself or by a library, and neither the toolchain nor an import does."""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_own(file) or file.startswith("<frozen importlib"):
@@ -44,7 +44,7 @@ def is_read_by_kernel(frame: FrameType | None) -> bool:
 
 
 class FilesRead:
-    """A context in which the files that a kernel reads are noted: ``states`` has what each held, by its path."""
+    """A context that records the files that a kernel reads: ``states`` has the contents' state by path."""
 
     def __init__(self) -> None:
         self.states: dict[str, object] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions that are no more than their operation: what each parameter is to the operation's class.
+"""Instructions that consist only of their operation: how each parameter maps to the operation's class.
 
-Both generations make their functions of these entries and of the table of signatures: in one they give a new tile, in
-the other they write ``dst``. A parameter that is in no list is the attribute of its name.
+Both generations generate their functions from these entries and the table of signatures: in one they return a new
+tile, in the other they write ``dst``. A parameter that is in no list is the attribute of its name.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Convert: TypeAlias = Callable[[Any, str, str], object]                     # of 
 
 @dataclass(frozen=True)
 class Regular:
-    """An instruction of its operation's name. Its tiles have one shape, which is the result's, unless there is a
+    """The entry of an instruction whose operation has its name. Its tiles have the result's shape, unless there is a
     ``shape``: then they are rows of any lengths, as those in ``rows`` always are."""
 
     does: str
@@ -33,15 +33,15 @@ class Regular:
     scalars: dict[str, tuple[str, str]] = field(default_factory=dict)   # parameter -> tile, attribute of a number
     named: dict[str, str] = field(default_factory=dict)                 # parameter -> attribute of another name
     rows: dict[str, str] = field(default_factory=dict)                  # parameter -> tile
-    shape: Shape | None = None                                          # of a result that has another than its tiles
-    dtype: DType | None = None                                          # of a result that does not have its tiles'
-    op: str = ""                                                        # the operation, where its name is another
-    positions: str = ""                 # a result that has, or is chosen by, places counted from the first element
-    initial: str = "reduce_init"        # the parameter that ``load_reduce`` puts into the accumulation registers
+    shape: Shape | None = None                                          # of a result that differs from its tiles
+    dtype: DType | None = None                                          # of a result that differs from its tiles
+    op: str = ""                                                        # the operation, if its name differs
+    positions: str = ""                 # a result that has, or is selected by, positions from the first element on
+    initial: str = "reduce_init"        # the parameter that ``load_reduce`` writes to the accumulation registers
 
 
 def columns(count: int) -> Shape:
-    """Rows of that many elements."""
+    """Return the shape function for rows of ``count`` elements."""
     return lambda shapes, attributes: (shapes[0][0], count)
 
 
@@ -63,13 +63,13 @@ REGULAR = {
                        {"data": "src"}, shape=columns(2)),
     "max8": Regular("[P, 8]: the largest values of each partition, largest first.", {"src": "src"}, shape=columns(8)),
     "nc_find_index8": Regular(
-        "[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.",
+        "[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.",
         {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
     "nc_match_replace8": Regular(
-        "data with the first occurrence of each of 8 values replaced; dst_idx gets the places.",
+        "data with the first occurrence of each of 8 values replaced; dst_idx gets their indices.",
         {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, positions="dst_idx"),
     "nonzero_with_count": Regular(
-        "in partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end.",
+        "in partitions 0, 16, ...: the indices of nonzero elements, padding, and their count at the end.",
         {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, shape=columns(1)),
     "nc_stream_shuffle": Regular(
         "dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i].", {"src": "src"},
@@ -81,7 +81,7 @@ REGULAR = {
     "nc_n_gather": Regular(
         "data[p], flattened, at indices[p, j].", {"indices": "index"}, rows={"data": "src"}, op="gather_flattened"),
     "sequence_bounds": Regular(
-        "[1, 2, n]: first and one past last place of the run of equal ids at each place.",
+        "[1, 2, n]: for each index the first index of its run of equal ids, and one past the last.",
         {"segment_ids": "segment_ids"}, shape=lambda shapes, attributes: (1, 2, prod(shapes[0][1:]))),
     "tensor_scalar_reduce": Regular(
         "data op0 operand0; the registers reduce it and are read into ``reduce_res``.", {"data": "src"},
@@ -109,10 +109,10 @@ load()
 
 def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., object], there: dict[str, object],
               not_given: str = "") -> dict[str, Callable[..., object]]:
-    """The functions of a generation for the entries that are not ``there``.
+    """Generate the functions of a generation for the entries that are not ``there``.
 
-    ``texts`` give the values of attributes that are names: ``operator``, or by attribute; ``maker(name, class, entry)``
-    gives what is called with the values of all parameters and the operation's attributes.
+    ``texts`` convert the values of attributes that are names: ``operator``, or by attribute. ``maker(name, class,
+    entry)`` returns the function to call with the values of all parameters and the operation's attributes.
     """
     return {name: function(name, entry, generation, texts, maker, not_given) for name, entry in REGULAR.items()
             if name not in there and signatures(f"nki.isa.{name}", generation.name)}
@@ -129,22 +129,22 @@ def _converter(cls: type[Op], attribute: str, texts: dict[str, Convert]) -> Conv
 
 def function(name: str, entry: Regular, generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any],
              not_given: str = "") -> Callable[..., object]:
-    """The function of one entry, whose signatures the table has."""
+    """Generate the function of one entry, whose signatures the table has."""
     signature = generation.signature_of(signatures(f"nki.isa.{name}", generation.name)[0], without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     cls = REGISTRY[f"nisa.{entry.op or name}"]
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
     texts = {"engine": lambda value, *_: engine_name(value), **texts}
-    attributes = [(n, made, _converter(cls, made, texts)) for n in signature.parameters
-                  if (made := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
+    attributes = [(n, attribute_values, _converter(cls, attribute_values, texts)) for n in signature.parameters
+                  if (attribute_values := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
     run = maker(name, cls, entry)
 
     def call(*values: object, **named: object) -> object:
         given = defaults | named
         given.update(zip(names, values))
-        made = {attribute: convert(value, name, parameter) for parameter, attribute, convert in attributes
+        attribute_values = {attribute: convert(value, name, parameter) for parameter, attribute, convert in attributes
                 if (value := given[parameter]) is not None or attribute not in cls.defaults}
-        return run(given, made)
+        return run(given, attribute_values)
     call.__name__ = call.__qualname__ = name
     call.__doc__, call.__signature__ = entry.does, signature        # type: ignore[attr-defined]
     return call

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The results of a kernel: returned tensors in the structure they were returned in, or the parameters it wrote.
 
-The structure is text: ``one``, ``tuple``, or a Python literal whose integers count the results, for example
-``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``, None stands for one that the caller does not take.
+The structure is text: ``one``, ``tuple``, or a Python literal whose integers number the results, for example
+``[0, (1, 2)]``. ``'0:4x128'`` is result 0 in shape 4x128, None an output that the caller does not take.
 """
 
 import ast
@@ -37,22 +37,22 @@ class BadResult(KernelError, TypeError):
 
 
 class ElementsLeftOut(UserWarning):
-    """Some elements of an output are written by no program of the kernel."""
+    """Warns that no program of the kernel writes some elements of an output."""
 
 
 @dataclass
 class Traced:
-    """What one program of a grid gave back. ``structure`` is None where it returned nothing."""
+    """The results of one program of a grid. ``structure`` is None if it returned nothing."""
 
     buffers: list[Buffer]
     structure: str | None
-    unwritten: set[int] = field(default_factory=set)                # places of the buffers that it does not write
-    idle_loops: Sequence[Location] = ()                             # which may be why
+    unwritten: set[int] = field(default_factory=set)                # indices of the buffers that it does not write
+    idle_loops: Sequence[Location] = ()                             # a possible reason
 
 
 def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
            at: Location) -> Traced:
-    """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
+    """Check what a kernel's Python returned. ``immutable`` inputs may be written only if they are ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
     if returned is None:
         return Traced(written, None)
@@ -79,15 +79,15 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
     match value:
         case View():
             buffers.append(_output(builder, value, at))
-            place = len(buffers) - 1
+            number = len(buffers) - 1
             shape = value.shape
-            return place if shape == value.buffer.shape else f"{place}:{'x'.join(map(str, shape))}"
+            return number if shape == value.buffer.shape else f"{number}:{'x'.join(map(str, shape))}"
         case tuple() | list():
-            made = [_tree(builder, v, buffers, at) for v in value]
-            return tuple(made) if isinstance(value, tuple) else made
+            parts = [_tree(builder, v, buffers, at) for v in value]
+            return tuple(parts) if isinstance(value, tuple) else parts
         case dict():
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
-        case None:                              # in a tuple: an output that is not made this time
+        case None:                              # in a tuple: an output that this call does not have
             return None
     raise BadResult(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
 
@@ -106,32 +106,32 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
 
 
 def _copied_out(builder: Builder, tile: View, at: Location) -> Buffer:
-    """An output that holds what the tile holds when the kernel ends."""
+    """Allocate an output, and store the tile to it when the kernel ends."""
     if math.prod(builder.grid) != 1:
         raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, of which each "
                                "program of the grid has its own").located(at)
-    made = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
-    builder.rename(made, tile.buffer.name)
-    made.created_at = at
+    output = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
+    builder.rename(output, tile.buffer.name)
+    output.created_at = at
     try:
-        emit(StoreOp, {"dst": View.full(made), "src": tile})
+        emit(StoreOp, {"dst": View.full(output), "src": tile})
     except KernelError as error:
         error.at = at
         raise
-    return made
+    return output
 
 
 def is_whole(view: View) -> bool:
-    """Whether an HBM view has all elements of its buffer in their order."""
+    """Return whether an HBM view has all elements of its buffer in their order."""
     steps = [d.free for d in view.dims if d.count != 1]
     inner = [math.prod(view.shape[k + 1:]) for k, d in enumerate(view.dims) if d.count != 1]
     return steps == inner and math.prod(view.shape) == math.prod(view.buffer.shape) and view.free.key == Index().key
 
 
 def check_written(programs: Sequence[Traced], at: Location | None, must_write: bool = True) -> None:
-    """Each output is written by one program at least, and there is one output at least if it ``must_write``.
+    """Check that at least one program writes each output, and that there is an output if the kernel ``must_write``.
 
-    ``at`` is the kernel.
+    ``at`` is the kernel's location.
     """
     if must_write and not any(p.buffers for p in programs):
         raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters").located(at)
@@ -145,14 +145,14 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
 
 def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: float = 0.0
                   ) -> None:
-    """Elements of an output were not written, and hold that value; the same is said once a kernel."""
+    """Warn, once a kernel, of elements of an output that were not written; ``held`` is the value of the first."""
     here = f"{held:g} here" + ", 0 where the kernel is compiled" * (held != 0)
     text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {here}"
     warn_once(text, ElementsLeftOut, at)
 
 
 def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
-    """Warn of what a run left out of its outputs, which are tracked memory, with names and places."""
+    """Warn of elements that a run left out of its outputs, given as tracked memory, name and location."""
     for memory, name, at in outputs:
         if (missing := memory.first_unwritten()) is not None:
             count, first = missing
@@ -160,17 +160,18 @@ def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
 
 
 def handed_back(argument: "np.ndarray", mode: str) -> "np.ndarray":
-    """A parameter that was written, as a result."""
+    """Return a parameter that was written, as a result."""
     return argument.copy() if mode in DETACHED else argument
 
 
 def structure_of_updates(count: int) -> str:
-    """The structure of a kernel that returns nothing: its results are the parameters that it wrote."""
+    """Return the structure of a kernel that returns nothing: its results are the parameters that it wrote."""
     return {0: "None", 1: "one"}.get(count, "tuple")
 
 
 def assemble(structure: str | None, values: Sequence[object]) -> object:
-    """The results in the structure in which the kernel returned them; None: they are the parameters that it wrote."""
+    """Return the results in the structure in which the kernel returned them; None: they are the parameters that it
+    wrote."""
     if structure is None:
         structure = structure_of_updates(len(values))
     if structure == "one":
@@ -183,8 +184,8 @@ def _put(tree: Any, values: Sequence[Any]) -> object:
         case int():
             return values[tree]
         case str():
-            place, shape = tree.split(":")
-            return values[int(place)].reshape(tuple(int(n) for n in shape.split("x")))
+            number, shape = tree.split(":")
+            return values[int(number)].reshape(tuple(int(n) for n in shape.split("x")))
         case dict():
             return {k: _put(v, values) for k, v in tree.items()}
         case None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel that was captured for given shapes, constants and a grid: its modules, its results, its programs."""
+"""A captured kernel for given shapes, constants and a grid: its modules, its results, its programs."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]       # on inputs and shared buffers
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
+WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed faster than the proof takes
 
 
 class Result(NamedTuple):
@@ -36,7 +36,7 @@ class Result(NamedTuple):
     dtype: DType
     shared: int | None = None
     input: int | None = None
-    at: Any = None              # where the kernel makes it
+    at: Any = None              # where the kernel allocates it
 
 
 @dataclass(repr=False)
@@ -44,7 +44,7 @@ class Specialization:
     """A kernel captured for given shapes, constants, grid and target.
 
     ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
-    the kernel returns (several: ``structure`` is tuple). ``key`` is the content hash of it all.
+    the kernel returns (several: ``structure`` is tuple). ``key`` is a hash of the contents.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Specialization:
         return f"<capture of {self}>"
 
     def __str__(self) -> str:
-        """The kernel, its tensors and its target."""
-        given = ", ".join(f"{s.name} {s.dtype}{list(s.shape)}" for s in self.inputs)
-        made = ", ".join(f"{r.dtype}{list(r.shape)}" for r in self.results)
+        """Return the kernel's name, its tensors and its target."""
+        inputs = ", ".join(f"{s.name} {s.dtype}{list(s.shape)}" for s in self.inputs)
+        outputs = ", ".join(f"{r.dtype}{list(r.shape)}" for r in self.results)
         grid = f"[{', '.join(map(str, self.grid))}]" if self.grid else ""
-        return f"{self.name}{grid} for {self.target}: {given or 'nothing'} -> {made or 'nothing'}"
+        return f"{self.name}{grid} for {self.target}: {inputs or 'nothing'} -> {outputs or 'nothing'}"
 
     @property
     def modules(self) -> list[Any]:
@@ -75,7 +75,7 @@ class Specialization:
 
     @made_alone
     def key(self) -> str:
-        """Content key: the text of the modules, which says everything, and what wraps them."""
+        """A hash of the modules' text, which determines everything, and of the programs that each serves."""
         digest = hashlib.sha256()
         for fixed, variant in self.captured.variants.items():
             digest.update(repr(fixed).encode() + str(variant.module).encode())
@@ -89,13 +89,13 @@ class Specialization:
 
     @made_alone
     def timing(self) -> "Timing":
-        """Their time."""
+        """The time of the streams."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return neuron.timed(self.streams)
 
     @made_alone
     def profile(self) -> dict[str, Any]:
-        """Where their time goes, as JSON has it."""
+        """The profile of the streams, as JSON has it."""
         from nki_mlir.targets.neuron.profile import profile_of  # start-up: imported on first use
         return profile_of(self.streams)
 
@@ -105,8 +105,8 @@ class Specialization:
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
             return []
         from nki_mlir.graph.custom_call import effects_of  # start-up: loads MLIR
-        found = effects_of(self.modules)
-        return [found["shared", n] for n in range(len(self.shared))]
+        effects = effects_of(self.modules)
+        return [effects["shared", n] for n in range(len(self.shared))]
 
     @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
@@ -116,12 +116,12 @@ class Specialization:
         return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
 
     def new_shared(self) -> list[np.ndarray]:
-        """Memory for each shared buffer."""
+        """Allocate memory for each shared buffer."""
         arrays: list[np.ndarray] = []
         for tensor, make in zip(self.shared, self.makers):
             try:
                 arrays.append(make(tensor.shape, tensor.dtype.numpy))
-            except (MemoryError, OverflowError, ValueError):      # ValueError: NumPy cannot say the size
+            except (MemoryError, OverflowError, ValueError):      # ValueError: the size overflows in NumPy
                 at = next((r.at for r in self.results if r.shared == len(arrays)), None)
                 size = prod(tensor.shape) * tensor.dtype.itemsize
                 error = NoRoomForTensor(shape=list(tensor.shape), dtype=tensor.dtype, bytes=size)
@@ -130,24 +130,24 @@ class Specialization:
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
-        """The results that are not written whole, with the elements that are missing."""
+        """The results that are not completely written, with the missing elements."""
         from nki_mlir.targets.interpreter.left_out import left_out  # start-up: loads MLIR
-        found = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
+        missing_elements = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results
-                if r.shared is not None and (missing := found.get(r.shared)) is not None]
+                if r.shared is not None and (missing := missing_elements.get(r.shared)) is not None]
 
     @property
     def repeats(self) -> bool:
-        """Whether a call has nothing to say or to do but its results: no warnings, no elements left out."""
+        """Whether a call only computes results: it has no warnings to repeat, and leaves no elements out."""
         return self.structure in ("one", "tuple") and not self.left_out and not self.captured.verdict.races
 
     def report_left_out(self) -> None:
-        """Warn of elements of the results that no program writes, as far as that is known before it runs."""
+        """Warn of elements of the results that no program writes, as far as that is known before a run."""
         for result, missing in self.left_out:
             warn_left_out(result.name, prod(result.shape), missing.count, missing.first, result.at)
 
     def program(self, on: str) -> Run:
-        """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
+        """Return ``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
         if on not in self.programs:
             with ALONE:
                 if on not in self.programs:
@@ -157,7 +157,7 @@ class Specialization:
 
 
 def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
-    """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
+    """Return the loader that compiles a captured kernel to a program, imported at first use."""
     if on == "jit" and in_device_order():           # native code adds in lanes
         on = "interpreter"
     match on:
@@ -174,7 +174,7 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
 
 
 def check_executor(on: str) -> None:
-    """Raises ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
+    """Raise ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
     if on not in EXECUTORS and on not in (more := extensions.of("executors")):
         raise UnknownExecutor(name=on, more="".join(f", {name}" for name in more)).here()
 

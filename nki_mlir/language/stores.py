@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What Python code may change besides its local variables, read from its bytecode.
+"""Finds what Python code may change besides its local variables, from its bytecode.
 
-A capture that finds state changed asks whether the kernel's code could have changed it. Names are exact: a global, a
+A capture that finds state changed checks whether the kernel's code could have changed it. Names are exact: a global, a
 closure cell or an attribute changes by an instruction that has its name. Items of containers have none, so any
 subscript store, in-place operator or call of a method that mutates counts for all of them.
 """
@@ -24,7 +24,8 @@ ANYTHING = frozenset("setattr delattr globals vars __dict__ __setattr__ __delatt
 
 @dataclass
 class Stores:
-    """Names that code stores to or deletes, whether it may change items, and whether names do not tell."""
+    """The names that code stores to or deletes, whether it may change items, and whether it may change anything
+    (``exec``)."""
 
     scopes: set[str] = field(default_factory=set)
     cells: set[str] = field(default_factory=set)
@@ -33,7 +34,7 @@ class Stores:
     anything: bool = False
 
     def add(self, code: CodeType) -> None:
-        """Count the stores of this code and of the functions in it."""
+        """Add the stores of this code and of the functions in it."""
         names = {*code.co_names}
         self.items |= not MUTATORS.isdisjoint(names)
         self.anything |= not ANYTHING.isdisjoint(names)
@@ -55,7 +56,7 @@ class Stores:
 
 
 def stores_of(codes: Iterable[CodeType]) -> Stores:
-    """What any of these codes may change."""
+    """Return what any of these codes may change."""
     stores = Stores()
     for code in codes:
         stores.add(code)

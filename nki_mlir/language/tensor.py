@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The tensor that kernels hold: a view with operators, methods and assignment."""
+"""The tensor class of kernels: a view with operators, methods and assignment."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -45,7 +45,7 @@ class BadNewAxis(KernelError, IndexError):
     fix = "give each new dimension its own place among them"
 
 
-# The method that takes a NumPy operation over from a number on its left; what NumPy's folds are called.
+# The reflected method for a NumPy operation with a number on its left; the names of NumPy's reductions are below.
 OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
             "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__", "less": "__gt__",
             "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__",
@@ -73,18 +73,18 @@ class Tensor(TensorObject, View):
     __slots__ = ("__weakref__",)
     __hash__ = object.__hash__
 
-    # -- what a kernel asks about it -----------------------------------------------------------------------------------
+    # -- attributes that a kernel reads --------------------------------------------------------------------------------
     @property
     def name(self) -> str:
         return self.buffer.name
 
     @property
     def region(self) -> MemoryRegion:
-        """What the kernel sees as ``buffer``."""
+        """The memory that the kernel sees as ``buffer``."""
         return region_of(self.buffer)
 
     def __bool__(self) -> bool:
-        """A parameter has been given; what a tile holds is known on the device."""
+        """Return True for a parameter, which is given; the value of a tile is known on the device only."""
         if self.buffer.role == "input" and self.shape == self.buffer.shape:
             return True
         error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
@@ -117,14 +117,14 @@ class Tensor(TensorObject, View):
         return self._table(self.buffer.space, ops.concrete_value(self))
 
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
-        """Returns itself when it has this shape."""
-        if self.shape != (wanted := creation.plain_shape(shape)[0]):
-            raise AnnotationMismatch(annotated=wanted, shape=self.shape).here()
+        """Return the tensor if it has this shape, else raise an error."""
+        if self.shape != (expected := creation.plain_shape(shape)[0]):
+            raise AnnotationMismatch(annotated=expected, shape=self.shape).here()
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def __getitem__(self, items: object) -> Any:
-        """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
+        """Return a view; a tile in the subscript makes it an indirect one, for the operations that accept such."""
         try:
             if (part := self.numbered(items)) is not None:
                 return part
@@ -133,43 +133,46 @@ class Tensor(TensorObject, View):
             raise error.here() from None
 
     def reshape(self, *shape: object, **keywords: object) -> "Tensor":
-        """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the
-        partition dimension."""
+        """Return a view with another shape of the same elements, or of their bits as ``dtype``; no data moves.
+
+        ``par_dim(n)`` marks the partition dimension.
+        """
         if keywords.get("dtype") is not None:
             return self.view(keywords.pop("dtype")).reshape(*shape, **keywords)
-        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        wanted = keywords.get("shape", keywords.get("new_shape", wanted))
-        extents, partition_dim = creation.plain_shape(wanted)
+        new_shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        new_shape = keywords.get("shape", keywords.get("new_shape", new_shape))
+        extents, partition_dim = creation.plain_shape(new_shape)
         known = -prod(extents)
         if known > 0:                                       # one extent was -1
             extents = tuple(prod(self.shape) // known if n == -1 else n for n in extents)
         return creation.located(super().reshape, extents, partition_dim)
 
     def broadcast_to(self, *shape: object, **keywords: object) -> "Tensor":
-        wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        return creation.located(super().broadcast_to, creation.plain_shape(wanted)[0])
+        new_shape = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return creation.located(super().broadcast_to, creation.plain_shape(new_shape)[0])
 
     def expand_dims(self, axis: int | Sequence[int]) -> "Tensor":
-        """A view with dimensions of extent 1 put in at ``axis``."""
+        """Return a view with dimensions of extent 1 inserted at ``axis``."""
         axes = [creation.integer(a, "an axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank = self.ndim + len(axes)
-        placed = sorted({a % rank for a in axes if -rank <= a < rank})
-        if len(placed) < len(axes):
+        positions = sorted({a % rank for a in axes if -rank <= a < rank})
+        if len(positions) < len(axes):
             raise BadNewAxis(axis=axis, rank=rank).here()
-        return self.with_unit_dims(placed, rank)
+        return self.with_unit_dims(positions, rank)
 
     def view(self, dtype: object, shape: object = None) -> "Tensor":
-        """The same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
-        made = creation.located(self.reinterpreted, creation.located_dtype(dtype))
-        return made if shape is None else made.reshape(shape)
+        """Return the same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes
+        them."""
+        view = creation.located(self.reinterpreted, creation.located_dtype(dtype))
+        return view if shape is None else view.reshape(shape)
 
     def astype(self, dtype: object) -> View:
-        """A copy in another dtype."""
+        """Return a copy in another dtype."""
         return ops.copy(self, dtype=creation.located_dtype(dtype))
 
     # -- views by the names of their dimensions, as the current generation has them ------------------------------------
     def permute(self, *dims: object) -> "Tensor":
-        """The dimensions in another order. On chip the partition stays where it is."""
+        """Return the dimensions in another order. On chip the partition dimension keeps its position."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         if sorted(order) != list(range(self.ndim)):
@@ -181,43 +184,43 @@ class Tensor(TensorObject, View):
         return self.permuted(order)
 
     def transpose(self, *axes: object) -> "Tensor":
-        """``permute``; without axes the dimensions the other way round."""
+        """Return ``permute(*axes)``; without axes the dimensions in reverse order."""
         return self.permute(*axes) if axes else self.permute(tuple(range(self.ndim))[::-1])
 
     def slice(self, dim: int, start: object, end: object, step: int = 1) -> "Tensor":
-        """``t[..., start:end:step, ...]``."""
+        """Return ``t[..., start:end:step, ...]``."""
         return self._one(dim, slice(start, end, step))
 
     def select(self, dim: int, index: object) -> "Tensor":
-        """``t[..., index, ...]``."""
+        """Return ``t[..., index, ...]``."""
         return self._one(dim, index)
 
     def _one(self, dim: int, item: object) -> "Tensor":
-        place = creation.integer(dim, "a dimension") % self.ndim
-        part: Tensor = self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
+        position = creation.integer(dim, "a dimension") % self.ndim
+        part: Tensor = self[tuple(item if k == position else slice(None) for k in range(self.ndim))]
         return part
 
     def expand_dim(self, dim: int) -> "Tensor":
-        """A view with a dimension of extent 1 put in."""
+        """Return a view with a dimension of extent 1 inserted."""
         return self.expand_dims(dim)
 
     def squeeze_dim(self, dim: int) -> "Tensor":
-        """Without a dimension of extent 1."""
-        place = dim % self.ndim
-        if self.shape[place] != 1:
+        """Return a view without a dimension of extent 1."""
+        position = dim % self.ndim
+        if self.shape[position] != 1:
             raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element",
                              fix="squeeze dimensions of extent 1").here()
-        return self.reshape((*self.shape[:place], *self.shape[place + 1:]))
+        return self.reshape((*self.shape[:position], *self.shape[position + 1:]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":
-        """Dimensions from start to end, inclusive, as one."""
+        """Return a view with the dimensions from start to end, inclusive, as one."""
         first, last = start_dim % self.ndim, end_dim % self.ndim
         return self.reshape((*self.shape[:first], prod(self.shape[first:last + 1]), *self.shape[last + 1:]))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
-        """One dimension split into several, of which one may be -1."""
-        place = dim % self.ndim
-        return self.reshape((*self.shape[:place], *shape, *self.shape[place + 1:]))
+        """Return a view with one dimension split into several, of which one may be -1."""
+        position = dim % self.ndim
+        return self.reshape((*self.shape[:position], *shape, *self.shape[position + 1:]))
 
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: object, value: object) -> None:
@@ -228,7 +231,7 @@ class Tensor(TensorObject, View):
             return value.write(target)
         if isinstance(target, DynamicView) or isinstance(value, DynamicView):
             raise PlainDynamicCopy().here()
-        # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
+        # ``t[...] += v`` has written in place; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
 
@@ -236,15 +239,16 @@ class Tensor(TensorObject, View):
         raise unknown("a tile", name, dir(type(self)), METHODS)
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
-        """An operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt only."""
+        """Apply an operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt
+        only."""
         if (known := self._at_prompt(function, method, operands, keywords)) is not None:
             return known
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
             raise HostFunction(name=name).here()
-        made: Tensor = getattr(self, operator)(operands[0])
-        return made
+        result: Tensor = getattr(self, operator)(operands[0])
+        return result
 
     def _no_product(self, other: object) -> NoReturn:
         raise NoProductOperator().here()

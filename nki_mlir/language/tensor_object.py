@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tensors of both generations are to Python: names of operators, copies, lengths, their text."""
+"""The behavior of both generations' tensors as Python objects: names of operators, copies, lengths, texts."""
 
 import reprlib
 from types import NoneType
@@ -26,7 +26,8 @@ class NotAnOperand(KernelError, TypeError):
 
 
 def not_implemented(other: object) -> Any:
-    """What an operator of a tile returns for an operand that may know tiles; ``NotAnOperand`` of what is Python's."""
+    """Return ``NotImplemented`` for an operand whose class may handle tiles; raise ``NotAnOperand`` for a
+    Python value."""
     if not isinstance(other, OF_PYTHON):
         return NotImplemented
     what = "None" if other is None else f"the {type(other).__name__} {reprlib.repr(other)}"
@@ -42,7 +43,7 @@ T = TypeVar("T", bound="TensorObject")
 
 
 class TensorObject:
-    """Base of the classes of tensors."""
+    """The base of the classes of tensors."""
 
     __slots__ = ()
     shape: Any
@@ -72,7 +73,7 @@ class TensorObject:
         return self
 
     def __deepcopy__(self: T, memory: object) -> T:
-        """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
+        """Return the tensor itself, whose memory is the device's: copies of an object share its tensors."""
         return self
 
     def numpy(self) -> np.ndarray:
@@ -90,31 +91,31 @@ class TensorObject:
         Example:
             (Pdb) p tile.numpy().max()
         """
-        found: np.ndarray | None = self._values() if at_prompt() else None
-        return self._no_array() if found is None else found
+        values: np.ndarray | None = self._values() if at_prompt() else None
+        return self._no_array() if values is None else values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self.numpy()
-        return found if dtype is None else found.astype(dtype)
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
 
     def _values(self) -> Any:
-        """The elements where they are known, else None."""
+        """Return the elements if they are known, else None."""
         raise AssertionError(type(self))
 
     def _no_array(self) -> NoReturn:
-        """The error where they are not."""
+        """Raise the error for elements that are not known."""
         raise AssertionError(type(self))
 
     def _at_prompt(self, function: np.ufunc, method: str, operands: tuple[object, ...], keywords: dict[str, Any]
                    ) -> Any:
-        """What a function of NumPy gives for the elements, at a prompt; None elsewhere."""
+        """Return the result of a NumPy function for the elements, at a prompt; None elsewhere."""
         if not at_prompt():
             return None
         values = [o.numpy() if isinstance(o, TensorObject) else o for o in operands]
         return getattr(function, method)(*values, **keywords)
 
     def _text(self, memory: str, value: object) -> str:
-        """Its name, shape and dtype, the memory and the address it is in, and its elements where they are known."""
+        """Return the name, shape and dtype, the memory and address, and the elements if they are known."""
         name = self.name
         if not name or GENERATED.fullmatch(name):
             name = variable(lambda other: other is self) or variable(self._is_part_of) or name
@@ -124,15 +125,15 @@ class TensorObject:
         return header if value is None else f"{header}\n{value}"
 
     def _is_part_of(self, other: object) -> bool:
-        """Whether the tensor is a view of another one's memory."""
+        """Return whether the tensor is a view of another one's memory."""
         return False
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:
-        """(partition, byte) of each block, where the kernel chose them."""
+        """Return (partition, byte) of each block if the kernel chose them, else ()."""
         return ()
 
     def _table(self, memory: str, value: Any) -> str:
-        """The same for a notebook: a row for each partition."""
+        """Return the same as HTML for a notebook: a row for each partition."""
         rows = None if value is None or not value.size else value.reshape(value.shape[0] if value.ndim else 1, -1)
         header = self._text(memory, None)
         from nki_mlir import display  # start-up: imported on first use

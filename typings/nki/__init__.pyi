@@ -13,7 +13,7 @@ class Kernel:
 
 
 def baremetal(kernel=None, **kwargs) -> Any:
-    """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
+    """Decorate a kernel for NumPy arrays; its calls write the program to the files that the options name.
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
@@ -29,7 +29,7 @@ def baremetal(kernel=None, **kwargs) -> Any:
 
 
 def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
-    """A kernel whose calls leave a modelled latency, and the files of baremetal.
+    """Decorate a kernel whose calls record a modelled latency, and write the files of baremetal.
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
@@ -76,7 +76,7 @@ def jit(fn=None, mode='auto', **kwargs) -> Any:
 
 
 def profile(func=None, working_directory=None, save_neff_name='file.neff', save_trace_name='profile.ntff', additional_compile_opt='', overwrite=False, profile_nth=1, num_execs=None, **kwargs) -> Any:
-    """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
+    """Decorate a kernel whose calls write the program, its modelled time and its profile into a folder.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
@@ -84,9 +84,11 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's
-        overwrite: no effect: files are written over
-        profile_nth: each how manieth execution leaves a summary
-        num_execs: how many there are
+
+
+        overwrite: no effect: existing files are overwritten
+        profile_nth: every execution whose number is a multiple of it writes a summary
+        num_execs: the number of executions
         kwargs: no effect
 
     Result:
@@ -121,7 +123,7 @@ def simulate_kernel(kernel, *args, **kwargs) -> Any:
         kwargs: its arguments by keyword
 
     Result:
-        What the kernel returns; the parameters that it wrote where it returns nothing.
+        The kernel's result; if it returns nothing, the parameters that it wrote.
 
     Errors:
         Arrays of a framework are errors; a run-time index out of bounds is an IndexError.
@@ -129,14 +131,14 @@ def simulate_kernel(kernel, *args, **kwargs) -> Any:
 
 
 def trace(func=None, **kwargs) -> Any:
-    """A kernel that writes output parameters, or one that other kernels call.
+    """Decorate a kernel that writes output parameters, or that other kernels call.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
         kwargs: as of jit
 
     Result:
-        A kernel; called in another one it is a part of that.
+        A kernel. If another kernel calls it, it becomes a part of that kernel.
 
     Errors:
         None.

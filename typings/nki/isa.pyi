@@ -413,7 +413,7 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
-    """[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.
+    """[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.
 
     Arguments:
         dst: a tile; [P, 8] of uint16 or uint32
@@ -561,7 +561,7 @@ class nc_version(Enum):
 
 
 def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> Any:
-    """in partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end.
+    """in partitions 0, 16, ...: the indices of nonzero elements, padding, and their count at the end.
 
     Arguments:
         dst: a tile; [P, F + 1] int32 in SBUF

@@ -17,11 +17,11 @@ class MemoryRegion(Enum):
 
 
 class NKIObject:
-    """A class of objects for kernels. Its fields are the annotated names and the attributes with a value.
+    """The base class of objects for kernels. Its fields are the annotated names and the attributes with a value.
 
-    Fields are assigned by position, in the order of the text, or by keyword; one that is missing has its default, else
-    None. Then ``__post_init__`` runs. So it is under ``@dataclass`` too, with which ``frozen=True`` holds. A class with
-    an ``__init__`` is constructed by it. Objects with equal fields are equal."""
+    Fields are assigned by position, in the order of the text, or by keyword; a missing one gets its default, else
+    None. Then ``__post_init__`` runs. The same holds under ``@dataclass``, whose ``frozen=True`` is respected. A
+    class with an ``__init__`` is constructed by it. Objects with equal fields are equal."""
 
 
 class NkiTensor:
@@ -1486,7 +1486,7 @@ def program_id(axis=0) -> Any:
 
 
 def program_ndim() -> Any:
-    """Dimensions of the grid; 0 outside of a kernel.
+    """Return the number of dimensions of the grid; 0 outside of a kernel.
 
     Arguments:
         none
@@ -2201,7 +2201,7 @@ uint8: Any
 
 
 def unique_name(name) -> Any:
-    """A name that no tensor of the kernel has: the given one with a number, different at each call."""
+    """Return the name with a number that makes it unique in the kernel and differs at each call."""
 
 
 def var(x, axis, dtype=None, keepdims=False) -> Any:

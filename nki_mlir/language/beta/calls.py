@@ -34,11 +34,11 @@ class BadCall(BadParameter):
 
 
 class OlderFormWarning(UserWarning):
-    """A call in a form that the newest release does not have, where ``NKI_MLIR_STRICT`` asks for it."""
+    """Warns of a call in a form that the newest release does not have, if ``NKI_MLIR_STRICT`` is set."""
 
 
 class Beta(Generation):
-    """The package ``neuronxcc.nki``."""
+    """The binding of calls for the package ``neuronxcc.nki``."""
 
     def word(self, kind: ParameterKind) -> str:
         return kind.what
@@ -62,19 +62,19 @@ class Beta(Generation):
         return BadCall(what=text, form=form_of(function)).here()
 
     def cross(self, function: Function, arguments: dict[str, Any]) -> object:
-        """``dst`` = what the function of that name gives for the other arguments."""
-        given, dst = dict(arguments), arguments.get("dst")
-        given.pop("name", None)
+        """Emit ``dst`` = the result of the function of the same name for the other arguments."""
+        remaining, dst = dict(arguments), arguments.get("dst")
+        remaining.pop("name", None)
         if dst is not None and "dst" not in function.parameters:
-            del given["dst"]
+            del remaining["dst"]
         else:
             dst = None
         if function.title in OTHERWISE:
-            given = OTHERWISE[function.title](dst, given)
-        made = function.call_own(given)
+            remaining = OTHERWISE[function.title](dst, remaining)
+        result = function.call_own(remaining)
         if dst is None:
-            return made
-        assignment.assign(dst, made)
+            return result
+        assignment.assign(dst, result)
         return None
 
     def report(self, text: str) -> None:
@@ -90,7 +90,7 @@ def form_of(function: Function) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that is not taken, on one line."""
+    """Return the text of a rejected value, on one line."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     if isinstance(value, View):
@@ -100,7 +100,7 @@ def shown(value: object) -> str:
 
 
 def parameter_text(parameter: inspect.Parameter) -> str:
-    """A parameter as documents write it."""
+    """Return a parameter as documents write it."""
     if parameter.default is parameter.empty:
         return parameter.name
     default = parameter.default
@@ -113,7 +113,7 @@ INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] 
 
 
 def missing_from(owner: str, names: dict[str, object]) -> Callable[[str], NoReturn]:
-    """The ``__getattr__`` of a module: the error of a name that it does not have, with the one that was meant."""
+    """Return the ``__getattr__`` of a module, which raises the error of an unknown name with a suggestion."""
     def missing(name: str) -> NoReturn:
         listed: Any = names.get("__dir__", lambda: list(names))
         raise unknown(owner, name, listed(), INVENTED)
@@ -121,7 +121,7 @@ def missing_from(owner: str, names: dict[str, object]) -> Callable[[str], NoRetu
 
 
 def of_class(function: Callable[..., R]) -> Callable[..., R]:
-    """Decorator of a function in a class of ``nki.compiler``."""
+    """Decorate a function in a class of ``nki.compiler``, so that it is callable in every release's form."""
     return bound(function, f"nki.compiler.{function.__qualname__}", BETA)
 
 
@@ -137,12 +137,12 @@ def bind_module(names: dict[str, object], module: str) -> None:
 
 # -- calls in the current generation's forms ---------------------------------------------------------------------------
 def filled(dst: Any, given: dict[str, object]) -> dict[str, object]:
-    """``memset``: a tile like the destination."""
+    """Return the arguments of ``memset`` for a tile like the destination."""
     return {"shape": dst.shape, "dtype": dst.dtype, **given}
 
 
 def pattern(dst: Any, given: dict[str, Any]) -> Index:
-    """offset + p * channel_multiplier + the sum of step * i, over the shape of the destination."""
+    """Return offset + p * channel_multiplier + the sum of step * i, over the shape of the destination."""
     pairs = given.pop("pattern")
     counts = [dst.shape[0], *(count for _, count in pairs)]
     axes = (given.pop("channel_multiplier", 0), *(step for step, _ in pairs))
@@ -150,19 +150,20 @@ def pattern(dst: Any, given: dict[str, Any]) -> Index:
 
 
 def counted(dst: Any, given: dict[str, object]) -> dict[str, object]:
-    """``iota``: its expression."""
+    """Return the arguments of ``iota`` with its expression."""
     return {"expr": pattern(dst, given), "dtype": dst.dtype, **given}
 
 
 def selected(dst: object, given: dict[str, object]) -> dict[str, object]:
-    """``affine_select``: its condition."""
+    """Return the arguments of ``affine_select`` with its condition."""
     form, compare = pattern(dst, given), getattr(given.pop("cmp_op", None), "nki_token", "equal")
     return {"pred": {"equal": form == 0, "greater": form > 0, "greater_equal": form >= 0, "less": form < 0,
                      "less_equal": form <= 0}[compare], **given}
 
 
 def added(dst: object, given: dict[str, object]) -> dict[str, object]:
-    """``nc_matmul``: whether it adds to the destination has to be said, for loops are not unrolled here."""
+    """Check that ``nc_matmul`` overwrites the destination: loops are not unrolled here, so that it cannot decide to
+    add."""
     if given.pop("accumulate", None) is not False:
         raise BadCall(what="nc_matmul() with dst overwrites it here, for which it has accumulate=False; "
                            "write dst += nc_matmul(stationary, moving) for a sum", form="nc_matmul(stationary, moving)"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki.compiler`` (``ncc``): buffers and compiler directives.
 
-Directives are kept on the kernel; they do not change values.
+Directives are stored on the kernel; they do not change values.
 """
 
 from collections.abc import Callable
@@ -35,20 +35,21 @@ class sbuf:
 
     @staticmethod
     def auto_alloc() -> MemoryRegion:
-        """The compiler chooses the address: the same as ``nl.sbuf``."""
+        """Let the compiler choose the address: the same as ``nl.sbuf``."""
         return creation.sbuf
 
     @staticmethod
     @of_class
     def alloc(func: Callable[..., tuple[int, int]]) -> Allocation:
-        """``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for each block."""
+        """Return an allocator whose ``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for
+        each block."""
         return Allocation(SBUF, func)
 
     @staticmethod
     @of_class
     def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple[int, ...] = (),
                   num_free_tiles: tuple[int, ...] = ()) -> Allocation:
-        """An allocator that assigns blocks in turn to ``num_par_tiles`` x ``num_free_tiles`` slots."""
+        """Return an allocator that assigns blocks in turn to ``num_par_tiles`` x ``num_free_tiles`` slots."""
         return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
 
 
@@ -72,20 +73,21 @@ class psum:
 
     @staticmethod
     def auto_alloc() -> MemoryRegion:
-        """The compiler chooses the bank: the same as ``nl.psum``."""
+        """Let the compiler choose the bank: the same as ``nl.psum``."""
         return creation.psum
 
     @staticmethod
     @of_class
     def alloc(func: Callable[..., Any]) -> Allocation:
-        """``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each block."""
+        """Return an allocator whose ``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each
+        block."""
         return Allocation(PSUM, func)
 
     @staticmethod
     @of_class
     def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple[int, ...] = (),
                   num_par_tiles: tuple[int, ...] = (), num_free_tiles: tuple[int, ...] = ()) -> Allocation:
-        """Blocks in turn on ``num_bank_tiles`` banks."""
+        """Return an allocator that assigns blocks in turn to ``num_bank_tiles`` banks."""
         return psum_modulo(base_bank, base_addr, base_partition, num_bank_tiles, num_par_tiles, num_free_tiles)
 
 

@@ -9,5 +9,5 @@ sbuf_min_align, psum_min_align = TileSize.sbuf_min_align, TileSize.psum_min_alig
 
 
 def sizeinbytes(dtype: object) -> int:
-    """Bytes of one element."""
+    """Return the bytes of one element."""
     return dtype_of(dtype).itemsize

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronxcc.nki.errors``: the documented errors by their names, found among the classes that carry them."""
+"""``neuronxcc.nki.errors``: the documented errors by their names, found among the error classes by code."""
 
 
 from nki_mlir.diagnostics import KernelError
 
 
 def _named() -> dict[str, type[KernelError]]:
-    found: dict[str, type[KernelError]] = {}
+    classes: dict[str, type[KernelError]] = {}
     pending: list[type[KernelError]] = [KernelError]
     while pending:
         cls = pending.pop()
         pending += cls.__subclasses__()
         if cls.code.startswith("err_"):
-            found.setdefault(cls.code, cls)
-    return found
+            classes.setdefault(cls.code, cls)
+    return classes
 
 
 def __dir__() -> list[str]:

@@ -23,13 +23,13 @@ from nki_mlir.scalar.tokens import alu_token
 
 
 def get_nc_version() -> nc_version:
-    """The generation of the kernel's target."""
+    """Return the generation of the kernel's target."""
     builder = current.get()
     return nc_version(machine_named(builder.target if builder is not None else DEFAULT_TARGET).generation)
 
 
 def computing(name: str, cls: type[Op], entry: regular.Regular) -> object:
-    """What an instruction makes of its tiles: a new tile, or ``dst`` where it has that."""
+    """Return the function that emits an instruction, which writes a new tile, or ``dst`` if the call has one."""
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
     accumulates = any(field.name == "accumulator" for field in cls.tiles)
 

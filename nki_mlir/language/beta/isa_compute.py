@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions of the beta generation that are more than their operation: functions that make their result tile.
+"""Instructions of the beta generation that are more than their operation: functions that allocate their result tile.
 
 Scalars may be numbers or [P, 1] tiles. The other instructions are in ``isa.py``.
 """
@@ -33,7 +33,7 @@ from nki_mlir.scalar.tokens import activation_token, alu_token
 
 
 def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
-    """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
+    """Return data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
     name = alu_token(op).name
@@ -47,7 +47,7 @@ def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, ma
 
 def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0: object, op1: object,
                   operand1: object, reverse1: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
-    """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
+    """Return (data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
         raise core.UnpairedOperand(missing="op1" if op1 is None else "operand1").here()
@@ -62,7 +62,7 @@ def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0:
 
 def activation_source(op: object, data: object, bias: object, scale: object
                       ) -> tuple[View, dict[str, View | None], dict[str, Any]]:
-    """An activation's tile, its bias and scale as operands of that shape, and its attributes."""
+    """Return an activation's tile, its operands (tile, bias and scale of that shape), and its attributes."""
     source = creation.as_operand(data)
     core.refuse_hidden_bias(op, bias, source)
     tiles, number = core.activation_operands(op, bias, scale, source.shape)
@@ -72,7 +72,7 @@ def activation_source(op: object, data: object, bias: object, scale: object
 def activation(op: object, data: View, *, bias: float | Tensor | None, scale: object, reduce_op: object,
                reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None
                ) -> Tensor:
-    """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
+    """Return op(data * scale + bias), by the Scalar engine; its accumulation registers follow ``reduce_cmd``."""
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
     source, views, attributes = activation_source(op, data, bias, scale)
@@ -86,7 +86,7 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
 
 def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: View, bias: Tensor | None,
                       scale: object, dtype: object, mask: Mask | None) -> Tensor:
-    """op(data * scale + bias), and its sum over the free axes into reduce_res."""
+    """Return op(data * scale + bias), and write its sum over the free axes to reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
                        {"reduce_res": core.rows_like(reduce_res, source), **views}, mask, asked=dtype,
@@ -95,7 +95,7 @@ def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: 
 
 def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_op: object, reduce_res: Tensor,
                          reverse0: object, dtype: object, mask: object) -> Tensor:
-    """data op0 operand0, and its reduction over the free axes into reduce_res."""
+    """Return data op0 operand0, and write its reduction over the free axes to reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = core.operand(operand0)
     views = {"reduce_res": core.rows_like(reduce_res, source), "src": source,
@@ -107,7 +107,7 @@ def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_
 
 def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, dtype: object, negate: object,
                   keepdims: bool) -> Tensor:
-    """data reduced over free axes, times -1 with ``negate``."""
+    """Return data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source.ndim, axis)
     result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), data.dtype, {"src": source}, mask,
@@ -117,7 +117,7 @@ def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, 
 
 def tensor_copy_predicated(*, src: float | Tensor, dst: Tensor, predicate: Tensor, reverse_pred: object,
                            mask: object, dtype: object) -> Tensor:
-    """dst = src where the predicate is not 0."""
+    """Set dst = src where the predicate is not 0."""
     core.check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
     emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
@@ -126,7 +126,7 @@ def tensor_copy_predicated(*, src: float | Tensor, dst: Tensor, predicate: Tenso
 
 
 def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask: object, dtype: object) -> Tensor:
-    """on_true_tile where one affine comparison holds, else the value."""
+    """Return on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
@@ -140,14 +140,14 @@ def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask
 
 
 def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> Tensor:
-    """A constant tile; dimension 0 is the partition."""
+    """Return a constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
                        engine=core.engine_name(engine))
 
 
 def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
-    """The values of an affine index expression as a tile."""
+    """Return the values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
 
@@ -155,7 +155,8 @@ def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
 def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary_onezero: object,
               is_moving_onezero: object, is_transpose: bool, tile_position: Sequence[int] | None,
               tile_size: Sequence[int] | None, mask: Mask | None, perf_mode: str | None = None) -> Tensor:
-    """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
+    """Return stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands'
+    form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
     """
@@ -166,7 +167,7 @@ def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary
 
 
 def product(stationary: Tensor, moving: Tensor, mask: object, is_transpose: bool = False) -> Tensor:
-    """stationary.T @ moving in PSUM."""
+    """Emit stationary.T @ moving in PSUM."""
     left, right = (ops.to_sbuf(t) if t.buffer.movable else t
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
     for label, tile in (("stationary", left), ("moving", right)):
@@ -181,7 +182,7 @@ def product(stationary: Tensor, moving: Tensor, mask: object, is_transpose: bool
 
 def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: object, is_transpose: bool,
                       mask: object) -> Tensor:
-    """The product over the partitions and axis 1, which is 2 in both operands."""
+    """Emit the product over the partitions and axis 1, whose extent is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
     if name not in ("double_row", "double_row_gen3"):
@@ -203,20 +204,20 @@ class TransposeInBlocks(KernelError):
 
 
 def transpose_in_blocks(source: View, mask: object) -> Tensor:
-    """The transpose in SBUF of a tile that is larger than a block of the vector engine, block by block."""
+    """Transpose a tile that is larger than a block of the vector engine, block by block, in SBUF."""
     side, (rows, columns) = Machine.transpose_vector_max, source.shape
     starts = [(p, f) for p in range(0, rows, side) for f in range(0, columns, side)]
     active().report(TransposeInBlocks(rows=rows, columns=columns, count=len(starts), side=side))
-    made = creation.result_tensor((columns, rows), source.dtype, SBUF)
+    result = creation.result_tensor((columns, rows), source.dtype, SBUF)
     for p, f in starts:
         across, down = slice(p, min(p + side, rows)), slice(f, min(f + side, columns))
-        block = {"dst": made.subscript((down, across)), "src": source.subscript((across, down))}
+        block = {"dst": result.subscript((down, across)), "src": source.subscript((across, down))}
         emit(products.NcTransposeOp, block, engine="vector")
-    return ops.copy(made, mask=mask.transposed()) if isinstance(mask, Mask) else made
+    return ops.copy(result, mask=mask.transposed()) if isinstance(mask, Mask) else result
 
 
 def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -> Tensor:
-    """data with partition and free axis exchanged; extra free axes are collapsed."""
+    """Return data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
@@ -226,20 +227,21 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     if not on_vector:
         refuse_hidden(HiddenTranspose, "nc_transpose", source)
     if name == "vector" and not small:
-        made = transpose_in_blocks(source, mask)
+        result = transpose_in_blocks(source, mask)
     else:
         chosen = name if name != "unknown" else "vector" if on_vector else "tensor"
-        made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
+        result = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
                            space=SBUF if on_vector else PSUM, engine=chosen)
-    made.buffer.movable = name == "unknown"
+    result.buffer.movable = name == "unknown"
     if dtype is None:
-        return made
-    return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
+        return result
+    return ops.copy(result, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
 def dma_copy(*, dst: object, src: object, mask: Mask | None, dst_rmw_op: object, oob_mode: oob_mode,
              dge_mode: dge_mode) -> None:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
+    """Set dst = src between HBM and SBUF, in either direction, with conversion; either side may be indexed by
+    a tile."""
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
             indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
@@ -257,7 +259,7 @@ def dma_copy(*, dst: object, src: object, mask: Mask | None, dst_rmw_op: object,
 
 
 def move(dst: object, src: object, mask: Mask | None) -> None:
-    """dst = src between HBM and SBUF, either way."""
+    """Emit dst = src between HBM and SBUF, in either direction."""
     target, source = creation.as_operand(dst), creation.as_operand(src)
     ops.require_space("dma_copy", "dst", target, HBM, SBUF)
     ops.require_space("dma_copy", "src", source, HBM, SBUF)
@@ -265,7 +267,7 @@ def move(dst: object, src: object, mask: Mask | None) -> None:
 
 
 def combine(dst: Any, src: Any, op: object, mask: Any) -> None:
-    """dst = dst (op) src with dst in HBM: read to SBUF, combined, written back."""
+    """Emit dst = dst (op) src with dst in HBM: load it to SBUF, combine, store it."""
     before = ops.load(dst, mask=mask) if dst.buffer.space == HBM else dst
     value = src if src.buffer.on_chip else ops.load(src, mask=mask)
     move(dst, ops.binary(op, before, value, mask=mask, dtype=dst.dtype), mask)
@@ -279,7 +281,7 @@ class TransposedAxes(KernelError):
 
 def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype: object,
                   dge_mode: dge_mode = enums.dge_mode.unknown) -> Tensor:
-    """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
+    """Return src with its axes permuted, through DMA; by default (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -296,26 +298,27 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
 
 def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm0: object, imm1: object = None,
                              reduce_cmd: object = enums.reduce_cmd.reset_reduce, *, mask: object = None) -> None:
-    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
-    command, held = core.command_name(reduce_cmd), core.registers("vector", src.shape[0])
+    """Set dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
+    command, accumulators = core.command_name(reduce_cmd), core.registers("vector", src.shape[0])
     if command == "load_reduce":
-        core.load_registers(held, *core.operand(imm1))
+        core.load_registers(accumulators, *core.operand(imm1))
         command = "reduce"
     tile, number = core.operand(imm0)
-    emit(accumulating.TensorScalarCumulativeOp, {"dst": dst, "accumulator": held, "src": src, "operand0": tile}, mask,
-         op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
+    views = {"dst": dst, "accumulator": accumulators, "src": src, "operand0": tile}
+    emit(accumulating.TensorScalarCumulativeOp, views, mask, op0=alu_token(op0).name, op1=alu_token(op1).name,
+         imm0=number, reduce_cmd=command)
 
 
 def tensor_copy_dynamic_src(src: View | IndirectView | DynamicView, *, mask: Mask | None, dtype: object,
                             engine: engine) -> Tensor:
-    """A copy from a free offset that a [1, 1] tile holds."""
+    """Copy from a free offset that is the value of a [1, 1] tile."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
     return ops.copy(src, dtype=dtype, mask=mask)
 
 
 def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> object:
-    """A copy to a free offset that a [1, 1] tile holds."""
+    """Copy to a free offset that is the value of a [1, 1] tile."""
     core.check_destination("tensor_copy_dynamic_dst", dst, dtype)
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, src, mask=mask, engine=core.engine_name(engine))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronxcc.nki.isa.constants`` and ``neuronxcc.nki.isa.neuron_isa``: enumerations, old places of instructions."""
+"""``neuronxcc.nki.isa.constants`` and ``neuronxcc.nki.isa.neuron_isa``: enumerations, old names of instructions."""
 
 from nki_mlir.language.beta import isa
 from nki_mlir.language.beta.enums import dge_mode, engine, nc_version, oob_mode, reduce_cmd

@@ -50,28 +50,28 @@ class ZeroStep(KernelError, ValueError):
 
 
 def _bounds(bounds: tuple[object, ...]) -> list[int]:
-    """The bounds of a loop."""
+    """Return the checked bounds of a loop."""
     if not 1 <= len(bounds) <= 3:
         raise BadRange(given=len(bounds)).here()
-    made = [creation.integer(b, "a bound of a loop") for b in bounds]
-    if made[2:] == [0]:
+    numbers = [creation.integer(b, "a bound of a loop") for b in bounds]
+    if numbers[2:] == [0]:
         raise ZeroStep().here()
-    return made
+    return numbers
 
 
 # -- iterators ---------------------------------------------------------------------------------------------------------
 def affine_range(*bounds: object, **directives: object) -> NkiRange:
-    """A loop whose iterations are independent, up to accumulation."""
+    """Return a loop whose iterations are independent, up to accumulation."""
     return NkiRange(*_bounds(bounds), parallel=True)
 
 
 def sequential_range(*bounds: object, **directives: object) -> NkiRange:
-    """A loop that keeps its order."""
+    """Return a loop that keeps its order."""
     return NkiRange(*_bounds(bounds), parallel=False)
 
 
 def static_range(*bounds: object, **directives: object) -> list[int]:
-    """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
+    """Return a loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel may stay a loop.)"""
     return list(range(*_bounds(bounds)))
 
 
@@ -102,7 +102,7 @@ class HbmInitialValue(KernelError):
 
 @makes(Tensor)
 def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Any:
-    """A tensor whose elements are not set; on-chip memory reads as zero."""
+    """Create a tensor with uninitialized elements; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
 
@@ -116,45 +116,45 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
 
 
 def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, name: str) -> View:
-    """A tensor of zeros, on chip."""
+    """Create a tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 def ones(shape: tuple[int, ...], dtype: object, *, buffer: object, name: str) -> View:
-    """A tensor of ones, on chip."""
+    """Create a tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 def full(shape: tuple[int, ...], fill_value: float, dtype: object, *, buffer: object, name: str) -> View:
-    """A tensor of one value, on chip."""
+    """Create a tensor filled with one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
 def zeros_like(a: View, dtype: object, *, buffer: object, name: str) -> View:
-    """Zeros with the shape of another tensor, on chip."""
+    """Create a tensor of zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
 def empty_like(a: View, dtype: object, *, buffer: object, name: str) -> View:
-    """A tensor that is not set, with the shape of another."""
+    """Create a tensor with uninitialized elements and the shape of another tensor."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
 def shared_identity_matrix(n: int, dtype: object) -> View:
-    """The n x n identity as an HBM constant."""
+    """Return the n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
 def load(src: IndirectView | DynamicView | View, *, mask: object, dtype: object, mode: Any = None) -> View:
-    """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
+    """Load an HBM tensor into a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
 def load_transpose2d(src: View, *, mask: Mask | None, dtype: object) -> View:
-    """A 2-D [N, M] HBM view as a tile [M, N]."""
+    """Load a 2-D [N, M] HBM view into a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
         raise IndirectNotSupported(op="load_transpose2d").here()
     ops.require_space("load_transpose2d", "src", src, HBM)
@@ -165,7 +165,7 @@ def load_transpose2d(src: View, *, mask: Mask | None, dtype: object) -> View:
 
 def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: object,
           mode: object = None) -> View | None:
-    """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
+    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, value, mask=mask, mode=mode)
     else:
@@ -174,19 +174,19 @@ def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: 
 
 
 def atomic_rmw(dst: IndirectView | DynamicView, value: View | float, op: object, *, mask: object) -> None:
-    """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
+    """Set dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
         raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").here()
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
 def broadcast_to(src: Tensor, *, shape: object) -> View:
-    """A tile repeated along its dimensions of 1, the partition too."""
+    """Return a view of a tile that repeats along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
 def expand_dims(data: Tensor, axis: int) -> View:
-    """A view with a dimension of 1 put in."""
+    """Return a view with a dimension of 1 inserted."""
     return data.expand_dims(axis)
 
 
@@ -216,13 +216,13 @@ def _unary(name: str) -> Callable[..., object]:
 
 
 def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> View:
-    """x with elements set to zero with a probability; nothing is rescaled."""
+    """Return x with elements set to zero with a probability; nothing is rescaled."""
     return functions.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def all_reduce(x: View, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
                parallel_reduce: object, asynchronous: object) -> View:
-    """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
+    """Reduce x by ``op`` over all programs of the grid along these axes; each of them gets the result."""
     return functions.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
 
@@ -236,7 +236,7 @@ def _reduction(name: str, op: str) -> Callable[..., object]:
 
 @token("logical_and")
 def all(x: View, axis: object, *, dtype: object, mask: object) -> View:
-    """1 where no element along free axes is 0, else 0."""
+    """Return 1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 
 

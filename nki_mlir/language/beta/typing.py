@@ -23,12 +23,12 @@ class tensor(Described):
     """
 
     def __class_getitem__(cls, dims: object) -> "tensor":
-        made, dims = cls(), dims if isinstance(dims, tuple) else (dims,)
+        annotation, dims = cls(), dims if isinstance(dims, tuple) else (dims,)
         if isinstance(dims[0], (tuple, list)):
-            made.annotated_dtype = dims[1] if len(dims) > 1 else None
+            annotation.annotated_dtype = dims[1] if len(dims) > 1 else None
             dims = tuple(dims[0])
-        made.annotated_shape = dims
-        return made
+        annotation.annotated_shape = dims
+        return annotation
 
 
 class mutable_tensor:
@@ -69,7 +69,7 @@ def scalar(value: object) -> object:
         value: a [1, 1] tile; True, in front of the loop, for its first condition
 
     Result:
-        What ``while`` takes.
+        A condition for ``while``.
 
     Errors:
         A tile of several elements, and another value, are errors.

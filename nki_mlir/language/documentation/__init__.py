@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``help()`` says of public functions beyond their first sentence, read when somebody asks."""
+"""The texts that ``help()`` shows of public functions beyond their first sentence, read on request."""

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pages of ``nisa`` and ``nki.collectives``: what arguments hold, results and rules, in both generations.
+"""Pages of ``nisa`` and ``nki.collectives``: arguments, results and rules, in both generations.
 
 P are partitions, F and N elements of a partition, over all free axes; ``n`` ranks are in a group, in the order of its
-list. What a parameter of any instruction is, is in ``COMMON``, and in an instruction's page where it is more.
+list. ``COMMON`` describes a parameter for all instructions, an instruction's page where it is more special.
 """
 
 from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """``ops`` are the operations of the ``nisa`` dialect that the instruction becomes; they say engines and cost."""
+    """The documentation of a function. ``ops`` are the operations of the ``nisa`` dialect that the instruction
+    becomes; engines and cost are read from them."""
 
     ops: tuple[str, ...]
     takes: dict[str, str]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pages of ``nl`` and of the methods of ``NkiTensor``: what arguments hold, results and rules.
+"""Pages of ``nl`` and of the methods of ``NkiTensor``: arguments, results and rules.
 
 P are partitions, F elements of a partition, over all free axes. Where the generations differ a text is ``beta |
-current``. Functions of one form share a page: ``{formula}`` is the one of the function, in NumPy and ``scipy.special``.
-Methods give views, to which nothing is copied.
+current``. Functions of one form share a page: ``{formula}`` is the one of the function, in NumPy and
+``scipy.special``. Methods return views, which copy nothing.
 """
 
 from nki_mlir.language.documentation.instructions import Page

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of a function's documentation: from its page, its signature, its kinds and its operations' classes.
+"""Composes a function's documentation from its page, its signature, its kinds and its operations' classes.
 
-And what ``help(nl)`` and ``help(nisa)`` say of names beside the functions: dtypes, memories, enumerations, classes.
+It also describes the names beside the functions in ``help(nl)`` and ``help(nisa)``: dtypes, memories, enumerations.
 """
 
 import ast
@@ -32,7 +32,7 @@ TARGETS = ("trn1", "trn2", "trn3")
 
 
 def by_name(table: dict[str, T]) -> dict[str, T]:
-    """The table with one entry for each name; a key of ``table`` may list several names."""
+    """Return the table with one entry for each name; a key of ``table`` may list several names."""
     return {name: value for names, value in table.items() for name in names.split()}
 
 
@@ -46,7 +46,7 @@ COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON, TENSOR: language.
 
 
 def texts(file: str) -> dict[str, dict[str, str]]:
-    """The texts of a file, by section (a line in brackets) and name. Each text is indented below its names."""
+    """Return the texts of a file, by section (a line in brackets) and name. Each text is indented below its names."""
     sections: dict[str, dict[str, str]] = {}
     names, section = list[str](), dict[str, str]()
     for line in Path(__file__).with_name(file).read_text("utf-8").splitlines():
@@ -65,7 +65,7 @@ EXAMPLES = {(module, generation): _examples[module] | (_examples[f"{module} beta
 
 
 def example(module: str, name: str, generation: str) -> str:
-    """A function's example; "" without one."""
+    """Return a function's example; "" without one."""
     text = EXAMPLES.get((module, generation), {}).get(name, "")
     return filled(text, name).strip()
 
@@ -75,7 +75,7 @@ def filled(text: str, name: str) -> str:
 
 
 def said_of(generation: str, text: str) -> str:
-    """The part of a text for a generation: before " | " for beta, behind it for current."""
+    """Return the part of a text for a generation: before " | " for beta, behind it for current."""
     beta, _, current = text.partition(" | ")
     return current if current and generation == CURRENT else beta
 
@@ -89,7 +89,7 @@ class Paragraph(NamedTuple):
 
 
 def cost(cls: type[Op]) -> str:
-    """A sentence that says what the time of an op class is proportional to."""
+    """Return a sentence that says what the time of an op class is proportional to."""
     if cls.queued:
         return "The engine issues a transfer, which then runs in its queue."
     if cls.work is Op.work:
@@ -98,7 +98,7 @@ def cost(cls: type[Op]) -> str:
 
 
 def names_of_laws(cls: type[Op]) -> list[str]:
-    """The laws that a class's own ``work`` names, without their variants, which are behind a dot."""
+    """Return the laws that a class's own ``work`` names, without their variants, which follow a dot."""
     calls = [node for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls.work))))
              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Work"]
     texts = [node.value for call in calls for node in ast.walk(call.args[0])
@@ -107,19 +107,19 @@ def names_of_laws(cls: type[Op]) -> list[str]:
 
 
 def laws(cls: type[Op]) -> list[str]:
-    """Cycles of each element, on each engine and target, by the laws that the work's names begin with."""
-    found = []
+    """Return the cycles of each element, on each engine and target, by the laws that the work's names begin with."""
+    lines = []
     for kind in [cls.law] if cls.work is Op.work else names_of_laws(cls):
         for engine in cls.engines:
             tables = {name: machine_named(name).costs.engines[engine].laws for name in TARGETS}
             rates = ", ".join(f"{float(table[kind].per_element):g} ({name})" for name, table in tables.items()
                               if kind in table)
-            found += [f"{kind} on {engine.value}, cycles for each element of a partition: {rates}"] if rates else []
-    return found
+            lines += [f"{kind} on {engine.value}, cycles for each element of a partition: {rates}"] if rates else []
+    return lines
 
 
 def performance(page: Page) -> list[Paragraph]:
-    """Engines and work of the operations that the instruction becomes."""
+    """Return the engines and work of the operations that the instruction becomes."""
     catalogue.load()
     engines, work = [], []
     for name in page.ops:
@@ -132,7 +132,7 @@ def performance(page: Page) -> list[Paragraph]:
 
 
 def domain(name: str) -> str:
-    """Where the hardware's table of a function ends."""
+    """Return a sentence that tells where the hardware's table of a function ends; "" for one without such a table."""
     function = ACTIVATIONS.get(name)
     if function is None or not function.is_bounded:
         return ""
@@ -142,7 +142,7 @@ def domain(name: str) -> str:
 
 
 def description(function: "Function", sentence: str) -> str:
-    """What ``help()`` shows of a function that has a page; "" without one."""
+    """Return what ``help()`` shows of a function that has a page; "" without one."""
     module, _, name = function.name.rpartition(".")
     generation = function.generation.name
     page, shown = PAGES.get((module, generation), {}).get(name), example(module, name, generation)
@@ -152,8 +152,8 @@ def description(function: "Function", sentence: str) -> str:
     for parameter in list(function.__signature__.parameters)[function.skip:]:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
-        said = [kind.what if kind is not None else "", takes]
-        arguments.append(f"{parameter}: {'; '.join(s for s in said if s)}")
+        phrases = [kind.what if kind is not None else "", takes]
+        arguments.append(f"{parameter}: {'; '.join(s for s in phrases if s)}")
     result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [said_of(generation, page.errors),
@@ -180,7 +180,7 @@ SENTENCES = {
 
 
 def of_dtype(dtype: DType) -> str:
-    """A phrase that describes the values of an element type."""
+    """Return a phrase that describes the values of an element type."""
     element, packed, _ = dtype.name.partition("_x4")
     if packed:
         return f"four {element} in {dtype.bits} bits, operands of nisa.nc_matmul_mx"
@@ -196,7 +196,7 @@ def of_dtype(dtype: DType) -> str:
 
 
 def sentence(name: str, value: object) -> str:
-    """One sentence about a public name."""
+    """Return one sentence about a public name."""
     if isinstance(value, (DType, np.dtype)):
         return of_dtype(dtype_of(value))
     if name in SENTENCES:
@@ -209,15 +209,15 @@ def sentence(name: str, value: object) -> str:
 
 
 def values(module: str, generation: str) -> dict[str, object]:
-    """The public names of a module beside its functions, with what they are."""
+    """Return the public names of a module beside its functions, with their values."""
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module.rpartition('.')[2]}")
     return {name: value for name in dir(home) for value in [vars(home)[name]] if not hasattr(value, "record")}
 
 
 def contents(module: str, generation: str) -> str:
-    """The values of a module: a sentence for each, then an example of each form."""
-    found = values(module, generation)
-    lines = [f"{name}: {sentence(name, value)}" for name, value in found.items()]
-    shown = {EXAMPLES[module, generation][name]: example(module, name, generation) for name in reversed(found)}
+    """Return the names of a module beside its functions: a sentence for each, then an example of each form."""
+    names = values(module, generation)
+    lines = [f"{name}: {sentence(name, value)}" for name, value in names.items()]
+    shown = {EXAMPLES[module, generation][name]: example(module, name, generation) for name in reversed(names)}
     examples = "\n\n".join(textwrap.indent(text, "    ") for text in reversed(shown.values()))
     return "\n".join(["Other names:", *(f"    {line}" for line in lines), "", "Examples:", examples])

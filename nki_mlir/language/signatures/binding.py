@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls in any release's form, converted to calls of the function in its newest form.
+"""Converts calls in any release's form to calls of the function in its newest form.
 
-A call is tried against the signatures of its generation, newest first: the first that its arguments bind to, and whose
-parameters take their values, is meant. Then the other generation's are tried. What is ambiguous is thus the newest's.
-What binding does for a number of positional arguments and a set of keywords is worked out once.
+A call is tried against the signatures of its generation, newest first, then against those of the other generation.
+It follows the first signature that its arguments bind to and whose parameters take their values, so that an
+ambiguous call follows the newest. How a number of positional arguments and a set of keywords bind is memoized.
 """
 
 import ast
@@ -23,11 +23,11 @@ from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationV
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
 
 STRICT = "NKI_MLIR_STRICT"
-R = TypeVar("R")            # what a function gives, in whichever form it is called
+R = TypeVar("R")            # a function's result, in whichever form it is called
 
 
 class BoundArgument(NamedTuple):
-    """An argument of a call: its place or keyword, the parameter it is for, and what takes its value."""
+    """An argument of a call: its position or keyword, its parameter, and the conversion of its value."""
 
     at: int | str
     parameter: str                      # "": it is dropped
@@ -36,17 +36,19 @@ class BoundArgument(NamedTuple):
 
 
 class BindingForm(NamedTuple):
-    """How arguments bind to one signature."""
+    """A way in which arguments bind to one signature."""
 
     signature: Signature
     arguments: tuple[BoundArgument, ...]
-    placed: bool                        # places mean the function's own parameters
-    direct: bool                        # keywords, too, and all are the newest signature's
-    crosses: bool                       # it is the other generation's
+
+
+    placed: bool                        # positions are those of the function's own parameters
+    direct: bool                        # keywords are, too, and all are the newest signature's
+    crosses: bool                       # the signature is the other generation's
 
 
 class BindingPlan(NamedTuple):
-    """The forms that calls of one layout bind to, best first; the first one's looks, for calls of the newest form."""
+    """The forms that calls of one layout bind to, best first, and the checks by which a call is in the newest form."""
 
     forms: tuple[BindingForm, ...]
     is_newest: bool
@@ -55,16 +57,19 @@ class BindingPlan(NamedTuple):
 
 
 class Description(str):
-    """A function's documentation, short until it is laid out for a reader: ``help()``, editors and notebooks expand
-    its tabs first, which is when the page is made of it. Functions hold no documentation that is computed."""
+    """A function's documentation, which is short until it is displayed.
+
+    ``help()``, editors and notebooks first expand its tabs, which composes the page. Functions cannot have
+    documentation that is computed on request.
+    """
 
     record: "Function"
     sentence: str
 
     def __new__(cls, text: str, record: "Function", sentence: str) -> "Description":
-        made = super().__new__(cls, text)
-        made.record, made.sentence = record, sentence
-        return made
+        description = super().__new__(cls, text)
+        description.record, description.sentence = record, sentence
+        return description
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         from nki_mlir.language.documentation.page import description  # start-up: imported on first use
@@ -75,12 +80,12 @@ class Description(str):
 
 
 class Contents(str):
-    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+    """A module's documentation; when it is displayed it also lists the module's names beside its functions."""
 
     def __new__(cls, text: str, module: str, generation: str) -> "Contents":
-        made = super().__new__(cls, text)
-        made.__dict__.update(module=module, generation=generation)
-        return made
+        contents = super().__new__(cls, text)
+        contents.__dict__.update(module=module, generation=generation)
+        return contents
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         from nki_mlir.language.documentation.page import contents  # start-up: imported on first use
@@ -92,80 +97,82 @@ PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Paramete
 
 
 class Generation(ABC):
-    """What differs between the two packages: what values are, and how errors read.
+    """The difference between the two packages: what values are, and how errors read.
 
-    Functions are written with the names of their newest signature and without its defaults, which are the table's.
+    Functions are written with the names of their newest signature and without its defaults, which the table has.
     """
 
     def __init__(self, name: str, names: dict[str, object]) -> None:
-        """``names``: what defaults of the table name; a string is a module's name."""
+        """Set the values of ``names`` that defaults of the table use; a string is a module's name."""
         self.name, self.names, self.values = name, names, GenerationValues()
         self.defaults: dict[str, object] = {}
 
     def default(self, text: str) -> object:
-        """The value of a default as the table writes it."""
+        """Return the value of a default as the table writes it."""
         if text not in self.defaults:
             try:
                 self.defaults[text] = ast.literal_eval(text)
             except ValueError:
                 first, *rest = text.split(".")
-                held = self.names[first]
-                self.defaults[text] = reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str)
-                                             else held)
+                source = self.names[first]
+                self.defaults[text] = reduce(getattr, rest, importlib.import_module(source) if isinstance(source, str)
+                                             else source)
         return self.defaults[text]
 
     def signature_of(self, newest: Signature, without: str = "") -> inspect.Signature:
-        """A signature of the table as Python's, without a parameter that is not the function's."""
+        """Return a signature of the table as Python's, without a parameter that is not the function's."""
         return inspect.Signature([inspect.Parameter(
             p.name, KEYWORD_ONLY if p.keyword_only else PLACED,
             default=inspect.Parameter.empty if p.default is None else self.default(p.default))
             for p in newest.parameters if p.name != without])
 
     def with_defaults(self, function: Callable[..., object], name: str) -> None:
-        """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
+        """Give a function the defaults of its newest signature. Where that has none, the function may have
+        one itself."""
         newest = signatures(name, self.name)[:1]
         defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
         table = {n: self.default(text) for n, text in (LEFT_OUT.get(name, {}) | defaults).items()}
         code = function.__code__
         names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         placed, named = names[:code.co_argcount], names[code.co_argcount:]
-        own = dict(zip(reversed(placed), reversed(function.__defaults__ or ()))) | (function.__kwdefaults__ or {})
-        if differ := [n for n in own if n in table and own[n] != table[n]]:
+        own_defaults = dict(zip(reversed(placed), reversed(function.__defaults__ or ())))
+        own_defaults |= function.__kwdefaults__ or {}
+        if differ := [n for n in own_defaults if n in table and own_defaults[n] != table[n]]:
             raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not those of the table")
-        every = table | own
+        every = table | own_defaults
         function.__defaults__ = tuple(every[n] for n in placed if n in every)
         function.__kwdefaults__ = {n: every[n] for n in named if n in every}
 
     @abstractmethod
     def word(self, kind: ParameterKind) -> str:
-        """What messages call the values of a kind; "" where functions themselves say what is wrong."""
+        """Return the name of the values of a kind in messages; "" if functions themselves report wrong values."""
 
     @abstractmethod
     def refuse(self, function: "Function", parameter: str, kind: ParameterKind, value: object) -> None:
-        """Raise what is wrong with a value; return where the function itself says it."""
+        """Raise the error of a rejected value; return if the function itself reports it."""
 
     @abstractmethod
     def unbound(self, function: "Function", text: str) -> NkiMlirError:
-        """The error of arguments that bind to no signature."""
+        """Return the error of arguments that bind to no signature."""
 
     def translated(self, error: KernelError) -> Exception:
-        """An error of the core as this generation's."""
+        """Convert an error of the core to this generation's."""
         return error
 
     @abstractmethod
     def cross(self, function: "Function", arguments: dict[str, object]) -> object:
-        """A call in a form of the other generation."""
+        """Make a call in a form of the other generation."""
 
     @abstractmethod
     def report(self, text: str) -> None:
-        """Tell of a form that the newest release does not have."""
+        """Report a form that the newest release does not have."""
 
 
 class Function:
-    """A public function: its parameters as it has them, and the signatures of its name.
+    """A public function: its own parameters, and the signatures of its name.
 
-    What Python asks for when it looks for the function's signature comes last in the chain of what it wraps: importing
-    a module makes none.
+    It is last in the chain of wrapped functions in which Python looks for a signature, so that it is computed on
+    request, not when a module is imported.
     """
 
     def __init__(self, function: Callable[..., object], name: str, generation: Generation, bound_first: bool = False
@@ -180,7 +187,7 @@ class Function:
             self.function = self.guarded(needs)
 
     def guarded(self, needs: Sequence[Need]) -> Callable[..., object]:
-        """The function, which first reports what the machine does not have."""
+        """Wrap the function to first report what the machine lacks for a call."""
         function, names = self.function, self.own.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
 
@@ -201,14 +208,14 @@ class Function:
     def own(self) -> Signature:
         """The function's own parameters as a signature."""
         kinds = inspect.Parameter
-        made = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
+        parameters = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
                 for n, p in self.parameters.items() if p.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)]
         takes_all = any(p.kind is kinds.VAR_POSITIONAL for p in self.parameters.values())
-        return Signature("", "", tuple(made), (), takes_all)
+        return Signature("", "", tuple(parameters), (), takes_all)
 
     @property
     def newest(self) -> Signature:
-        """The newest documented signature; the function's own where none is."""
+        """The newest documented signature; the function's own if there is none."""
         documented = table.signatures(self.name, self.generation.name)
         return documented[0] if documented else self.own
 
@@ -226,14 +233,15 @@ class Function:
         return inspect.Signature(shown)
 
     def description(self) -> str:
-        """The function's documentation: what it does and what its parameters take; all of its page on request."""
+        """Return the function's documentation: what it does and what its parameters take; the complete page
+        on request."""
         takes = [f"    {p.name}: {kind.what}" for p in self.newest.parameters
                  if (kind := self.kind(p.name)) is not None and kind.what]
         text = inspect.cleandoc(self.function.__doc__ or "")
         return Description("\n".join([text, "", *takes]) if takes else text, self, text)
 
     def candidates(self) -> list[tuple[Signature, bool]]:
-        """The signatures that a call may follow, with whether they are the other generation's; best first."""
+        """Return the signatures that a call may follow, with whether they are the other generation's; best first."""
         own, other = self.generation.name, CURRENT if self.generation.name == BETA else BETA
         used = table.FOLLOWED.get(self.name, ()) if own == CURRENT else ()
         mine = [self.own, *table.signatures(self.name, own), *(table.parsed(r, text) for r, text in used)]
@@ -241,14 +249,15 @@ class Function:
 
     # -- binding -------------------------------------------------------------------------------------------------------
     def kind(self, parameter: str) -> ParameterKind | None:
-        """What a parameter takes: as the function's entry says, else by its name. Methods have names of their own."""
+        """Return what a parameter takes: as the function's entry says, else by its name. Names of methods' parameters
+        differ."""
         if parameter in self.own_kinds:
             kind: ParameterKind = getattr(kinds, self.own_kinds[parameter])
             return kind
         return None if self.skip else KINDS.get(parameter)
 
     def bound_argument(self, at: int | str, parameter: Parameter | None, target: str) -> BoundArgument:
-        """An argument for a parameter of a signature, which is the function's ``target``."""
+        """Return an argument for a parameter of a signature, which maps to the function's parameter ``target``."""
         if parameter is None:
             return BoundArgument(at, "", None, None)
         kind = self.kind(at if isinstance(at, str) and at in KINDS else parameter.name)
@@ -262,14 +271,16 @@ class Function:
         return BoundArgument(at, target, take, kind)
 
     def target(self, parameter: str) -> str | None:
-        """The function's parameter that one of a signature is; "" for one that has no effect, None for none."""
+        """Return the function's parameter that one of a signature maps to; "" for one without effect, None if there is
+        none."""
         for name in (parameter, *table.same(self.name, parameter)):
             if name in self.parameters:
                 return name
         return "" if table.is_ignored(self.name, parameter) else None
 
     def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> BindingForm | None:
-        """How ``count`` positional arguments and these keywords bind to a signature; None if they do not bind."""
+        """Return how ``count`` positional arguments and these keywords bind to a signature; None if they do
+        not bind."""
         by_name = {p.name: p for p in signature.parameters} | {
             n: Parameter(n, "None", True) for n in signature.described}
         places = signature.positional
@@ -277,45 +288,46 @@ class Function:
             return None
         pairs: list[tuple[int | str, Parameter | None]] = [
             (k, by_name[places[k]] if k < len(places) else None) for k in range(count)]
-        taken = set(places[:count])
+        bound_names = set(places[:count])
         for keyword in keywords:
-            found = next((n for n in (keyword, *table.same(self.name, keyword)) if n in by_name), None)
-            if found is not None and found not in taken:
-                taken.add(found)
-                pairs.append((keyword, by_name[found]))
-            elif found is None and keyword in self.parameters and not crosses:
-                pairs.append((keyword, Parameter(keyword, "None", True)))       # in use beside any release's signature
-            elif found is None and table.is_ignored(self.name, keyword):
+            match = next((n for n in (keyword, *table.same(self.name, keyword)) if n in by_name), None)
+            if match is not None and match not in bound_names:
+                bound_names.add(match)
+                pairs.append((keyword, by_name[match]))
+
+            elif match is None and keyword in self.parameters and not crosses:
+                pairs.append((keyword, Parameter(keyword, "None", True)))       # used in code, though in no signature
+            elif match is None and table.is_ignored(self.name, keyword):
                 pairs.append((keyword, None))
             else:
                 return None
-        if any(p.default is None and p.name not in taken for p in signature.parameters):
+        if any(p.default is None and p.name not in bound_names for p in signature.parameters):
             return None
         return self.form(signature, pairs, crosses)
 
     def form(self, signature: Signature, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
              ) -> BindingForm | None:
-        given, own = [], self.own.positional
+        bound_arguments, own = [], self.own.positional
         for at, parameter in pairs:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
             if target is None:
                 return None
-            given.append(self.bound_argument(at, parameter, target))
-        placed = not crosses and all(g.parameter == (own[g.at] if g.at < len(own) else "") for g in given
+            bound_arguments.append(self.bound_argument(at, parameter, target))
+        placed = not crosses and all(g.parameter == (own[g.at] if g.at < len(own) else "") for g in bound_arguments
                                      if isinstance(g.at, int))
         if not placed and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
             return None
         known = set(self.newest.names)
-        direct = placed and all(g.parameter == g.at and g.at in known for g in given if isinstance(g.at, str))
-        return BindingForm(signature, tuple(given), placed, direct, crosses)
+        direct = placed and all(g.parameter == g.at and g.at in known for g in bound_arguments if isinstance(g.at, str))
+        return BindingForm(signature, tuple(bound_arguments), placed, direct, crosses)
 
     def plan(self, count: int, keywords: tuple[str, ...]) -> BindingPlan:
-        found: dict[object, BindingForm] = {}
+        distinct: dict[object, BindingForm] = {}
         for signature, crosses in self.candidates():
             form = self.binds(signature, count, keywords, crosses)
             if form is not None:
-                found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.arguments), form)
-        forms = tuple(found.values())
+                distinct.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.arguments), form)
+        forms = tuple(distinct.values())
         if not forms or not forms[0].direct:
             return BindingPlan(forms, False, (), ())
         telling = {at for form in forms[1:] for at in self.telling(forms[0], form)}
@@ -326,24 +338,25 @@ class Function:
 
     @staticmethod
     def telling(newest: BindingForm, other: BindingForm) -> list[int | str]:
-        """The arguments that tell the newest form from another: one that is a tile only there, else all that differ."""
+        """Return the arguments that distinguish the newest form from another: one that is a tile only there, else all
+        that differ."""
         kinds = {g.at: g.kind for g in other.arguments}
         differ = [g for g in newest.arguments if g.kind is not kinds[g.at]]
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
         return [g.at for g in (tiles[:1] or differ)]
 
     def call_own(self, keywords: dict[str, object]) -> object:
-        """A call in a form of the function's generation, all by keyword."""
+        """Make a call in a form of the function's generation, all by keyword."""
         key = ("own", *keywords)
         if key not in self.plans:
-            found = self.plan(0, tuple(keywords))
-            self.plans[key] = found._replace(forms=tuple(f for f in found.forms if not f.crosses))
+            plan_of_all = self.plan(0, tuple(keywords))
+            self.plans[key] = plan_of_all._replace(forms=tuple(f for f in plan_of_all.forms if not f.crosses))
         plan = self.plans[key]
         _, given, _ = self.resolve(plan, (), keywords)
         return self.function(**given)
 
     def departure(self, form: BindingForm) -> str:
-        """What a call is that is not in the newest form."""
+        """Describe how a call differs from the newest form."""
         newest = f"the newest is {self.title}{self.newest.text}"
         if form.signature.release and form.signature is not self.newest:
             return f"{self.title}{form.signature.text} is the form of release {form.signature.release}; {newest}"
@@ -353,7 +366,7 @@ class Function:
     # -- calls that are not of the newest form -------------------------------------------------------------------------
     def resolve(self, plan: BindingPlan, arguments: tuple[object, ...], keywords: dict[str, object]
                 ) -> tuple[tuple[object, ...], dict[str, object], BindingForm]:
-        """The arguments of the function, by the first form that takes them; the error where none does."""
+        """Return the arguments of the function by the first form that takes them, or raise the error if none does."""
         refused: tuple[BoundArgument, object] | None = None
         for form in plan.forms:
             values = []
@@ -375,7 +388,8 @@ class Function:
         return *placed(form, values), form
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
-        """What is wrong with a keyword that nothing has: the nearest parameter, and the releases that have it."""
+        """Describe an unknown keyword: the nearest parameter, and the releases that have it; "" if all keywords are
+        known."""
         every = [self.own, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
@@ -392,7 +406,7 @@ class Function:
         return ""
 
     def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:
-        """What Python says of arguments that do not bind."""
+        """Return Python's message about arguments that do not bind."""
         try:
             inspect.signature(self.function).bind(*((None,) * self.skip), *arguments, **keywords)
         except TypeError as error:
@@ -401,7 +415,7 @@ class Function:
 
 
 def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Values of a form's arguments as the function is called with them."""
+    """Return the values of a form's arguments as the function takes them, positional and by keyword."""
     if not form.placed:
         return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}
     return (tuple(v for g, v in zip(form.arguments, values) if isinstance(g.at, int)),
@@ -409,7 +423,7 @@ def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...],
 
 
 def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
-    """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
+    """Return the function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
     if not hasattr(function, "__signature__"):
         generation.with_defaults(function, table_name)
     record = Function(function, table_name, generation, bound_first=is_method(function))
@@ -424,18 +438,18 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
             if plan.is_newest:
                 values, named = arguments, keywords
                 for at, take in plan.positional:
-                    made = take(values[at])
-                    if made is not values[at]:
-                        if made is REFUSED:
+                    converted = take(values[at])
+                    if converted is not values[at]:
+                        if converted is REFUSED:
                             break
-                        values = (*values[:at], made, *values[at + 1:])
+                        values = (*values[:at], converted, *values[at + 1:])
                 else:
                     for name, take in plan.keywords:
-                        made = take(named[name])
-                        if made is not named[name]:
-                            if made is REFUSED:
+                        converted = take(named[name])
+                        if converted is not named[name]:
+                            if converted is REFUSED:
                                 break
-                            named = named | {name: made}
+                            named = named | {name: converted}
                     else:
                         return run(*values, **named)
             own = arguments[:skip]

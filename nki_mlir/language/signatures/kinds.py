@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What parameters take: one test and normal form for each kind of parameter.
+"""The values that parameters take: one test and normal form for each kind of parameter.
 
-Parameters of one name take the same kind of value in all functions; entries of the table say it of the few that do not.
-A kind gives the value as functions take it, or ``REFUSED``: then the call may be one of another release.
+Parameters of one name take the same kind of value in all functions; entries of the table list the few exceptions. A
+kind converts the value as functions take it, or returns ``REFUSED``: then the call may be one of another release.
 """
 
 import enum
@@ -21,7 +21,7 @@ from nki_mlir.scalar.tokens import token_name
 
 
 class Refused(enum.Enum):
-    """The value of a value that a kind does not take."""
+    """The result of converting a value that a kind does not take."""
 
     REFUSED = 0
 
@@ -32,35 +32,35 @@ Take: TypeAlias = Callable[[Any], object]
 
 @dataclass
 class GenerationValues:
-    """What is a tile, a register and an enumeration in one generation."""
+    """The types of tiles, registers and enumerations of one generation."""
 
     tiles: tuple[type, ...] = ()
     registers: tuple[type, ...] = ()
     enumerations: dict[str, type[enum.Enum]] = field(default_factory=dict)
-    numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of members that are no more
+    numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of removed members
     region: Take = lambda value: value
 
     def is_tile(self, value: object) -> bool:
-        """A tile, also one that is addressed by another or plus an index."""
+        """Return whether a value is a tile, also one that is addressed by another or plus an index."""
         return isinstance(value, self.tiles) or hasattr(value, "as_sum")
 
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """Values that a parameter takes. Messages of the beta generation call them ``what``, those of the current one
-    ``label``; without it the function itself says what is wrong."""
+    """The values that a parameter takes. Messages of the beta generation name them by ``what``, those of the current
+    one by ``label``; without it the function itself reports wrong values."""
 
     what: str
     make: Callable[[GenerationValues], Take]
     label: str = ""
-    holds_none: bool = False            # None stands for the default, also where that is another value
+    holds_none: bool = False            # None stands for the default, even if that is another value
     is_tile: bool = False
-    only_tells: bool = False            # values stay as they are
+    only_tells: bool = False            # values are tested, but not converted
     enumeration: str = ""               # of ``nisa``, whose members they are
 
 
 def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
-    """Values for which the test holds, as they are."""
+    """Return the conversion that accepts values for which the test holds, unchanged."""
     return lambda values: lambda value: value if test(value) else REFUSED
 
 
@@ -74,7 +74,7 @@ def is_number(value: object) -> bool:
 
 
 def number_value(value: Any) -> object:
-    """A number as Python's or NumPy's."""
+    """Convert a number to Python's or NumPy's."""
     if isinstance(value, NUMBERS):
         return value
     if not is_number(value):
@@ -97,8 +97,8 @@ def is_flag(value: object) -> bool:
 
 
 def are_numbers(value: object) -> bool:
-    """Whether NumPy makes an array of numbers of it."""
-    if isinstance(value, TensorObject):             # whose numbers are the device's
+    """Return whether NumPy can convert a value to an array of numbers."""
+    if isinstance(value, TensorObject):             # the device has its numbers
         return False
     try:
         kind = np.asarray(value).dtype
@@ -125,7 +125,7 @@ def scalars(values: GenerationValues) -> Take:
 
 
 def or_none(take: Take, default: object) -> Take:
-    """None stands for the default."""
+    """Return the conversion in which None stands for the default."""
     return lambda value: default if value is None else take(value)
 
 
@@ -138,13 +138,13 @@ def starts(values: GenerationValues) -> Take:
 
 
 def are_sources(value: object) -> bool:
-    """A list of tiles; None and lists of numbers are scales."""
+    """Return whether a value is a list of tiles; None and lists of numbers are scales."""
     return isinstance(value, (list, tuple)) and not any(is_number(v) for v in value)
 
 
 # -- names of the language ---------------------------------------------------------------------------------------------
 def dtype_value(value: object) -> object:
-    """A dtype of the language, of NumPy or of a framework, or the name of one."""
+    """Convert a dtype of the language, of NumPy or of a framework, or the name of one."""
     if type(value) is DType:
         return value
     if type(value).__module__ == "torch":
@@ -168,7 +168,7 @@ def name_value(value: object) -> object:
 
 
 def shape_value(value: object) -> object:
-    """Extents as a tuple; those that are marked as the partition stay so."""
+    """Convert extents to a tuple; those that are marked as the partition stay so."""
     if type(value) is tuple and all([isinstance(n, int) for n in value]):
         return value
     items = value if isinstance(value, (tuple, list, range)) else (value,)
@@ -182,16 +182,17 @@ def is_shape(value: object) -> bool:
 
 
 def member_of(enumeration: str, names: str) -> ParameterKind:
-    """Members of an enumeration of ``nisa``, their names, or their numbers in the generation of the call."""
+    """Return the kind of an enumeration of ``nisa``: members, their names, or their numbers in the generation of the
+    call."""
     def make(values: GenerationValues) -> Take:
-        own = values.enumerations.get(enumeration)
-        if own is None:                                 # a generation that has no such names
+        members = values.enumerations.get(enumeration)
+        if members is None:                                 # a generation that has no such names
             return lambda value: value
-        by_number = {m.value: m for m in own} | {
-            n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
+        by_number = {m.value: m for m in members} | {
+            n: members[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
 
         def take(value: object) -> object:
-            if type(value) is own:
+            if type(value) is members:
                 return value
             if isinstance(value, (bool, np.bool_)):
                 return REFUSED
@@ -200,21 +201,21 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
             if isinstance(value, enum.Enum) and type(value).__name__ != enumeration:
                 return REFUSED
             name = getattr(value, "name", value)
-            return own.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
+            return members.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
         return take
     return ParameterKind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True,
                          enumeration=enumeration)
 
 
 def transport(values: GenerationValues) -> Take:
-    """The older ``use_gpsimd_dma``: map True and False to the DMA engine that replaces them."""
-    own = values.enumerations.get("dma_engine")
-    return lambda value: REFUSED if own is None or not isinstance(value, (bool, np.bool_)) else (
-        own["gpsimd_dma"] if value else own["dma"])
+    """Convert the older ``use_gpsimd_dma``: map True and False to the DMA engine that replaces them."""
+    members = values.enumerations.get("dma_engine")
+    return lambda value: REFUSED if members is None or not isinstance(value, (bool, np.bool_)) else (
+        members["gpsimd_dma"] if value else members["dma"])
 
 
 def shape_of_tile(values: GenerationValues) -> Take:
-    """The first argument where older releases take a shape: refuse a tile."""
+    """Convert the first argument where older releases take a shape: refuse a tile."""
     return lambda value: REFUSED if values.is_tile(value) else shape_value(value)
 
 

@@ -42,7 +42,7 @@ COMMAS = re.compile(r",\s*(?![^(\[]*[)\]])")
 
 
 class Parameter(NamedTuple):
-    """A parameter as documents write it; ``default`` is None where it has none."""
+    """A parameter as documents write it; ``default`` is None if it has none."""
 
     name: str
     default: str | None
@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What one release, and those after it up to the next signature, document of a function."""
+    """The signature of a function that one release, and those after it up to the next signature, document."""
 
     release: str
     text: str
@@ -68,7 +68,8 @@ class Signature(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The generation of the core that a value of a parameter came with; without value any, without parameter all."""
+    """A generation of the core that a call needs: for a value of a parameter, without ``value`` for any, without
+    ``parameter`` for every call."""
 
     generation: int
     parameter: str
@@ -87,8 +88,8 @@ def generation_of(release: str) -> str:
 
 @cache
 def texts() -> dict[str, tuple[tuple[str, str], ...]]:
-    """``nki.language.add`` -> the lines of its entry, each with its first word apart."""
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    """Map names like ``nki.language.add`` to the lines of their entries, each with its first word apart."""
+    table: dict[str, tuple[tuple[str, str], ...]] = {}
     for file in TEXTS:
         joined = re.sub(r"\n {12}", " ", Path(__file__).with_name(file).read_text("utf-8"))
         module, names, entries = "", [], []     # type: ignore[var-annotated]
@@ -98,48 +99,48 @@ def texts() -> dict[str, tuple[tuple[str, str], ...]]:
                 entries.append((entry[1], entry[2]))
                 continue
             if entries:
-                found |= {name: tuple((word, text.replace("{}", name.rpartition(".")[2])) for word, text in entries)
+                table |= {name: tuple((word, text.replace("{}", name.rpartition(".")[2])) for word, text in entries)
                           for name in names}
                 names, entries = [], []
             if line.startswith("["):
                 module = line.strip("[]")
             else:
                 names += [f"{module}.{name}" for name in line.split()]
-    return found
+    return table
 
 
 def add(name: str, lines: tuple[tuple[str, str], ...]) -> None:
-    """The entry of a function that no text has: a plugin's."""
+    """Add the entry of a function that no text has: a plugin's."""
     texts()[name] = lines
     histories.cache_clear()
 
 
 @cache
 def histories() -> dict[str, tuple[tuple[str, str], ...]]:
-    """``nki.language.add`` -> the entries (release, text), oldest first."""
+    """Map names like ``nki.language.add`` to their entries (release, text), oldest first."""
     return {name: tuple(line for line in lines if line[0] in RELEASES) for name, lines in texts().items()}
 
 
 def own_kinds(name: str, generation: str) -> dict[str, str]:
-    """Parameter -> the name of its kind, for those of a function that its entry says."""
+    """Map the parameters for which a function's entry names a kind to that kind."""
     lines = [text for word, text in texts().get(name, ()) if word in ("kinds", generation)]
     return {parameter: kind for line in lines for part in line.split(", ") for kind, *parameters in [part.split()]
             for parameter in parameters}
 
 
 def needs_of(name: str) -> tuple[Need, ...]:
-    """What calls of a function ask of the machine."""
-    found = []
+    """Return what calls of a function need from the machine."""
+    needs = []
     for text in (text for word, text in texts().get(name, ()) if word == "needs"):
         asked, what, instead = text.split(": ")
         generation, _, argument = asked.partition(" ")
         parameter, _, value = argument.partition("=")
-        found.append(Need(int(generation), parameter, value, what, instead))
-    return tuple(found)
+        needs.append(Need(int(generation), parameter, value, what, instead))
+    return tuple(needs)
 
 
 def parsed(release: str, text: str) -> Signature:
-    """The signature that an entry writes."""
+    """Parse the signature that an entry writes."""
     inside, _, described = text.rpartition(")")
     parameters, keyword_only, takes_all = [], False, False
     for part in COMMAS.split(inside[1:]):
@@ -154,9 +155,9 @@ def parsed(release: str, text: str) -> Signature:
 
 @cache
 def signatures(name: str, generation: str) -> tuple[Signature, ...]:
-    """The distinct signatures of a generation's function, newest first."""
+    """Return the distinct signatures of a generation's function, newest first."""
     entries, first = histories().get(name, ()), {}      # type: ignore[var-annotated]
-    if generation == CURRENT:                           # a form that the beta generation ended with goes on
+    if generation == CURRENT:                           # the last form of the beta generation continues
         last = [(RELEASES[FIRST_OF_CURRENT], t) for r, t in entries if generation_of(r) == BETA][-1:]
         entries = (*last, *entries) if RELEASES[FIRST_OF_CURRENT] not in dict(entries) else entries
     for release, text in entries:
@@ -166,7 +167,7 @@ def signatures(name: str, generation: str) -> tuple[Signature, ...]:
 
 
 def states_of(name: str) -> Iterator[tuple[str, str]]:
-    """Each release with the entry of a name that holds in it."""
+    """Yield each release with the entry of a name that holds in it."""
     entries, state = dict(histories().get(name, ())), GONE
     for release in RELEASES:
         state = entries.get(release, state)
@@ -174,32 +175,33 @@ def states_of(name: str) -> Iterator[tuple[str, str]]:
 
 
 def releases_with(name: str) -> tuple[str, ...]:
-    """The releases that have a name."""
+    """Return the releases that have a name."""
     return tuple(release for release, state in states_of(name) if state != GONE)
 
 
 @cache
 def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
-    """The names that a public module has: those of the newest release, or of any of the beta generation."""
+    """Return the names that a public module has: those of the newest release, or of any of the beta generation."""
     last, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
     return tuple(n for whole in histories() for home, _, n in [whole.rpartition(".")] if home == module
                  and set(releases_with(whole)) & (beta if generation == BETA else last))
 
 
 def published(module: str, generation: str, *sources: ModuleType) -> dict[str, object]:
-    """What a public module has of the modules that make it up."""
+    """Return the names of a public module that its source modules define."""
     return {name: vars(source)[name] for source in sources for name in names_of(module, generation)
             if name in vars(source)}
 
 
 def listing(home: Mapping[str, object], module: str, generation: str, *more: str) -> Callable[[], list[str]]:
-    """The ``__dir__`` of a public module: what any of its releases has, and what public code has beside that."""
+    """Return the ``__dir__`` of a public module: the names of any of its releases, and ``more`` that public
+    code uses."""
     public = sorted({*names_of(module, generation), *more} & home.keys())
     return lambda: public
 
 
 def spans(releases: tuple[str, ...]) -> str:
-    """Releases as text: ``2.20 to 2.26.1, 2.29``."""
+    """Format releases as text: ``2.20 to 2.26.1, 2.29``."""
     runs: list[list[int]] = []
     for number in sorted(map(RELEASES.index, releases)):
         if runs and number == runs[-1][-1] + 1:
@@ -210,14 +212,14 @@ def spans(releases: tuple[str, ...]) -> str:
 
 
 def releases_of_keyword(name: str, keyword: str) -> tuple[str, ...]:
-    """The releases whose signature of a function has a keyword."""
+    """Return the releases whose signature of a function has a keyword."""
     return tuple(release for release, state in states_of(name)
                  if state.startswith("(") and keyword in parsed(release, state).names)
 
 
 # -- calls in use ------------------------------------------------------------------------------------------------------
-# What kernels in use pass beyond any release's signature: public code of every release was read for it. What is in none
-# of these, nor in a signature, is an error.
+# Arguments that kernels in use pass beyond any release's signature, collected from public code of every release. Any
+# other argument that no signature has is an error.
 
 # Function -> groups of names for one parameter. Releases renamed them, or a release took one that it did not list.
 SAME: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -243,7 +245,7 @@ FOLLOWED: dict[str, tuple[tuple[str, str], ...]] = {
     "nki.language.matmul": (("2.27", "(x, y, transpose_x=False)"),),
 }
 
-# Function -> parameters that every release asks for and calls in use leave out, with what is meant.
+# Function -> parameters that every release requires and calls in use leave out, with their values.
 LEFT_OUT: dict[str, dict[str, str]] = {f"nki.language.{name}": {"dtype": "float32"}
                                        for name in ("ndarray", "zeros", "ones", "full", "rand")}
 
@@ -259,7 +261,7 @@ IGNORED: dict[str, tuple[str, ...]] = {
 
 
 def same(function: str, name: str) -> tuple[str, ...]:
-    """The other names of a function's parameter."""
+    """Return the other names of a function's parameter."""
     return tuple(n for group in SAME.get(function, ()) if name in group for n in group if n != name)
 
 

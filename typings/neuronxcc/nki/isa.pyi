@@ -8,7 +8,7 @@ import numpy as np
 
 
 def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, mask=None, dtype=None) -> Any:
-    """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so.
+    """Return op(data * scale + bias), by the Scalar engine; its accumulation registers follow ``reduce_cmd``.
 
     Arguments:
         op: an activation function, such as nl.exp
@@ -31,7 +31,7 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
 
 
 def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, mask=None, dtype=None) -> Any:
-    """op(data * scale + bias), and its sum over the free axes into reduce_res.
+    """Return op(data * scale + bias), and write its sum over the free axes to reduce_res.
 
     Arguments:
         op: an activation function, such as nl.exp
@@ -53,7 +53,7 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
 
 
 def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) -> Any:
-    """on_true_tile where one affine comparison holds, else the value.
+    """Return on_true_tile where one affine comparison holds, else the value.
 
     Arguments:
         pred: an affine comparison of nl.arange indices
@@ -115,7 +115,8 @@ class dge_mode(Enum):
 
 
 def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown) -> Any:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile.
+    """Set dst = src between HBM and SBUF, in either direction, with conversion; either side may be indexed by
+    a tile.
 
     Arguments:
         dst: a tile; [P, F...] in SBUF or a tensor in HBM
@@ -137,7 +138,7 @@ dma_engine: Any
 
 
 def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
-    """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given.
+    """Return src with its axes permuted, through DMA; by default (1, 0), (2, 1, 0) or (3, 1, 2, 0).
 
     Arguments:
         src: a tile; 2 to 4 axes, in HBM or SBUF
@@ -156,7 +157,7 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
 
 
 def dropout(data, prob, *, mask=None, dtype=None) -> Any:
-    """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled.
+    """Return data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -189,7 +190,7 @@ class fp32:
 
 
 def get_nc_version() -> Any:
-    """The generation of the kernel's target.
+    """Return the generation of the kernel's target.
 
     Arguments:
         none
@@ -206,7 +207,7 @@ gpsimd_engine: Any
 
 
 def iota(expr, dtype, *, mask=None) -> Any:
-    """The values of an affine index expression as a tile.
+    """Return the values of an affine index expression as a tile.
 
     Arguments:
         expr: an integer or an index expression; an affine expression of nl.arange indices
@@ -259,7 +260,7 @@ def max8(*, src, mask=None, dtype=None) -> Any:
 
 
 def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
-    """A constant tile; dimension 0 is the partition.
+    """Return a constant tile; dimension 0 is the partition.
 
     Arguments:
         shape: a tuple of integers; [P, F...] of the new tile
@@ -278,7 +279,7 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.
+    """[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.
 
     Arguments:
         data: a tile; [P, F] of 8 to 16384 elements a partition
@@ -296,7 +297,7 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
 
 
 def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -> Any:
-    """data with the first occurrence of each of 8 values replaced; dst_idx gets the places.
+    """data with the first occurrence of each of 8 values replaced; dst_idx gets their indices.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -316,7 +317,8 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
 
 
 def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, tile_position=(), tile_size=(), mask=None) -> Any:
-    """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
+    """Return stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands'
+    form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
 
@@ -359,7 +361,7 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
 
 
 def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """data with partition and free axis exchanged; extra free axes are collapsed.
+    """Return data with partition and free axis exchanged; extra free axes are collapsed.
 
     Arguments:
         data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
@@ -494,7 +496,7 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
 
 
 def sequence_bounds(*, segment_ids, dtype=None) -> Any:
-    """[1, 2, n]: first and one past last place of the run of equal ids at each place.
+    """[1, 2, n]: for each index the first index of its run of equal ids, and one past the last.
 
     Arguments:
         segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
@@ -528,7 +530,7 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
 
 def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """A copy to a free offset that a [1, 1] tile holds.
+    """Copy to a free offset that is the value of a [1, 1] tile.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
@@ -547,7 +549,7 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
 
 
 def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """A copy from a free offset that a [1, 1] tile holds.
+    """Copy from a free offset that is the value of a [1, 1] tile.
 
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
@@ -565,7 +567,7 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
 
 
 def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None, dtype=None) -> Any:
-    """dst = src where the predicate is not 0.
+    """Set dst = src where the predicate is not 0.
 
     Arguments:
         src: a number or a tile; [P, F] in SBUF or PSUM, or a number
@@ -605,7 +607,7 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
 
 
 def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdims=False) -> Any:
-    """data reduced over free axes, times -1 with ``negate``.
+    """Return data reduced over free axes, times -1 with ``negate``.
 
     Arguments:
         op: an operator, such as nl.add
@@ -626,7 +628,7 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
 
 
 def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, *, dtype=None, mask=None, engine=engine.unknown) -> Any:
-    """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles.
+    """Return (data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -650,7 +652,7 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
 
 
 def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None) -> Any:
-    """data op0 operand0, and its reduction over the free axes into reduce_res.
+    """Return data op0 operand0, and write its reduction over the free axes to reduce_res.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -672,7 +674,7 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
 
 
 def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unknown) -> Any:
-    """data1 (op) data2, elementwise, on the Vector or GpSimd engine.
+    """Return data1 (op) data2, elementwise, on the Vector or GpSimd engine.
 
     Arguments:
         data1: a tile; [P, F] in SBUF or PSUM

@@ -47,7 +47,7 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def affine_range(*args) -> Any:
-    """A loop whose iterations are independent, up to accumulation.
+    """Return a loop whose iterations are independent, up to accumulation.
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
@@ -62,7 +62,7 @@ def affine_range(*args) -> Any:
 
 
 def all(x, axis, *, dtype=bool, mask=None) -> Any:
-    """1 where no element along free axes is 0, else 0.
+    """Return 1 where no element along free axes is 0, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -80,7 +80,7 @@ def all(x, axis, *, dtype=bool, mask=None) -> Any:
 
 
 def all_reduce(x, op, program_axes, *, dtype=None, mask=None, parallel_reduce=True, asynchronous=False) -> Any:
-    """``op`` over the x of all programs of the grid along these axes; every one of them gets the result.
+    """Reduce x by ``op`` over all programs of the grid along these axes; each of them gets the result.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -133,7 +133,7 @@ def arctan(x, *, dtype=None, mask=None) -> Any:
 
 
 def atomic_rmw(dst, value, op, *, mask=None) -> Any:
-    """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add.
+    """Set dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add.
 
     Arguments:
         dst: a tile; in HBM, rows that a tile of indices selects
@@ -213,7 +213,7 @@ bool_: Any
 
 
 def broadcast_to(src, *, shape) -> Any:
-    """A tile repeated along its dimensions of 1, the partition too.
+    """Return a view of a tile that repeats along its dimensions of 1, the partition too.
 
     Arguments:
         src: a tile; [P, F...] in SBUF or PSUM
@@ -246,7 +246,7 @@ def ceil(x, *, dtype=None, mask=None) -> Any:
 
 
 def copy(src, *, mask=None, dtype=None) -> Any:
-    """A new SBUF tile of the same layout.
+    """Copy a tile to a new SBUF tile of the same layout.
 
     Arguments:
         src: a tile; [P, F...] in SBUF or PSUM
@@ -280,7 +280,8 @@ def cos(x, *, dtype=None, mask=None) -> Any:
 
 
 def device_print(prefix, x, *, mask=None) -> Any:
-    """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is.
+    """Print a complete tile, with 0 where the mask does not hold. Conditions on loop variables decide whether it is
+    printed.
 
     Arguments:
         prefix: a string; a text printed before the tensor
@@ -315,7 +316,7 @@ def divide(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def dropout(x, rate, *, dtype=None, mask=None) -> Any:
-    """x with elements set to zero with a probability; nothing is rescaled.
+    """Return x with elements set to zero with a probability; nothing is rescaled.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -333,7 +334,7 @@ def dropout(x, rate, *, dtype=None, mask=None) -> Any:
 
 
 def ds(start, size) -> Any:
-    """The slice ``start : start + size``, whose start may be symbolic.
+    """Return the slice ``start : start + size``, whose start may be symbolic.
 
     Arguments:
         start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
@@ -349,7 +350,7 @@ def ds(start, size) -> Any:
 
 
 def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
-    """A tensor that is not set, with the shape of another.
+    """Create a tensor with uninitialized elements and the shape of another tensor.
 
     Arguments:
         a: a tile; a tensor in any memory
@@ -436,7 +437,7 @@ def exp(x, *, dtype=None, mask=None) -> Any:
 
 
 def expand_dims(data, axis) -> Any:
-    """A view with a dimension of 1 put in.
+    """Return a view with a dimension of 1 inserted.
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
@@ -452,7 +453,7 @@ def expand_dims(data, axis) -> Any:
 
 
 class finfo:
-    """Least and greatest finite value of a float dtype."""
+    """The least and greatest finite value of a float dtype."""
 
 float16: Any
 
@@ -503,7 +504,7 @@ class fp32:
 
 
 def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
-    """A tensor of one value, on chip.
+    """Create a tensor filled with one value, on chip.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -522,7 +523,7 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
 
 
 def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
-    """Per partition: data's free elements, flattened, at ``indices``.
+    """Return, per partition, data's flattened free elements at ``indices``.
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
@@ -723,7 +724,7 @@ def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def load(src, *, mask=None, dtype=None) -> Any:
-    """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered.
+    """Load an HBM tensor into a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered.
 
     Arguments:
         src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
@@ -740,7 +741,7 @@ def load(src, *, mask=None, dtype=None) -> Any:
 
 
 def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
-    """A 2-D [N, M] HBM view as a tile [M, N].
+    """Load a 2-D [N, M] HBM view into a tile [M, N].
 
     Arguments:
         src: a tile; [F, P] in HBM
@@ -845,7 +846,7 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
-    """``op`` over the iterations of the loops of these variables.
+    """Reduce x by ``op`` over the iterations of the loops of these variables.
 
     Arguments:
         x: a tile; [P, F...] in SBUF or PSUM
@@ -864,7 +865,7 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
 
 
 def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
-    """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32.
+    """Emit x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32.
 
     Arguments:
         x: [M, K], or [K, M] with transpose_x; M and K at most 128
@@ -919,7 +920,7 @@ def maximum(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
-    """The mean over free axes; integer input gives float32. Elements that are masked out do not count.
+    """Return the mean over free axes; integer input gives float32. Elements that are masked out do not count.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1036,7 +1037,7 @@ class nc:
 def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
     """ndarray(shape, dtype, *, buffer=None, name='')
 
-    A tensor whose elements are not set; on-chip memory reads as zero.
+    Create a tensor with uninitialized elements; on-chip memory reads as zero.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1089,7 +1090,7 @@ def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def num_programs(axes=None) -> Any:
-    """Programs along an axis or several, or of the whole grid.
+    """Return the number of programs along one axis or several, or of the complete grid.
 
     Arguments:
         axes: an integer or a tuple of integers; axes of the launch; all by default
@@ -1104,7 +1105,7 @@ def num_programs(axes=None) -> Any:
 
 
 def ones(shape, dtype, *, buffer=None, name='') -> Any:
-    """A tensor of ones, on chip.
+    """Create a tensor of ones, on chip.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1165,7 +1166,7 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
 
 def program_id(axis) -> Any:
-    """The index of this program along an axis of the grid.
+    """Return the index of this program along an axis of the grid.
 
     Arguments:
         axis: an integer; an axis of the launch
@@ -1180,7 +1181,7 @@ def program_id(axis) -> Any:
 
 
 def program_ndim() -> Any:
-    """Dimensions of the grid; 0 outside of a kernel.
+    """Return the number of dimensions of the grid; 0 outside of a kernel.
 
     Arguments:
         none
@@ -1197,7 +1198,7 @@ psum: Any
 
 
 def rand(shape, dtype=np.float32) -> Any:
-    """A tile of uniform numbers in [0, 1).
+    """Return a tile of uniform random numbers in [0, 1).
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1281,7 +1282,7 @@ def right_shift(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, mask=None) -> Any:
-    """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w.
+    """Return x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1322,7 +1323,7 @@ sbuf: Any
 
 
 def sequential_range(*args) -> Any:
-    """A loop that keeps its order.
+    """Return a loop that keeps its order.
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
@@ -1337,7 +1338,7 @@ def sequential_range(*args) -> Any:
 
 
 def shared_constant(constant, dtype=None) -> Any:
-    """A NumPy array as an HBM tensor of the program.
+    """Return a NumPy array as an HBM tensor of the program.
 
     Arguments:
         constant: an array of numbers; an array of NumPy
@@ -1355,7 +1356,7 @@ shared_hbm: Any
 
 
 def shared_identity_matrix(n, dtype=np.uint8) -> Any:
-    """The n x n identity as an HBM constant.
+    """Return the n x n identity as an HBM constant.
 
     Arguments:
         n: a positive integer; its extent
@@ -1456,7 +1457,7 @@ def sin(x, *, dtype=None, mask=None) -> Any:
 
 
 def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None) -> Any:
-    """exp(x - max(x)) / sum of it over free axes.
+    """Return exp(x - max(x)) divided by its sum over free axes.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1530,7 +1531,7 @@ def square(x, *, dtype=None, mask=None) -> Any:
 
 
 def static_cast(input_data, dtype) -> Any:
-    """A number or array in another dtype; may be called outside of kernels.
+    """Convert a number or array to another dtype; may be called outside of kernels.
 
     Arguments:
         input_data: an array of numbers; a number or an array of NumPy
@@ -1546,7 +1547,7 @@ def static_cast(input_data, dtype) -> Any:
 
 
 def static_range(*args) -> Any:
-    """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)
+    """Return a loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel may stay a loop.)
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
@@ -1561,7 +1562,7 @@ def static_range(*args) -> Any:
 
 
 def store(dst, value, *, mask=None) -> Any:
-    """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
+    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
 
     Arguments:
         dst: a tile; [P, F...] in HBM; a tile of indices may select rows
@@ -1653,7 +1654,7 @@ tile_size: Any
 
 
 def transpose(x, *, dtype=None, mask=None) -> Any:
-    """A 2-D tile with partition and free axis exchanged.
+    """Transpose a 2-D tile: exchange its partition and free axis.
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
@@ -1693,7 +1694,7 @@ uint8: Any
 
 
 def var(x, axis, *, dtype=None, mask=None) -> Any:
-    """The population variance over free axes.
+    """Return the population variance over free axes.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1711,7 +1712,7 @@ def var(x, axis, *, dtype=None, mask=None) -> Any:
 
 
 def where(condition, x, y, *, dtype=None, mask=None) -> Any:
-    """x where condition is not 0, else y.
+    """Emit x where condition is not 0, else y.
 
     Arguments:
         condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
@@ -1730,7 +1731,7 @@ def where(condition, x, y, *, dtype=None, mask=None) -> Any:
 
 
 def zeros(shape, dtype, *, buffer=None, name='') -> Any:
-    """A tensor of zeros, on chip.
+    """Create a tensor of zeros, on chip.
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
@@ -1748,7 +1749,7 @@ def zeros(shape, dtype, *, buffer=None, name='') -> Any:
 
 
 def zeros_like(a, dtype=None, *, buffer=None, name='') -> Any:
-    """Zeros with the shape of another tensor, on chip.
+    """Create a tensor of zeros with the shape of another tensor, on chip.
 
     Arguments:
         a: a tile; a tensor in any memory
