@@ -4,10 +4,12 @@
     python bench/run.py [--cases softmax_4096,giou_8732] [--contended] [--output results.json]
 
 Each contestant runs in its own process; rounds of all are interleaved, because machines are noisy, and a figure is the
-median over the rounds of the best call in a slice of time. The table has the ratio to the best peer and the fraction
-of the machine's limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has
-all figures. With ``--contended`` each case runs three times: as always, beside a process that streams memory, and on
-one processor; the table has the ratio to the best peer of each, so that it does not depend on how quiet a machine is.
+median over the rounds of the best call in a slice of time. A line with the figures of a case appears when the case has
+been measured, and a table of all cases at the end: it has the ratio to the best peer and the fraction of the machine's
+limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has all figures, of
+an interrupted run those of the cases before. With ``--contended`` each case runs three times: as always, beside a
+process that streams memory, and on one processor; the table has the ratio to the best peer of each, so that it does not
+depend on how quiet a machine is.
 """
 
 import argparse
@@ -101,14 +103,102 @@ def machine() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
+def measured_case(name: str, contended: bool) -> dict[str, Any]:
+    """Measure a case beside its peers, or what the toolchain itself costs, each in processes of their own."""
+    from case import CASES
+    from contestants import CONTESTANTS
+    if name not in CASES:
+        done = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
+                              text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+        record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {
+            "failed": done.stderr[-400:]}
+        return record
+    case = CASES[name]()
+    limit = {"limit": case.limit, "amount": case.amount}
+    contestants = [*CONTESTANTS, *case.more]
+    del case                                                # its arrays would take memory from the contestants
+    return races(name, contestants, contended) | limit
+
+
+def share_of_limit(record: dict[str, Any]) -> float | None:
+    """Return which part of the machine's limit a case reaches; None where the limit is not measured."""
+    from limits import medians
+    limit = medians(record["limits"]).get(record["limit"])
+    ours = record["seconds"].get("nki_mlir")
+    return record["amount"] / ours / limit if limit and ours else None
+
+
+def kinds_of(record: dict[str, Any]) -> list[str]:
+    """The races of a case besides the usual one, each the key of its record."""
+    return [kind for kind in ("contended", "one_thread") if kind in record]
+
+
+def columns_of(name: str, record: dict[str, Any]) -> list[str]:
+    """The row of a case in the table."""
+    seconds, share, times = record["seconds"], share_of_limit(record), times_of_best(record)
+    ready = record["ready"]["nki_mlir"]
+    return [name, f"{ready['first_call_s'] * 1e3:.0f} ms", f"{seconds['nki_mlir'] * 1e6:.0f} us",
+            f"{share:.0%} of {record['limit']}" if share else "-",
+            ", ".join(f"{n} {t * 1e6:.0f}" for n, t in seconds.items() if n != "nki_mlir"),
+            f"{times:.2f}x the time" if times else "-",
+            *[f"{ratio:.2f}x" if (ratio := times_of_best(record[kind])) else "-" for kind in kinds_of(record)],
+            f"{ready['error']:.0e}"]
+
+
+def lines_of(name: str, record: dict[str, Any]) -> list[str]:
+    """What is printed as soon as a case has been measured: failures, then its figures on one line."""
+    if "seconds" not in record:
+        return [f"{name}: {line}" for line in record.get("lines", [record.get("failed", "")])]
+    lines = [f"{name}, {contestant}: failed: {state['failed'].strip().splitlines()[-1]}"
+             for contestant, state in record["ready"].items() if "failed" in state]
+    if "nki_mlir" in record["seconds"]:
+        _, _, time, share, peers, best, *more, error = columns_of(name, record)
+        kinds = [f"{kind.replace('_', ' ')} {ratio}" for kind, ratio in zip(kinds_of(record), more)]
+        lines.append("; ".join([f"{name}: {time}", share, f"best peer {best}", *kinds, f"peers {peers}",
+                                f"error {error}"]))
+    return lines
+
+
+def has_failed(record: dict[str, Any]) -> bool:
+    """Whether a cost, or our contestant in a case, ended with an error."""
+    return "failed" in record or "failed" in record.get("ready", {}).get("nki_mlir", {})
+
+
+def summary(results: dict[str, Any]) -> list[Any]:
+    """The table of all cases, what of their goals is missed, and the machine's limits."""
+    from case import GOALS
+    from limits import medians
+    from rich.table import Table
+    compared = {name: r for name, r in results.items() if "nki_mlir" in r.get("seconds", {})}
+    parts: list[Any] = []
+    if compared:
+        kinds = kinds_of(next(iter(compared.values())))
+        table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer",
+                      *[kind.replace("_", " ") for kind in kinds], "error")
+        for name, record in compared.items():
+            table.add_row(*columns_of(name, record))
+        parts.append(table)
+    parts += [f"missed: {name}: {shortfall}. {GOALS[name].note}" for name, record in compared.items()
+              for shortfall in GOALS[name].missed(times_of_best(record), share_of_limit(record))]
+    limits = medians([found for record in results.values() for found in record.get("limits", ())])
+    if limits:
+        parts.append(f"limits: copy {limits['copy'] / 1e9:.1f} GB/s, read {limits['read'] / 1e9:.1f} GB/s, "
+                     f"{limits['fma'] / 1e9:.0f} GF/s with {limits['threads']:.0f} threads; {machine()}")
+    return parts
+
+
+def save(path: str, results: dict[str, Any]) -> None:
+    """Write all figures so far: a run that is interrupted leaves those of the cases that it has measured."""
+    from limits import medians
+    limits = medians([found for record in results.values() for found in record.get("limits", ())])
+    Path(path).write_text(json.dumps({"machine": machine(), "python": platform.python_version(), "limits": limits,
+                                      "cases": results}, indent=1))
+
+
 def main() -> int:
     import cases  # noqa: F401
-    from case import CASES, GOALS
-    from contestants import CONTESTANTS
-    from limits import medians
+    from case import CASES
     from rich.console import Console
-    from rich.progress import track
-    from rich.table import Table
     costs = sorted(p.stem for p in (ROOT / "bench/costs").glob("*.py"))
     every = [*CASES, *costs]
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -125,58 +215,16 @@ def main() -> int:
         print(json.dumps(importlib.import_module(f"costs.{options.one}").measure()))
         return 0
     results: dict[str, Any] = {}
-    for name in track(names, description="measuring"):
-        if name in CASES:
-            case = CASES[name]()
-            results[name] = races(name, [*CONTESTANTS, *case.more], options.contended)
-            results[name] |= {"limit": case.limit, "amount": case.amount}
-            del case
-        else:
-            done = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
-                                  text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-            results[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {
-                "failed": done.stderr[-400:]}
-    limits = medians([found for record in results.values() for found in record.get("limits", ())])
-    Path(options.output).write_text(json.dumps({"machine": machine(), "python": platform.python_version(),
-                                                "limits": limits, "cases": results}, indent=1))
+    for number, name in enumerate(names, 1):
+        results[name] = measured_case(name, options.contended)
+        save(options.output, results)
+        for line in lines_of(name, results[name]):
+            print(f"[{number}/{len(names)}] {line}", flush=True)
     console = Console(width=170)
-    more = {"contended": "contended", "one_thread": "one thread"} if options.contended else {}
-    table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer", *more.values(),
-                  "error")
-    failed, notes = 0, list[str]()
-    for name, record in results.items():
-        if "seconds" not in record:
-            failed += "failed" in record
-            for line in record.get("lines", [record.get("failed", "")]):
-                console.print(f"{name}: {line}")
-            continue
-        ready, seconds = record["ready"], record["seconds"]
-        for contestant, state in ready.items():
-            if "failed" in state:
-                failed += contestant == "nki_mlir"
-                console.print(f"{name}, {contestant}: failed: {state['failed'].strip().splitlines()[-1]}")
-        if "nki_mlir" not in seconds:
-            continue
-        ours, peers = seconds["nki_mlir"], {n: t for n, t in seconds.items() if n != "nki_mlir"}
-        limit = medians(record["limits"]).get(record["limit"])
-        times = times_of_best(record)
-        share = record["amount"] / ours / limit if limit else None
-        notes += [f"{name}: {what}. {GOALS[name].note}" for what in GOALS[name].missed(times, share)]
-        table.add_row(name, f"{ready['nki_mlir']['first_call_s'] * 1e3:.0f} ms", f"{ours * 1e6:.0f} us",
-                      f"{share:.0%} of {record['limit']}" if share else "-",
-                      ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()),
-                      f"{times:.2f}x the time" if times else "-",
-                      *[f"{ratio:.2f}x" if (ratio := times_of_best(record[kind])) else "-" for kind in more],
-                      f"{ready['nki_mlir']['error']:.0e}")
-    if table.row_count:
-        console.print(table)
-    for note in notes:
-        console.print(f"missed: {note}")
-    if limits:
-        console.print(f"limits: copy {limits['copy'] / 1e9:.1f} GB/s, read {limits['read'] / 1e9:.1f} GB/s, "
-                      f"{limits['fma'] / 1e9:.0f} GF/s with {limits['threads']:.0f} threads; {machine()}")
+    for part in summary(results):
+        console.print(part)
     console.print(f"all figures: {options.output}")
-    return 1 if failed else 0
+    return 1 if any(map(has_failed, results.values())) else 0
 
 
 if __name__ == "__main__":

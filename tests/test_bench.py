@@ -68,6 +68,42 @@ def test_ratio__is_that_to_the_best_peer() -> None:
     assert run.times_of_best({"seconds": {"numpy": 2.0}}) is None
 
 
+RECORD = {"ready": {"nki_mlir": {"first_call_s": 0.25, "error": 1e-6}, "numpy": {"failed": "line\nno memory"}},
+          "seconds": {"nki_mlir": 2e-3, "torch": 1e-3}, "limit": "copy", "amount": 1e6,
+          "limits": [{"copy": 2e9, "read": 2e9, "fma": 1e9, "threads": 2}],
+          "contended": {"seconds": {"nki_mlir": 3e-3, "torch": 2e-3}},
+          "one_thread": {"seconds": {"nki_mlir": 3e-3, "torch": 4e-3}}}
+
+
+def test_lines__of_a_case_have_its_figures_and_failures() -> None:
+    assert run.lines_of("sums", RECORD) == [
+        "sums, numpy: failed: no memory",
+        "sums: 2000 us; 25% of copy; best peer 2.00x the time; contended 1.50x; one thread 0.75x; peers torch 1000; "
+        "error 1e-06"]
+    assert run.lines_of("cost", {"lines": ["3 ms", "4 ms"]}) == ["cost: 3 ms", "cost: 4 ms"]
+    assert run.has_failed({"failed": "why"}) and not run.has_failed(RECORD)
+    assert run.has_failed({"ready": {"nki_mlir": {"failed": "why"}}, "seconds": {}})
+
+
+def test_lines__appear_case_by_case_and_figures_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    measured: list[str] = []
+    results = tmp_path / "results.json"
+
+    def case(name: str, contended: bool) -> dict[str, object]:
+        assert contended and [line.split()[1] for line in capsys.readouterr().out.splitlines()] == (
+            ["add_1024,", "add_1024:"] if measured else [])
+        assert not measured or [*json.loads(results.read_text())["cases"]] == measured
+        measured.append(name)
+        return RECORD
+    monkeypatch.setattr(run, "measured_case", case)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--cases", "add_1024,softmax_4096", "--contended", "--output",
+                                      str(results)])
+    assert run.main() == 0 and measured == ["add_1024", "softmax_4096"]
+    table = capsys.readouterr().out
+    assert "one thread" in table and "2.00x the time" in table and "missed: softmax_4096" in table
+
+
 @pytest.mark.parametrize("text", [first_result.KERNEL, first_result.JAX], ids=["kernel", "jax"])
 def test_first_result__is_timed_by_a_process_of_its_own(text: str, tmp_path: Path) -> None:
     pytest.importorskip("jax") if "import jax" in text else None
