@@ -30,6 +30,7 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
+from nki_mlir.targets.neuron.control import computed, control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
 from nki_mlir.targets.neuron.execution import Executors, element
 from nki_mlir.targets.neuron.order import EngineStep, OrderDoesNotFit, Step, step_text
@@ -211,25 +212,17 @@ class Core:
         return self.exchanges.take(self.number, key, exchange)
 
     def control(self, op: isa.Control, engine: Engine) -> None:
-        registers = self.registers[engine]
+        def load(op: isa.TensorLoad) -> int:
+            self.loaded[engine].append(isa.signed(element(op.src, self.array(op.src))))
+            return self.loaded[engine][-1]
 
-        def value(scalar: int | isa.Register) -> int:
-            return registers[scalar.number] if isinstance(scalar, isa.Register) else scalar
+        target = control_step(op, self.registers[engine], computed, load, bool, self.clear)
+        if target is not None:
+            self.pc[engine] = target
 
-        match op:
-            case isa.Move():
-                registers[op.dst.number] = value(op.value)
-            case isa.RegisterAlu():
-                registers[op.dst.number] = isa.signed(isa.ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
-            case isa.TensorLoad():
-                registers[op.dst.number] = isa.signed(element(op.src, self.array(op.src)))
-                self.loaded[engine].append(registers[op.dst.number])
-            case isa.CompareBranch():
-                if isa.COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
-                    self.pc[engine] = int(op.target)
-            case isa.RangeClear():
-                for number in range(op.first, op.last + 1):
-                    self.semaphores[number] = 0
+    def clear(self, first: int, last: int) -> None:
+        """Set the semaphores of these numbers to 0."""
+        self.semaphores[first:last + 1] = [0] * (last + 1 - first)
 
     def update(self, update: isa.Update) -> None:
         value = self.semaphores[update.semaphore] + update.amount

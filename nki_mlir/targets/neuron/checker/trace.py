@@ -19,6 +19,8 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BOOL, DType
+from nki_mlir.targets.neuron import control
+from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
 from nki_mlir.targets.neuron.simulator import SemaphoreRange
 
@@ -237,28 +239,21 @@ class StreamTrace:
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def control(self, op: isa.Control, state: CoreProgress, engine: Engine, pc: int) -> None:
-        registers = state.registers[engine]
+        def load(op: isa.TensorLoad) -> Number:
+            key = op.src.space, op.src.access
+            times = state.loads[engine, key]
+            state.loads[engine, key] += 1
+            return DataDependent(("load", *key, times), *limits_of(op.src.dtype))
 
-        def value(scalar: isa.Scalar) -> Number:
-            return registers[scalar.number] if isinstance(scalar, isa.Register) else int(scalar)
+        def is_taken(holds: Number) -> bool:
+            return self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else bool(holds)
 
-        match op:
-            case isa.Move():
-                registers[op.dst.number] = value(op.value)
-            case isa.RegisterAlu():
-                registers[op.dst.number] = computed(op.op, value(op.lhs), value(op.rhs))
-            case isa.TensorLoad():
-                key = op.src.space, op.src.access
-                times = state.loads[engine, key]
-                state.loads[engine, key] += 1
-                registers[op.dst.number] = DataDependent(("load", *key, times), *limits_of(op.src.dtype))
-            case isa.CompareBranch():
-                holds = computed(op.op, value(op.lhs), value(op.rhs))
-                if self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else holds:
-                    state.pc[engine] = int(op.target)
-            case isa.RangeClear():
-                for number in range(op.first, op.last + 1):
-                    state.semaphores[number] = 0
+        def clear(first: int, last: int) -> None:
+            for number in range(first, last + 1):
+                state.semaphores[number] = 0
+        target = control_step(op, state.registers[engine], computed, load, is_taken, clear)
+        if target is not None:
+            state.pc[engine] = target
 
 
 def limits_of(dtype: DType) -> tuple[int, int]:
@@ -272,7 +267,7 @@ def limits_of(dtype: DType) -> tuple[int, int]:
 def computed(name: str, lhs: Number, rhs: Number) -> Number:
     """The result of an ALU operator on register values."""
     if isinstance(lhs, int) and isinstance(rhs, int):
-        return isa.signed(int(isa.ARITHMETIC[name](lhs, rhs)))
+        return control.computed(name, lhs, rhs)
     (a, b), (c, d) = bounds(lhs), bounds(rhs)
     if name in isa.COMPARISONS:
         corners = {isa.COMPARISONS[name](x, y) for x in (a, b) for y in (c, d)}

@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
+from nki_mlir.targets.neuron.control import computed, control_step
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.record import (
@@ -125,8 +126,10 @@ class Agent:
                       core.semaphores, self.recent, ramp, stream.shares)     # what ``advance`` looks at each time
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
-    def value(self, scalar: isa.Scalar) -> int | None:
-        return self.registers[scalar.number] if isinstance(scalar, isa.Register) else scalar
+
+def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None:
+    """The result of an operator on registers; None where one of them holds what memory says."""
+    return computed(name, lhs, rhs) if lhs is not None and rhs is not None else None
 
 
 class Gathering:
@@ -327,36 +330,31 @@ class TimedMachine:
     # -- registers and branches ----------------------------------------------------------------------------------------
     def control(self, agent: Agent, place: int, now: float) -> None:
         """What a control instruction does besides signalling; the engine's place is already behind it."""
-        match agent.stream.details[place]:
-            case isa.Move() as op:
-                agent.registers[op.dst.number] = agent.value(op.value)
-            case isa.RegisterAlu() as op:
-                lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
-                result = None
-                if lhs is not None and rhs is not None:
-                    try:
-                        result = isa.signed(isa.ARITHMETIC[op.op](lhs, rhs))
-                    except NkiMlirError as error:
-                        raise error.located(agent.stream.instructions[place].location) from None
-                agent.registers[op.dst.number] = result
-            case isa.TensorLoad() as op:
-                agent.registers[op.dst.number] = next(agent.loaded, None) if agent.loaded is not None else None
-            case isa.CompareBranch() as op if self.taken(agent, place, op):
-                agent.at = int(op.target)
-                agent.free += self.machine.costs.control.refill_ns
-            case isa.RangeClear() as op:
-                for semaphore in agent.core.semaphores[op.first:op.last + 1]:
-                    semaphore.settle(now)
-                    semaphore.clear()
+        def load(op: isa.TensorLoad) -> int | None:
+            return next(agent.loaded, None) if agent.loaded is not None else None
+
+        def clear(first: int, last: int) -> None:
+            for semaphore in agent.core.semaphores[first:last + 1]:
+                semaphore.settle(now)
+                semaphore.clear()
+        op = agent.stream.details[place]
+        assert isinstance(op, isa.Control)
+        try:
+            target = control_step(op, agent.registers, computed_if_known, load,
+                                  lambda holds: self.is_taken(agent, place, holds), clear)
+        except NkiMlirError as error:
+            raise error.located(agent.stream.instructions[place].location) from None
+        if target is not None:
+            agent.at = target
+            agent.free += self.machine.costs.control.refill_ns
         if len(self.record) > self.limit:
             raise EventLimit(limit=self.limit)
 
     @staticmethod
-    def taken(agent: Agent, place: int, op: isa.CompareBranch) -> bool:
-        """Whether a branch is taken: as its sides say, else in turn."""
-        lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
-        if lhs is not None and rhs is not None:
-            return isa.COMPARISONS[op.op](lhs, rhs)
+    def is_taken(agent: Agent, place: int, holds: int | None) -> bool:
+        """Whether a branch is taken: as its comparison says, else in turn."""
+        if holds is not None:
+            return bool(holds)
         met = agent.branched.get(place, 0)
         agent.branched[place] = met + 1
         return met % 2 == 1

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What instructions do to registers and semaphores, for all who run a stream.
+
+The simulator has numbers in its registers. The timed machine runs without memory, the checker for all values of it:
+what a register holds after a load is unknown to the one and a symbol to the other. So each says how it computes.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from nki_mlir.dialects.isa import instruction as isa
+
+Number = TypeVar("Number")
+
+
+def control_step(op: isa.Control, registers: list[Number], compute: Callable[[str, Number, Number], Number],
+                 load: Callable[[isa.TensorLoad], Number], is_taken: Callable[[Number], bool],
+                 clear: Callable[[int, int], None]) -> int | None:
+    """Change registers, or semaphores by ``clear``, as the instruction says.
+
+    Return the number of the instruction that follows a branch which is taken, as ``is_taken`` says of its comparison.
+    """
+    def value(scalar: isa.Scalar) -> Number:
+        return registers[scalar.number] if isinstance(scalar, isa.Register) else scalar     # type: ignore[return-value]
+
+    match op:
+        case isa.Move():
+            registers[op.dst.number] = value(op.value)
+        case isa.RegisterAlu():
+            registers[op.dst.number] = compute(op.op, value(op.lhs), value(op.rhs))
+        case isa.TensorLoad():
+            registers[op.dst.number] = load(op)
+        case isa.CompareBranch() if is_taken(compute(op.op, value(op.lhs), value(op.rhs))):
+            return int(op.target)
+        case isa.RangeClear():
+            clear(op.first, op.last)
+    return None
+
+
+def computed(name: str, lhs: int, rhs: int) -> int:
+    """The result of an operator, which a comparison is too, on the numbers of registers."""
+    return isa.signed(int(isa.ARITHMETIC[name](lhs, rhs)))
