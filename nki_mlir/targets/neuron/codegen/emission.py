@@ -71,7 +71,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline"
+OPTIMIZATIONS = "fuse", "coalesce", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline"
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Emission:
 
     unroll_limit: int | None = None
     fuse: bool = True           # one instruction for two, where values stay
+    coalesce: bool = True       # one copy for several whose tiles lie side by side
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # instructions for which the kernel names no engine go to any that has them
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
@@ -97,13 +98,14 @@ class Emission:
     def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, fuse=False, loads=False, evict=False, vendor=True, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, loads=False, evict=False, vendor=True,
+                   level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
-        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False,
-                   evict=False, overlap=False, pipeline=False)
+        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, reorder=False, engines=False, issuers=False,
+                   loads=False, evict=False, overlap=False, pipeline=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -114,7 +116,7 @@ class Emission:
     def for_values(cls) -> "Emission":
         """Of who asks for values alone: as few instructions as loops allow, in program order, which needs the least
         memory."""
-        return cls(unroll_limit=FOR_VALUES, fuse=False, reorder=False, loads=False)
+        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -123,7 +125,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(fuse=False, reorder=False, loads=False))
+        return emit(Emission(fuse=False, coalesce=False, reorder=False, loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -144,10 +146,12 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
-    if options.fuse and options.level > 0:
+    if (options.fuse or options.coalesce) and options.level > 0:
         code = replace(code, body=copied(code.body))
-        options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
-        options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
+        if options.fuse:
+            options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
+        if options.coalesce:
+            options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
     if reorder:
         try:
             candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,

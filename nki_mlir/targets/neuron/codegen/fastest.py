@@ -328,8 +328,8 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
                 full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
-        if not waiting and search.timed:
-            waiting = search.with_free_banks()
+        if search.timed and (not waiting or candidate.limit == STRAIGHT[level]):
+            waiting += search.with_free_banks()
     if not search.timed:
         assert failed is not None
         written = next(candidate for candidate in several if candidate.body >= BODY)

@@ -60,8 +60,8 @@ class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
 
 def fuse_instructions(code: Code) -> int:
     """Fuse what can be, in place; how many instructions are gone."""
-    uses = uses_of(code)
-    return sum(_FusedRun(code.machine, block, run, uses).fused for block in blocks(code.body)
+    uses, judged = uses_of(code), dict[object, bool]()
+    return sum(_FusedRun(code.machine, block, run, uses, judged).fused for block in blocks(code.body)
                for run in list(runs_of(block.nodes)) if len(run) > 1)
 
 
@@ -97,11 +97,12 @@ def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
 
 
 class _FusedRun:
-    """One run of steps, which are taken in order as the first of two."""
+    """One run of steps, which are taken in order as the first of two. ``judged``: whether operations that differ in
+    their buffers alone may become one."""
 
     def __init__(self, machine: Machine, block: Block, run: Sequence[InstructionStep],
-                 uses: dict[DeviceBuffer, BufferUses]) -> None:
-        self.machine, self.block, self.uses = machine, block, uses
+                 uses: dict[DeviceBuffer, BufferUses], judged: dict[object, bool]) -> None:
+        self.machine, self.block, self.uses, self.judged = machine, block, uses, judged
         self.steps: list[InstructionStep | None] = list(run)
         self.position = {step: k for k, step in enumerate(run)}
         self.fused = 0
@@ -227,14 +228,7 @@ class _FusedRun:
         other = second if where is first else first
         if any(tile.handle.fixed or tile.handle.addresses for tile in tiles_of(other)):
             return False                        # another tile may have that address in the meantime
-        try:
-            verify(new)
-        except NkiMlirError:
-            return False
-        if {str(f.error) for f in findings(new, self.machine)} - {
-                str(f.error) for op in (first.op, second.op) for f in findings(op, self.machine)}:
-            return False
-        if self.ns(new) > self.ns(first.op) + self.ns(second.op):
+        if not self.pays(first.op, second.op, new):
             return False
         for step in (first, second):
             for uses in {self.uses[tile.handle]: None for tile in tiles_of(step)}:
@@ -244,6 +238,29 @@ class _FusedRun:
         where.op, where.work = new, None
         note(self.uses, where)
         return True
+
+    def pays(self, first: Op, second: Op, new: Op) -> bool:
+        """Whether the target has an operation and it takes no longer than two. Of forms of operations without masks
+        this is worked out once."""
+        ops = first, second, new
+        if any([op.mask or op.limits or op.symbols for op in ops]):
+            return self.judge(*ops)
+        numbers: dict[DeviceBuffer, int] = {}               # which operands are in one buffer
+        buffers = [numbers.setdefault(tile.handle, len(numbers)) for op in ops for _, tile in op.operands()]
+        key = *[op.outline() for op in ops], *buffers
+        if key not in self.judged:
+            self.judged[key] = self.judge(*ops)
+        return self.judged[key]
+
+    def judge(self, first: Op, second: Op, new: Op) -> bool:
+        try:
+            verify(new)
+        except NkiMlirError:
+            return False
+        if {str(f.error) for f in findings(new, self.machine)} - {
+                str(f.error) for op in (first, second) for f in findings(op, self.machine)}:
+            return False
+        return self.ns(new) <= self.ns(first) + self.ns(second)
 
     def ns(self, op: Op) -> float:
         return float(self.machine.cost(op.runs_on, op.work()).busy)

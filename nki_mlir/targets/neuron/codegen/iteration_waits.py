@@ -19,12 +19,15 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nki_mlir.dialects.isa.instruction import COMPLETIONS
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
 ITERATIONS = 6                  # after which two have had the same waits, or the engines meet
-Clock = tuple[int, ...]         # for each lane, until when its events are known to be complete
+Clock = NDArray[np.int64]       # for each lane, until when its events are known to be complete
 
 
 def straight_loops(code: Code) -> list[Loop]:
@@ -71,7 +74,7 @@ class IterationWaits:
         self.waiting: dict[int, int] = {}           # by lane of a queue the engine that waits for it
         self.lanes = self.choose_queues()
         number = engines + QUEUES * groups
-        self.known: list[list[int]] = [[0] * number for _ in range(engines)]
+        self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
         self.latest = [0] * number                  # the last event of each lane
         self.times: list[list[int]] = [[] for _ in range(number)]          # of the events of each lane
         self.reported: list[list[Clock]] = [[] for _ in range(number)]     # what each tells
@@ -154,19 +157,21 @@ class IterationWaits:
 
     def wait(self, engine: int, needed: dict[int, int]) -> list[IterationEvent]:
         """The waits that the others do not imply."""
+        if not needed:
+            return []
         known = self.known[engine]
         clocks = {lane: self.reported[lane][bisect_left(self.times[lane], time)] for lane, time in needed.items()}
         waits = [IterationEvent(lane, (time - 1) % self.length, time < self.begin) for lane, time in needed.items()
-                 if not any(clock[lane] >= time for other, clock in clocks.items() if other != lane)]
+                 if not any([clock[lane] >= time for other, clock in clocks.items() if other != lane])]
         for clock in clocks.values():
-            known[:] = map(max, known, clock)
+            np.maximum(known, clock, known)
         return sorted(waits, key=lambda event: (event.lane, event.time))
 
-    def complete(self, lane: int, time: int, known: Sequence[int]) -> None:
-        clock = list(known)
+    def complete(self, lane: int, time: int, known: Clock) -> None:
+        clock = known.copy()
         clock[lane] = self.latest[lane] = time
         self.times[lane].append(time)
-        self.reported[lane].append(tuple(clock))
+        self.reported[lane].append(clock)
 
 
 def shares(counts: dict[int, int], queues: int) -> dict[int, int]:

@@ -22,6 +22,8 @@ from dataclasses import replace
 from math import inf
 from statistics import median
 
+import numpy as np
+
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
@@ -109,17 +111,14 @@ class Stages:
 
     def begin(self, starts: Sequence[float], interval: float) -> float:
         """The time at which a round begins: with the fewest bytes of PSUM in use, then of SBUF."""
-        lives = [(min(starts[k] for k in users), max(starts[k] for k in users), buffer)
+        lives = [(min([starts[k] for k in users]), max([starts[k] for k in users]), buffer)
                  for buffer, users in self.users.items() if users]
-
-        def in_use(time: float) -> tuple[float, float]:
-            sizes = {PSUM: 0.0, SBUF: 0.0}
-            for first, last, buffer in lives:
-                sizes[buffer.space] += ((last - time) // interval - (first - time) // interval) * (
-                    buffer.bytes_per_partition)
-            return sizes[PSUM], sizes[SBUF]
-
-        return min({start % interval for start in starts}, key=lambda time: (in_use(time), time))
+        times = np.unique([start % interval for start in starts])
+        first, last = (np.array([life[k] for life in lives], np.float64) for k in (0, 1))
+        rounds = (last - times[:, None]) // interval - (first - times[:, None]) // interval
+        in_use = [rounds @ np.array([buffer.bytes_per_partition if buffer.space == space else 0
+                                     for _, _, buffer in lives], np.float64) for space in (SBUF, PSUM)]
+        return float(times[np.lexsort((times, *in_use))[0]])
 
     def settle(self) -> bool:
         """Move steps back until each comes behind all that it depends on and the users of a PSUM buffer have one stage.

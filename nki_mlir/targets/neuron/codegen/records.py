@@ -7,6 +7,7 @@ over tens of thousands of instructions without building MLIR in between.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ class DeviceBuffer:
     location: Location | None = None
     attributes: "dict[str, Attribute]" = field(default_factory=dict)
 
-    @property
+    @cached_property
     def bytes_per_partition(self) -> int:
         """All bytes in HBM."""
         return prod(self.shape if self.space == HBM else self.shape[1:]) * self.dtype.itemsize

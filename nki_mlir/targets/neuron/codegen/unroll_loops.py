@@ -105,11 +105,11 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
 
     Also the sizes of everything when it is written out.
     """
-    needed = set(_variables_needed(body))
     sizes: Sizes = {}
     total = _size(body, sizes)
     remaining: dict[Loop, None] = {}
     outer = list(_loops(body))
+    needed = set(_variables_needed(body)) if outer and total > limit else ()
     while total > limit:
         candidates = [loop for loop in outer if loop.variable not in needed]
         if not candidates:

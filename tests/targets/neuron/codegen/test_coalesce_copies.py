@@ -6,10 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import nki_mlir
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nisa.movement import MemsetOp, TensorCopyOp
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.codegen.records import copied
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.codegen.test_fuse_instructions import ROWS, WIDTH, Expressions, names
@@ -61,3 +67,26 @@ def test_part_of_a_tile_is_copied():
     b.step(TensorCopyOp, dst=Expressions.tile(q),
            src=replace(Expressions.tile(t), access=Expressions.tile(q).access))
     assert not coalesce_copies(b.code)
+
+
+@nki.jit
+def copied_out(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, sums = nl.load(x), nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    sums[...] = nisa.tensor_scalar(tile, np.add, 1.0)
+    sums[...] = nisa.tensor_tensor(sums, tile, np.multiply)
+    nl.store(out, nisa.tensor_copy(sums))
+    return out
+
+
+def test_option__turns_it_off():
+    x = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+    spec = copied_out.lower(nki_mlir.spec(x.shape, "float32")).specialization
+    copies = []
+    for coalesce in (True, False):
+        program, = neuron.streams(spec.captured, spec.grid, Emission(fuse=False, coalesce=coalesce))
+        copies.append(sum(i.op.mnemonic == "COPY" for stream in program.streams.values() for i in stream))
+        result = np.zeros_like(x)
+        neuron.simulate([program], [x.copy()], [result])
+        np.testing.assert_array_equal(result, (x + np.float32(1)) * x)
+    assert copies == [0, 1]

@@ -106,7 +106,7 @@ def test_kernel__decides_what_it_names():
     x = np.random.default_rng(0).standard_normal((128, 2048)).astype(np.float32)
     for named in (True, False):
         spec = mixed.lower(nki_mlir.spec(x.shape, "float32"), named).specialization
-        streams = neuron.streams(spec.captured, spec.grid, Emission(fuse=False))[0].streams
+        streams = neuron.streams(spec.captured, spec.grid, Emission(fuse=False, coalesce=False))[0].streams
         on = [engine for engine, stream in streams.items() for i in stream if i.op.mnemonic == "COPY"]
         assert (on == [SCALAR] * 8) == named and len(on) == 8
         np.testing.assert_array_equal(mixed.on("isa")(x, named), x)

@@ -200,7 +200,7 @@ def test_kernel__has_the_interpreters_values_with_fewer_instructions():
     spec = scores.lower(nki_mlir.spec(a.shape, "float32"), nki_mlir.spec(b.shape, "float32")).specialization
     expected = np.asarray(scores.on("interpreter")(a, b)).view(np.uint16)
     counts = []
-    for options in (Emission(), Emission(fuse=False)):
+    for options in (Emission(), Emission(fuse=False, coalesce=False)):
         program, = neuron.streams(spec.captured, spec.grid, options)
         made = np.zeros(expected.shape, np.uint16)
         simulate(program, [a.copy(), b.copy()], [made.view(np.asarray(scores.on("interpreter")(a, b)).dtype)])

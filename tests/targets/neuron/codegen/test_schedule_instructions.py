@@ -105,6 +105,18 @@ def test_loads__leave_room_for_results():
     assert ahead == {100: 4, 60: 3}             # tiles are a sixth of SBUF
 
 
+@pytest.mark.parametrize(("tiles", "searched"), [(80, 1), (6, 3)])
+def test_loads_that_leave_room_anyway__are_ordered_once(tiles, searched):
+    """Orders are the same as without the memo, and found anew where less room makes a difference."""
+    width = machine_named("trn2").sbuf_bytes_per_partition // 4 // tiles
+    schedules = Schedules(stages(count=12, width=width))
+    orders = [Order(loads=loads) for loads in (100, 99, 60, 30)]
+    arrangements = [schedules.found(order) for order in orders]
+    assert [one[:4] for one in arrangements] == [Schedules(stages(count=12, width=width)).found(order)[:4]
+                                                 for order in orders]
+    assert len({id(one) for one in arrangements}) == searched
+
+
 def test_loads_that_fill_more_than_they_may__start_when_nothing_else_can():
     size = machine_named("trn2").sbuf_bytes_per_partition
     code = stages(count=2, width=size // 4 // 2)
