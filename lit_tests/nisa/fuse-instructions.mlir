@@ -37,6 +37,20 @@ func.func @softmax() {
   return
 }
 
+// A sum along two axes that are all of a tile's free elements is the sum of the activation's result, too.
+// CHECK-LABEL: func.func @two_axes(
+// CHECK:         "nisa.activation_reduce"(%{{.*}}) {{.*}}fn = "square", {{.*}}reduce_op = "add"
+// CHECK-NOT:     nisa.tensor_reduce
+// CHECK:         return
+func.func @two_axes() {
+  %x = memref.alloc() : !tile
+  %t = memref.alloc() : !tile
+  %s = memref.alloc() : memref<128x1x1xf32, "sbuf">
+  "nisa.activation"(%t, %x) {access = [#tile, #tile], engine = "scalar", fn = "square", imm = 1.0 : f64, mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+  "nisa.tensor_reduce"(%s, %t) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1], [1, 1]]>, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [256, 2], [1, 256]]>], axes = [1, 2], engine = "unknown", mask = #all, negate = false, op = "add"} : (memref<128x1x1xf32, "sbuf">, !tile) -> ()
+  return
+}
+
 // A product is written where it was copied to; the copy to SBUF is of any engine.
 // CHECK-LABEL: func.func @copied(
 // CHECK:         %[[Q:.*]] = memref.alloc() : memref<128x2x512xf32, "psum">

@@ -43,18 +43,40 @@ class Covering(NamedTuple):
     symbols: tuple[object, ...] # over which ``access`` is linear
 
 
+class FirstPart(NamedTuple):
+    """The first write to a buffer, of a part that no loop moves. Operations on that part alone read nothing that is
+    unwritten; ``rows`` are the partitions of which it writes every element."""
+
+    access: Access
+    rows: range
+
+    def has(self, tile: Tile) -> bool:
+        """Whether the write covers a tile that another operation uses."""
+        if tile.access.symbols_used():
+            return False
+        start, (step, count) = tile.access.partition, tile.access.dims[0]
+        assert start is not None                        # of on-chip memory
+        inside = step > 0 or count == 1
+        last = start.const + (count - 1) * step
+        return outline(tile.access) == outline(self.access) or (
+            inside and start.const in self.rows and last in self.rows)
+
+
 class FirstUses:
     """Records the first operations on each on-chip buffer of one capture."""
 
     def __init__(self) -> None:
-        self.open: dict[Buffer, Covering | None] = {}      # buffers that are unused, or not written completely
+        self.open: dict[Buffer, Covering | FirstPart | None] = {}      # buffers that are unused, or partly written
         self.zeros: dict[Buffer, bool] = {}             # buffers that get a memset; whether the kernel relies on it
+        self.states: set[Buffer] = set()                # buffers of an engine, or of checks
         self.allocations: dict[Buffer, Operation] = {}        # the operation that allocates each
 
     def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
+        """Record a new buffer; one that is ``zeroed`` is state, which begins as zeros unless it is overwritten."""
         if zeroed:
             self.zeros[buffer] = True
-        elif buffer.space != HBM:
+            self.states.add(buffer)
+        if buffer.space != HBM:
             self.open[buffer] = None
 
     def forget(self, buffer: Buffer) -> None:
@@ -71,24 +93,36 @@ class FirstUses:
                   ) -> None:
         state = self.open[buffer]
         # An operation may read fewer operands than its class declares (``sources``).
-        read = field.reads and field.name in [name for name, _ in op.sources()]
+        read = field.reads and field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name)
         for other, operand in operands:
             if operand.handle is tile.handle and other.reads and not other.writes:
                 read = True
                 break
-        if state is None:
-            covers = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
+        if isinstance(state, FirstPart):
+            if state.has(tile):
+                return
+            covers: bool | Covering = False
+        elif state is None:
+            writes = field.writes and not read and not op.mask
+            covers = writes and first_write(op, tile, buffer, scopes)
+            if writes and not covers and not tile.access.symbols_used() and runs_with(buffer, scopes):
+                self.open[buffer] = first_part(tile)
+                self.zeros.pop(buffer, None)
+                return
         elif state.scope not in scopes:
             covers = True
         else:           # another iteration may write this piece only later
             same = outline(tile.access) == outline(state.access) and op.symbols == state.symbols
             covers = state if not read or same else False
-        if isinstance(covers, Covering):
+        is_state = buffer in self.states
+        if isinstance(covers, Covering) and not is_state:
             self.open[buffer] = covers
             return
         del self.open[buffer]
-        if not covers:
-            self.zeros[buffer] = False
+        if covers is True:
+            self.zeros.pop(buffer, None)
+        else:
+            self.zeros[buffer] = is_state
 
     def fill(self, make: Attributes, function: Operation) -> None:
         """Report reads of buffers before they are written, and insert the memsets.
@@ -109,6 +143,22 @@ class FirstUses:
 def outline(access: Access) -> tuple[object, ...]:
     """Return a key that is equal for accesses to the same elements in the same order."""
     return access.dtype, access.partition, access.free, access.dims[0], [d for d in access.dims[1:] if d[1] > 1]
+
+
+def runs_with(buffer: Buffer, scopes: list[Scope]) -> bool:
+    """Whether nothing but loops that have an iteration stand between a buffer's allocation and an operation."""
+    return buffer.scope in scopes and all(
+        scope.symbol is not None for scope in scopes[scopes.index(buffer.scope) + 1:])
+
+
+def first_part(tile: Tile) -> FirstPart:
+    """The part of a buffer that a tile without symbols is."""
+    access = tile.access
+    (step, count), *free = access.dims
+    assert access.partition is not None
+    start, covered = access.partition.const, without_gap([(abs(s), n) for s, n in free if n > 1])
+    rows = range(start, start + count) if step == 1 or count == 1 else range(0)
+    return FirstPart(access, rows if covered == tile.row and not access.free.const else range(0))
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:

@@ -261,6 +261,10 @@ class Op:
         values = self.__dict__
         return [(name, t) for name in self.inputs if (t := values[name]) is not None]
 
+    def overwrites(self, name: str) -> bool:
+        """Whether the operation writes a tile that it declares to read and write without a look at its elements."""
+        return False
+
     def targets(self) -> list[tuple[str, Tile]]:
         values = self.__dict__
         return [(name, t) for name in self.outputs if (t := values[name]) is not None]

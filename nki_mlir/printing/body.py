@@ -30,7 +30,7 @@ from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.loop_names import loop_names
 from nki_mlir.printing.masked import can_select, write_selected
 from nki_mlir.printing.placement import can_be_named
-from nki_mlir.printing.programs import program_phases, program_texts, write_reduction
+from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
@@ -390,6 +390,7 @@ def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                 for part in phase.parts:
                     out.indices.texts.update(part.numbers)
                     printer.block(part.block)
-                    out.flush()
+                    reduction = reduction_over_programs(phase.reduction)
+                    out.use(*[v for v in out.waiting if reduction is None or v != reduction.dst.handle])
         if phases[0].reduction is not None:
-            write_reduction(out, phases, programs)
+            write_reduction(out, phases, programs, [printer.written_once for printer in printers])

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_place
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
-from nki_mlir.dialects.nki.movement import MemsetOp
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
 from nki_mlir.dialects.op import Elementwise, Op, TileField, changed
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
@@ -44,7 +45,13 @@ def placed(text: KernelText, op: Op) -> Iterator[Op]:
     if not moved:
         yield op
         return
-    staged = {f.name: _staged(text, op, f, t) for f, t in moved}
+    staged: dict[str, Tile] = {}
+    copies: list[tuple[Tile, Tile]] = []            # of tiles that are read: two operands of one tile have one copy
+    for field, tile in moved:
+        copy = next((copy for read, copy in copies if not field.writes and same_place(read, tile)), None)
+        staged[field.name] = copy = copy if copy is not None else _staged(text, op, field, tile)
+        if not field.writes:
+            copies.append((tile, copy))
     yield changed(op, lambda tile: tile, **staged)
     for field, tile in moved:
         if field.writes:
@@ -138,8 +145,11 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
     """An operation under a mask that is no box."""
     target: Tile = op.dst
     text.use(target.handle)
-    computed = text.temporary(target.shape, target.dtype, SBUF)
-    write(text, changed(op, lambda tile: tile, dst=computed, mask=(), limits=()))
+    if _is_selected(op, text):
+        computed = op.src
+    else:
+        computed = text.temporary(target.shape, target.dtype, SBUF)
+        write(text, changed(op, lambda tile: tile, dst=computed, mask=(), limits=()))
     chosen = _mask_tile(text, op, write)
     onto = target
     moved = target.space == HBM or not starts_legally(text.machine, target)
@@ -150,6 +160,16 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
                f"predicate={text.tile(op, chosen)})")
     if moved:
         put_rows(text, op, target, onto)
+
+
+def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
+    """Whether an operation copies elements that the predicated copy can read where they are."""
+    if not isinstance(op, CopyOp | TensorCopyOp):
+        return False
+    source, target = op.src, op.dst
+    same = source.shape == target.shape and source.dtype is target.dtype and source.handle != target.handle
+    return same and source.space == SBUF and starts_legally(text.machine, source) and (
+        source.access.dims[0][0] == 1 or source.shape[0] == 1)
 
 
 def _mask_tile(text: KernelText, op: Elementwise, write: Write) -> Tile:

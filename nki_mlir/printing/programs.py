@@ -19,6 +19,7 @@ from nki_mlir.dialects.nki.elementwise import BinaryOp, alu_compute
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.exact_extremes import has_exact_steps, write_extreme
 from nki_mlir.printing.index_text import IndexText, IndexValues
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.tile_operations import write_statement
@@ -104,10 +105,13 @@ def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], ou
     return programs
 
 
-def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: Sequence[ProgramText]) -> None:
+def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: Sequence[ProgramText],
+                    written_once: Sequence[set[Value]]) -> None:
     """Write the reduction that ends a phase of each program: a fold of each group's tiles in their order.
 
     Intermediate results have the dtype in which the reduction computes. ``Unprintable`` where its steps would not.
+    Two programs of a group compute the last step, the others read a result that no operation writes again
+    (``written_once``, the buffers of each program): as many instructions as the collective has.
     """
     nodes = [phase.reduction for phase in phases if phase.reduction is not None]
     ops = [op for node in nodes if (op := reduction_over_programs(node)) is not None]
@@ -116,8 +120,12 @@ def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: S
     wide = compute is not FLOAT32                       # 32-bit integers, which most steps would round
     for group in parsed(op.groups):
         folded, *others = [_program_tile(out, ops[member].src, programs[member]) for member in group]
-        results = [_program_tile(out, ops[member].dst, programs[member]) for member in group]
-        if wide and others and alu_compute(op.op, compute, *[tile.dtype for tile in (folded, *others)]) is not compute:
+        computing = [member for n, member in enumerate(group) if n < 2 or not _is_shared(
+            ops[member].dst, ops[group[1]].dst, programs[member], written_once[member])]
+        results = [_program_tile(out, ops[member].dst, programs[member]) for member in computing]
+        exact = wide and has_exact_steps(op.op, folded, *others)
+        if wide and others and not exact and (
+                alu_compute(op.op, compute, *[tile.dtype for tile in (folded, *others)]) is not compute):
             raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
                               fix="reduce float32 or integers of 16 bits").located(location_of(nodes[0].op))
         # Each result computes the last step if it can: one instruction fewer than to copy it.
@@ -125,11 +133,30 @@ def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: S
         direct = apart and not (wide and results[0].dtype is not compute)
         for value in others[:-1] if direct else others:
             partial = out.temporary(op.src.shape, compute, SBUF)
-            write_statement(out, BinaryOp(dst=partial, lhs=folded, rhs=value, op=op.op))
+            _write_step(out, op.op, partial, folded, value, exact)
             folded = partial
         for result in results:
-            write_statement(out, BinaryOp(dst=result, lhs=folded, rhs=others[-1], op=op.op) if direct else
-                            CopyOp(dst=result, src=folded))
+            if direct:
+                _write_step(out, op.op, result, folded, others[-1], exact)
+            else:
+                write_statement(out, CopyOp(dst=result, src=folded))
+        for member in set(group) - set(computing):
+            programs[member].tensors[ops[member].dst.handle] = out.tensors[results[1].handle]
+            del programs[member].waiting[ops[member].dst.handle]
+
+
+def _write_step(out: KernelText, op: str, dst: Tile, lhs: Tile, rhs: Tile, exact: bool) -> None:
+    if exact:
+        write_extreme(out, op, dst, lhs, rhs)
+    else:
+        write_statement(out, BinaryOp(dst=dst, lhs=lhs, rhs=rhs, op=op))
+
+
+def _is_shared(tile: Tile, computed: Tile, program: ProgramText, written_once: set[Value]) -> bool:
+    """Whether a program can read another one's result in place of its own: all of a buffer that only the reduction
+    writes, in both programs."""
+    return all(t.handle in written_once and t.shape == t.base_shape and t.dtype is t.base_dtype
+               for t in (tile, computed)) and tile.dtype is computed.dtype and tile.handle in program.waiting
 
 
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:

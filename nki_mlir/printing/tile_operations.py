@@ -233,14 +233,17 @@ def _copy(text: KernelText, op: Copying) -> None:
 
 
 def _transpose(text: KernelText, op: TransposeOp) -> None:
-    """By the Tensor engine, to PSUM, and from there to the destination."""
-    source = text.tile(op, _to_sbuf(text, op, op.src))
-    if op.dst.space == PSUM and op.dst.dtype is op.src.dtype:
-        text.write(f"nisa.nc_transpose(dst={text.tile(op, op.dst)}, data={source}, engine=nisa.engine.tensor)")
-        return
-    turned = text.temporary(op.src.shape[::-1], op.src.dtype, PSUM)
-    text.write(f"nisa.nc_transpose(dst={text.tile(op, turned)}, data={source}, engine=nisa.engine.tensor)")
-    call(text, op, "tensor_copy", op.dst, turned)
+    """By the Vector engine in any memory where that transposes the tile at once, else by the Tensor engine to PSUM."""
+    small = max(op.src.shape) <= text.machine.transpose_vector_max
+    engine, space = ("vector", SBUF) if small else ("tensor", PSUM)
+    source = op.src if small and not is_backwards(op.src) else _to_sbuf(text, op, op.src)
+    target = op.dst
+    if op.dst.dtype is not op.src.dtype or not (small or op.dst.space == PSUM) or is_backwards(op.dst):
+        target = text.temporary(op.src.shape[::-1], op.src.dtype, space)
+    text.write(f"nisa.nc_transpose(dst={text.tile(op, target)}, data={text.tile(op, source)}, "
+               f"engine=nisa.engine.{engine})")
+    if target is not op.dst:
+        call(text, op, "tensor_copy", op.dst, target)
 
 
 def _memset(text: KernelText, op: MemsetOp) -> None:

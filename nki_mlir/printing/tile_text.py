@@ -61,16 +61,31 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
         if repeats:
             if counts == tuple(n for _, n in dims):
                 return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
-        elif not exact or counts == tile.shape:
-            return text
-        elif whole and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile):
-            return f"{text}.reshape({shape_text(tile.shape)})"
+        else:
+            reshaped = whole and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)
+            regrouped = reshaped and not tile.on_chip and not _splits(counts, tile.shape)
+            if counts == tile.shape or not (exact or regrouped):
+                return text
+            if reshaped:
+                return f"{text}.reshape({shape_text(tile.shape)})"
     return f"{source}.ap({pattern_text(tile)}, offset={form(tile.offset)})"
 
 
 def pattern_text(tile: Tile) -> str:
     """``[[stride, count], ...]`` as ``.ap`` takes it."""
     return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
+
+
+def _splits(counts: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether the axes of one of two shapes are axes of the other, or parts of one: ``(4, 6)`` of ``(4, 2, 3)``."""
+    coarse, fine = sorted(([n for n in extents if n > 1] for extents in (counts, shape)), key=len)
+    for extent in coarse:
+        product = 1
+        while product < extent and fine:
+            product *= fine.pop(0)
+        if product != extent:
+            return False
+    return not fine
 
 
 def _is_dense(tile: Tile) -> bool:

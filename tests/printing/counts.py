@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Module, cloned, operations_of
@@ -48,7 +49,7 @@ def instructions(launched, arrays) -> Counter[str]:
     """How many of each instruction engines and queues run, for all programs of a launch.
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
-    capture of the current generation adds.
+    capture of the current generation adds, nor what computes elements that nothing reads, which no text has.
     """
     captured = launched.lower(*arrays).specialization
     modules = {m: at_nisa(without_checks(m)) for m in captured.modules}
@@ -59,13 +60,16 @@ def instructions(launched, arrays) -> Counter[str]:
 
 
 def without_checks(module: Module) -> Module:
-    """The module without what checks that an output is written, and what notes that it is."""
+    """The module without what checks that an output is written, what notes that it is, and dead code."""
     copy = cloned(module)
     for op in operations_of(copy, lambda name: name.startswith(("nki.", "nisa."))):
         flag = op.operands[0].owner if op.operands else None
         names = getattr(flag, "attributes", {})         # a block, whose argument it is, has none
         if "nki.name" in names and names["nki.name"].value.startswith("written."):
             op.erase()
+    with copy.context:
+        for function in operations_of(copy, lambda name: name == "func.func"):
+            erase_dead_code(function)
     return copy
 
 

@@ -7,8 +7,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import isa as nisa_beta
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 
 from ..random_programs.comparing import EXECUTORS
 from .counts import differing, drawn, instructions, limits
@@ -53,16 +57,80 @@ def converted_rows(x):
     return out
 
 
+@nki.jit
+def rows_multiplied(x):
+    """Rows from a partition where no engine begins, as both operands."""
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile, kept = nl.load(x), nl.zeros((8, 8), nl.float32)
+    kept[3:6] = nl.multiply(tile[3:6], tile[3:6])
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
+def transposed(x):
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@nki.jit
+def lower_half_of_rows(x):
+    """What operations under a mask write is all that others read."""
+    out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
+    below = nl.arange(64)[:, None] >= 32
+    tile = nl.load(x)
+    raised = nl.exp(nl.subtract(tile, nl.max(tile, axis=1, mask=below), mask=below), mask=below)
+    total = nl.sum(raised, axis=1, mask=below)
+    nl.store(out, nl.zeros((64, 8), nl.float32))
+    nl.store(out[32:64], nl.divide(raised, total, mask=below)[32:64])
+    return out
+
+
+@current_nki.jit
+def regrouped_rows(x):
+    """Rows of HBM that are read in another shape, which is no axis of the tensor."""
+    out = current_nl.ndarray((4, 16), current_nl.float32, buffer=current_nl.shared_hbm)
+    tile, rows = current_nl.ndarray((8, 8), current_nl.float32), current_nl.ndarray((4, 16), current_nl.float32)
+    held = current_nl.ndarray((8, 8), current_nl.float32, buffer=current_nl.private_hbm)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=held, src=tile)
+    nisa.dma_copy(dst=rows, src=held.reshape((4, 16)))
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
 THREE_ROWS = np.where((np.arange(8)[:, None] >= 3) & (np.arange(8)[:, None] < 6), X, 0)
 
 
 @pytest.mark.parametrize("kernel, expected", [
-    (below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1), (converted_rows, THREE_ROWS)])
+    (below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1), (converted_rows, THREE_ROWS),
+    (rows_multiplied, THREE_ROWS ** 2), (transposed, X.T), (regrouped_rows, X.reshape(4, 16))])
 def test_instructions_stay(kernel, expected):
     again = reread(printed(kernel, [X]))
     assert instructions(again, [X]) == instructions(kernel, [X])
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(X), expected)
+
+
+def test_operations_on_some_rows_are_fused():
+    x = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    again = reread(printed(lower_half_of_rows, [x]))
+    assert instructions(again, [x]) == instructions(lower_half_of_rows, [x])
+    assert instructions(again, [x])["ACTIVATE_REDUCE"] == 1
+
+
+def test_registers_that_an_instruction_resets_need_no_fill():
+    @nki.jit
+    def counted(x):
+        out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+        totals = nl.ndarray((8, 1), nl.float32, buffer=nl.sbuf)
+        nl.store(out, nisa_beta.tensor_scalar_reduce(data=tile, op0=np.multiply, operand0=2.0, reduce_op=np.add,
+                                                     reduce_res=totals))
+        nl.store(out[:, 0:1], totals)
+        return out
+    counts = instructions(reread(printed(counted, [X])), [X])
+    assert counts.total() == instructions(counted, [X]).total() and not counts["MEMSET"]
 
 
 def test_two_programs_each_add():

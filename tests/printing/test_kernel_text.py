@@ -96,7 +96,7 @@ def test_masks_become_slices():
 def test_a_mask_that_is_no_box_becomes_a_predicate():
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     text = text_of(triangle, x)
-    assert "nisa.tensor_copy_predicated(dst=kept, src=t0, predicate=" in text
+    assert "nisa.tensor_copy_predicated(dst=kept, src=rows, predicate=" in text
     for executor in ("eager", "interpreter", "jit", "isa"):
         np.testing.assert_array_equal(reread(text).on(executor)(x), np.tril(x))
 

@@ -55,6 +55,9 @@ class Accumulating(PartitionWise):
         reduce_cmd: str
         reduce_op: str
 
+    def overwrites(self, name: str) -> bool:
+        return name == "accumulator" and self.reduce_cmd in ("reset", "reset_reduce")
+
     def results(self, value: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, ...]:
         after = accumulated(self.reduce_cmd, self.reduce_op, before, value, sums_integers(self))
         return (value, after) if self.reduce_res is None else (value, after, after.reshape(self.reduce_res.shape))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
+from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile, dense
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
@@ -167,8 +167,8 @@ class _FusedRun:
         """The first step reduces its result, too."""
         op = second.op
         assert isinstance(op, TensorReduceOp)
-        if made.dtype is not FLOAT32 or op.negate or op.src.access != made.access or op.axes != tuple(
-                range(1, len(made.shape))) or first.op.compute is not FLOAT32 or op.compute is not FLOAT32:
+        if made.dtype is not FLOAT32 or op.negate or not reads_whole(op, made) or (
+                first.op.compute is not FLOAT32 or op.compute is not FLOAT32):
             return False
         if (first.op.mask, first.op.limits) != (op.mask, op.limits) or reads(first.op, op.dst.handle):
             return False
@@ -176,7 +176,9 @@ class _FusedRun:
             return False
         mine, other = in_one(first.op, op)
         assert isinstance(other, TensorReduceOp)
-        common: dict[str, Any] = {**shared(mine), "reduce_res": other.dst, "reduce_op": other.op}
+        rows, *_ = other.dst.access.dims
+        total = other.dst.patterned(dims=(rows, (1, 1))) if other.dst.free_elements == 1 else other.dst
+        common: dict[str, Any] = {**shared(mine), "reduce_res": total, "reduce_op": other.op}
         new: Op
         if isinstance(mine, ActivationOp) and other.op == "add":
             new = ActivationReduceOp(dst=mine.dst, src=mine.src, bias=mine.bias, scale=mine.scale, fn=mine.fn,
@@ -282,6 +284,22 @@ def plain(op: Op) -> bool:
 
 def reads(op: Op, buffer: object) -> bool:
     return any(tile.handle is buffer for _, tile in op.sources())
+
+
+def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
+    """Whether a reduction combines all elements of each partition of a tile, along one axis or along several."""
+    if op.axes != tuple(range(1, len(op.src.shape))):
+        return False
+    if op.src.access == tile.access:
+        return True
+    starts = [(t.access.partition, t.access.free, t.access.dims[0], t.free_elements) for t in (op.src, tile)]
+    return starts[0] == starts[1] and all(map(is_dense, (op.src, tile)))
+
+
+def is_dense(tile: Tile) -> bool:
+    """Whether the elements of a partition lie one behind the other, in the order of the tile's axes."""
+    return all(count == 1 or step == other for (step, count), other in zip(
+        tile.access.dims[1:], dense(tile.shape[1:])))
 
 
 def in_one(first: Op, second: Op) -> tuple[Op, Op]:
