@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes the vendor's module names importable where the vendor's packages are absent.
+"""Make the vendor's module names importable where the vendor's packages are absent.
 
-``install()`` puts a finder behind Python's own, so an installed package always wins; ``override=True`` puts it first.
-``torch_xla`` is only given on request: some scripts choose their CPU path by its ImportError.
+``install()`` appends a finder to Python's, so an installed package always wins; ``override=True`` puts the finder
+first. It provides ``torch_xla`` only on request: some scripts choose their CPU path by its ImportError.
 """
 
 import importlib
@@ -19,9 +19,9 @@ from nki_mlir.diagnostics import NkiMlirError
 if TYPE_CHECKING:
     from importlib.abc import Loader as Loader
 else:
-    Loader = object                 # what imports look for is there; that module takes 4 ms
+    Loader = object                 # imports need only the methods below; ``importlib.abc`` takes 4 ms to load
 
-RELEASE = "0.6.0+nki.mlir"              # of the vendor's package, whose language the current generation is
+RELEASE = "0.6.0+nki.mlir"              # the vendor's version with the language of the current generation
 
 # Vendor name -> our module; None: an empty package that only has sub-modules.
 NAMES: dict[str, str | None] = {
@@ -96,7 +96,7 @@ TORCH_XLA: dict[str, str | None] = {
     "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
 }
 
-# Names that belong to a vendor module but are made above the language: looked up on their first use.
+# Names of vendor modules that are defined above the language in the order of imports: looked up on their first use.
 VERSIONS = {"nki": RELEASE, "nki._version": RELEASE}
 FRAMEWORK_KERNEL = "nki_mlir.frameworks.framework_kernel"
 LAZY: dict[str, dict[str, tuple[str, str]]] = {
@@ -107,8 +107,8 @@ LAZY: dict[str, dict[str, tuple[str, str]]] = {
 
 
 class Package(ModuleType):
-    """A module whose classes stay when a part of the same name is imported: ``nl.tensor`` is the class of annotations,
-    ``nki.language.tensor`` a module that only ``from ... import`` names."""
+    """A module whose classes keep their names when a submodule of the same name is imported: ``nl.tensor`` is the
+    class of annotations, ``nki.language.tensor`` a module for ``from ... import`` alone."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and isinstance(self.__dict__.get(name), type)):
@@ -116,7 +116,7 @@ class Package(ModuleType):
 
 
 class Finder(Loader):
-    """Finds and loads the vendor names of one table."""
+    """An import finder and loader of the vendor names in a table."""
 
     def __init__(self, names: dict[str, str | None]) -> None:
         self.names = names
@@ -148,7 +148,7 @@ class Finder(Loader):
         if module.__name__ in VERSIONS:
             module.__dict__["__version__"] = VERSIONS[module.__name__]
         parts = [name.rpartition(".")[2] for name in self.names if name.rpartition(".")[0] == module.__name__]
-        lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also where nothing has imported them
+        lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also those not imported
         lazy |= LAZY.get(module.__name__, {})
         if lazy:
             module.__dict__["__getattr__"] = lazy_names(lazy, module)
@@ -156,29 +156,30 @@ class Finder(Loader):
 
 
 def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable[[str], object]:
-    """The ``__getattr__`` of a module: modules that are its parts, names of modules, then its own."""
-    own = module.__dict__.get("__getattr__")
+    """Return the ``__getattr__`` of a module. It looks up submodules, names of other modules, then the module's
+    previous ``__getattr__``."""
+    previous = module.__dict__.get("__getattr__")
 
     def find(name: str) -> object:
         if name in lazy:
             home, inner = lazy[name]
-            found = importlib.import_module(home)
-            return getattr(found, inner) if inner else found
-        if own is not None:
-            return own(name)
+            module_found = importlib.import_module(home)
+            return getattr(module_found, inner) if inner else module_found
+        if previous is not None:
+            return previous(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     return find
 
 
 def install(torch_xla: bool = False, override: bool = False, executables: bool = True) -> None:
-    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and have programs find
-    stand-ins of the vendor's executables on PATH.
+    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and put stand-ins of the
+    vendor's executables on PATH.
 
     Arguments:
-        torch_xla: ``torch_xla``, too
-        override: the names are ours even where the real packages are installed
-        executables: this process, and those that it starts, find stand-ins of ``neuron-profile`` and its kin behind all
-            that is installed; not of ``neuron-ls``, which programs take for a sign of a device (``nki-env`` has it)
+        torch_xla: provide ``torch_xla``, too
+        override: provide the names even if the vendor's packages are installed
+        executables: append stand-ins of ``neuron-profile`` and the like to the PATH of this process and its children;
+            without ``neuron-ls``, from which programs conclude that there is a device (``nki-env`` has it)
 
     Result:
         None; installing twice changes nothing.
@@ -208,7 +209,7 @@ def install(torch_xla: bool = False, override: bool = False, executables: bool =
 
 
 def uninstall() -> None:
-    """Take the names back; modules that were imported stay with those who hold them.
+    """Remove the names again; modules that were imported stay usable where they are referenced.
 
     Arguments:
         none
@@ -232,7 +233,7 @@ def uninstall() -> None:
     take_off_path()
 
 
-# -- what is the vendor's alone ----------------------------------------------------------------------------------------
+# -- packages that only the vendor has ---------------------------------------------------------------------------------
 # Packages that ship kernels or are private: any name can be imported from them, and is an error when it is called.
 
 VENDOR_ONLY = tuple(f"{package}." for package in (
@@ -245,13 +246,14 @@ VENDOR_ONLY = tuple(f"{package}." for package in (
 
 class VendorOnly(NkiMlirError, RuntimeError):
     code = "NKI-VENDOR-ONLY"
-    message = "{name} is the vendor's own, and no part of this toolchain"
+    message = "{name} is private to the vendor, and no part of this toolchain"
     why = "kernels that the vendor ships, and its private modules, are not documented as a language is"
     fix = "call a kernel whose source you have, with nki.jit"
 
 
 class Stub:
-    """A name of such a package. Its attributes are names, too; kernels may be launched and decorated, not called."""
+    """A name of such a package. Its attributes are such names, too; it can be indexed by a grid and be a base class,
+    but a call is an error."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
@@ -275,7 +277,7 @@ class Stub:
 
 
 def stub(package: str, name: str) -> Stub:
-    """A name of a package."""
+    """Return the stand-in for a name of a package."""
     if name.startswith("__"):
         raise AttributeError(name)
     return Stub(f"{package}.{name}")

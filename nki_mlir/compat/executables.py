@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Scripts that stand in for the vendor's executables, and the PATH on which a program finds them."""
+"""Write scripts that stand in for the vendor's executables, and put them on PATH."""
 
 import atexit
 import os
@@ -14,13 +14,13 @@ from pathlib import Path
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.files import private_folder, write_file
 
-DEVICE = "neuron-ls"            # lists a device, which programs take for a sign that there is one
+DEVICE = "neuron-ls"            # lists a device, from which programs conclude that there is one
 _installed: list[str] = []      # the directory on PATH, once there is one
 
 
 def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
-    """A script for each executable, which this interpreter runs, in a directory that need not exist; scripts that are
-    there already stay."""
+    """Write a script for each executable, which runs this Python interpreter, into a directory that need not exist.
+    Scripts that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         script = folder / name
@@ -32,14 +32,16 @@ def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
 
 
 def package_path() -> str:
-    """The directory that this package is imported from."""
+    """Return the directory from which this package is imported."""
     return str(Path(__file__).resolve().parents[2])
 
 
 def put_on_path() -> None:
-    """Have the executables found by this process and those that it starts, behind all that are installed; not the one
-    that lists a device. The scripts are in the cache, one directory for each interpreter and package; without a cache
-    they are there until the process ends. Where no file can be written, nothing is found."""
+    """Append the executables to the PATH of this process and its children, except the one that lists a device.
+
+    The scripts are in the cache, in a directory for each interpreter and package; without a cache they exist until
+    the process ends. Do nothing if no file can be written.
+    """
     if _installed:
         return
     cached = private_folder("executables")
@@ -57,7 +59,7 @@ def put_on_path() -> None:
 
 
 def take_off_path() -> None:
-    """Undo it."""
+    """Remove the executables from PATH."""
     for folder in _installed:
         entry = str(Path(folder) / "bin")
         parts = os.environ.get("PATH", "").split(os.pathsep)
@@ -66,6 +68,6 @@ def take_off_path() -> None:
 
 
 def remove(folder: str, owner: int) -> None:
-    """Remove the scripts at the end of the process that wrote them, not of a fork."""
+    """Remove the scripts when the process ends that wrote them, not a fork of it."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nkipy.core.compile``: array programs, which the vendor's compiler compiles: calls are refused."""
+"""``nkipy.core.compile``, which compiles array programs with the vendor's compiler: every call is refused."""
 
 from enum import Enum
 from typing import NoReturn
@@ -8,7 +8,7 @@ from nki_mlir.compat.nkipy_runtime import NeedsVendorCompiler
 
 
 class CompilationTarget(Enum):
-    """A machine that programs are compiled for.
+    """A target of compilation.
 
     Example:
         assert CompilationTarget("trn2") is CompilationTarget.TRN2
@@ -21,15 +21,15 @@ class CompilationTarget(Enum):
 
 
 def trace(func: object = None, **options: object) -> NoReturn:
-    """Refused: ``nki.jit`` makes kernels."""
+    """Raise ``NeedsVendorCompiler``: ``nki.jit`` defines kernels."""
     raise NeedsVendorCompiler(what="nkipy.core.compile.trace").here()
 
 
 def compile_to_neff(trace_kernel: object = None, output_dir: object = None, **options: object) -> NoReturn:
-    """Refused: ``nki.compiler.driver`` compiles kernels."""
+    """Raise ``NeedsVendorCompiler``: ``nki.compiler.driver`` compiles kernels."""
     raise NeedsVendorCompiler(what="nkipy.core.compile.compile_to_neff").here()
 
 
 def lower_to_nki(trace_kernel: object = None, **options: object) -> NoReturn:
-    """Refused: an array program is not lowered to kernels here."""
+    """Raise ``NeedsVendorCompiler``: this toolchain does not lower array programs to kernels."""
     raise NeedsVendorCompiler(what="nkipy.core.compile.lower_to_nki").here()

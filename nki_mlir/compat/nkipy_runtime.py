@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nkipy.runtime`` and ``nkipy.core.backend.hlo``, as far as programs use them to run compiled kernels.
+"""``nkipy.runtime`` and ``nkipy.core.backend.hlo``, for programs that run compiled kernels.
 
-Kernels are files that this package wrote. What needs the vendor's compiler is refused.
+It runs kernels in files that this toolchain wrote, and refuses calls that need the vendor's compiler.
 """
 
 import os
@@ -18,7 +18,7 @@ from nki_mlir.language.current.runtime import Spike, SpikeBenchmark, SpikeModel,
 
 
 class NeedsVendorCompiler(NkiMlirError, RuntimeError):
-    """A call that compiles an array program.
+    """The error of a call that would compile an array program.
 
     Example:
         assert issubclass(NeedsVendorCompiler, RuntimeError)
@@ -32,7 +32,7 @@ class NeedsVendorCompiler(NkiMlirError, RuntimeError):
 
 @dataclass(frozen=True)
 class HLOTensor:
-    """A result of a module, by shape, dtype and name.
+    """A parameter or result of a module: its shape, dtype and name.
 
     Example:
         assert HLOTensor(shape=(4, 8), dtype=np.float32, name="y").shape == (4, 8)
@@ -45,7 +45,7 @@ class HLOTensor:
 
 @dataclass
 class HLOModule:
-    """Inputs and results of a compiled kernel, as its author describes them.
+    """The inputs and results of a compiled kernel, as its author describes them.
 
     Example:
         module = HLOModule(name="kernel")
@@ -59,24 +59,24 @@ class HLOModule:
     results: list[HLOTensor] = field(default_factory=list)
 
     def add_parameter(self, shape: Sequence[int], dtype: object, name: str = "") -> HLOTensor:
-        """One more input."""
+        """Append an input."""
         self.parameters.append(HLOTensor(tuple(shape), dtype, name))
         return self.parameters[-1]
 
     def set_results(self, results: Sequence[HLOTensor]) -> None:
-        """The results."""
+        """Set the results."""
         self.results = list(results)
 
 
 class CompiledArtifact:
-    """A compiled kernel's file with the description of its inputs and results (``nkipy.runtime.CompiledKernel``).
+    """The file of a compiled kernel with the description of its inputs and results (``nkipy.runtime.CompiledKernel``).
 
     Arguments:
-        traced_kernel: what has the description as ``_code``
-        neff_path: the file
+        traced_kernel: an object whose attribute ``_code`` is the description
+        neff_path: the file of the kernel
 
     Errors:
-        A file that is not there is a FileNotFoundError.
+        FileNotFoundError if there is no such file.
 
     Example:
         try:
@@ -93,13 +93,13 @@ class CompiledArtifact:
 
 
 class BaremetalExecutor:
-    """Runs compiled kernels on arrays.
+    """An executor that runs compiled kernels on arrays.
 
     Arguments:
         verbose: no effect
 
     Errors:
-        As of the runtime.
+        Those of the runtime.
 
     Example:
         with BaremetalExecutor() as executor:
@@ -117,14 +117,14 @@ class BaremetalExecutor:
         self.models.clear()
 
     def model(self, compiled: CompiledArtifact) -> SpikeModel:
-        """The kernel, loaded once."""
+        """Return the loaded kernel. Each file is loaded once."""
         file = compiled.compiled_artifact
         if file not in self.models:
             self.models[file] = SpikeModel.load_from_neff(file)
         return self.models[file]
 
     def tensors(self, model: SpikeModel, arrays: Sequence[np.ndarray]) -> dict[str, SpikeTensor]:
-        """The arrays as tensors, in the order of the kernel's inputs."""
+        """Convert the arrays to tensors by name, in the order of the kernel's inputs."""
         names = list(model.input_tensors_info)
         if len(arrays) != len(names):
             raise ValueError(f"the inputs of {model.name} are {', '.join(names)}; got {len(arrays)} arrays")
@@ -132,23 +132,24 @@ class BaremetalExecutor:
 
     def run(self, compiled: CompiledArtifact, *arrays: np.ndarray, save_trace: bool = False,
             artifacts_dir: str | Path | None = None, **options: object) -> Any:
-        """The result, or a tuple of several. The trace is profile.ntff in the folder."""
+        """Run the kernel and return its result, or a tuple of several. The trace goes to ``profile.ntff`` in
+        ``artifacts_dir``."""
         model = self.model(compiled)
         trace = str(Path(artifacts_dir or ".") / "profile.ntff")
         results = model(self.tensors(model, arrays), save_trace=save_trace, ntff_name=trace)
-        found = tuple(tensor.numpy() for tensor in (results or {}).values())
-        return found[0] if len(found) == 1 else found
+        arrays_out = tuple(tensor.numpy() for tensor in (results or {}).values())
+        return arrays_out[0] if len(arrays_out) == 1 else arrays_out
 
     def benchmark(self, compiled: CompiledArtifact, *arrays: np.ndarray, warmup_iterations: int = 5,
                   benchmark_iterations: int = 100, mode: str = "device", artifacts_dir: str | Path | None = None,
                   **options: object) -> SpikeBenchmark:
-        """How long executions take."""
+        """Time executions of the kernel."""
         model = self.model(compiled)
         return model.benchmark(self.tensors(model, arrays), None, warmup_iterations, benchmark_iterations, mode)
 
 
 class DeviceTensor(SpikeTensor):
-    """A tensor of the simulated device, also of PyTorch.
+    """A tensor of the simulated device, with conversions from and to PyTorch.
 
     Example:
         assert np.array_equal(DeviceTensor.from_numpy(np.ones(4, np.float32)).numpy(), np.ones(4))
@@ -159,7 +160,7 @@ class DeviceTensor(SpikeTensor):
         return cls(tensor.detach().cpu().numpy(), name, core_id)
 
     def torch(self) -> Any:
-        """As a tensor of PyTorch."""
+        """Convert to a PyTorch tensor."""
         import torch  # start-up: an extra
         return torch.from_numpy(self.numpy())
 
@@ -176,12 +177,12 @@ class DeviceKernel(SpikeModel):
 
     @classmethod
     def compile_and_load(cls, kernel: object, *arrays: object, **options: object) -> NoReturn:
-        """Refused."""
+        """Raise ``NeedsVendorCompiler``."""
         raise NeedsVendorCompiler(what="DeviceKernel.compile_and_load").here()
 
 
 def is_neuron_compatible() -> bool:
-    """Whether there are cores.
+    """Return whether the machine has NeuronCores.
 
     Arguments:
         none
@@ -199,7 +200,7 @@ def is_neuron_compatible() -> bool:
 
 
 def baremetal_jit(function: object = None, backend: str = "hlo", **options: object) -> NoReturn:
-    """An array program on the device.
+    """Refuse to run an array program on the device.
 
     Arguments:
         function: the program
@@ -222,7 +223,7 @@ def baremetal_jit(function: object = None, backend: str = "hlo", **options: obje
 
 
 def baremetal_run_traced_kernel(kernel: object, *arrays: object, **options: object) -> NoReturn:
-    """A traced array program on the device.
+    """Refuse to run a traced array program on the device.
 
     Arguments:
         kernel: the program

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A stand-in for ``torch_xla`` where it is not installed: its device is the CPU, and nothing is lazy.
+"""A stand-in for ``torch_xla`` where it is not installed: its device is the CPU, and no tensor is lazy.
 
-The names of ``torch_xla`` and of ``torch_xla.core.xla_model`` in one module. Scripts written for the device then run on
-this machine, with the results of eager PyTorch.
+The module has the names of ``torch_xla`` and of ``torch_xla.core.xla_model``. Scripts for the device run on this
+machine with it, with the results of eager PyTorch.
 """
 
 from typing import Any
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
-    """The CPU. From here on kernels are left in the compiler's cache; with ``NEURON_FRAMEWORK_DEBUG`` what runs is
-    recorded."""
+    """Return the CPU device. From then on kernels are stored in the compiler's cache, and with
+    ``NEURON_FRAMEWORK_DEBUG`` the operations are recorded."""
     import torch  # optional packages
 
     from nki_mlir.frameworks.debug_output import devices_taken, wanted
@@ -26,24 +26,24 @@ def device(index: int | None = None) -> object:
 
 
 def mark_step(*arguments: object, **keywords: object) -> None:
-    """The end of a step: nothing waits to be run, but what was recorded of it is written."""
+    """End a step: write its recorded program. No operation is pending."""
     from nki_mlir.frameworks.debug_output import recorders  # start-up: loads MLIR
     for recorder in recorders:
         recorder.step()
 
 
 def sync(wait: bool = True, **keywords: object) -> None:
-    """``mark_step`` of newer versions."""
+    """End a step, as ``mark_step`` does in older versions."""
     mark_step()
 
 
 def wait_device_ops(devices: object = ()) -> None:
-    """All operations are done when their call returns."""
+    """Do nothing: operations have finished when their calls return."""
 
 
 def optimizer_step(optimizer: Any, barrier: bool = False, optimizer_args: dict[str, object] | None = None,
                    **keywords: object) -> object:
-    """One step; with one process there are no gradients to reduce."""
+    """Step the optimizer. A single process has no gradients to reduce."""
     loss = optimizer.step(**(optimizer_args or {}))
     if barrier:
         mark_step()
@@ -76,7 +76,7 @@ def save(data: object, file_or_path: Any, master_only: bool = True, global_maste
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: object = ()) -> list[bytes]:
-    """All processes meet: there is one."""
+    """Return this process's payload: there is no other process."""
     return [payload]
 
 

@@ -4,8 +4,8 @@
     library = nki_mlir.customop.load("relu", ["relu.cpp"], ["shape.cpp"], multicore=True)
     library.relu(x)                     # NumPy and JAX arrays, PyTorch tensors
 
-NumPy alone is needed. ``nki_mlir.customop.torch_binding``, which scripts import as
-``torch_neuronx.xla_impl.custom_op``, also makes the operators appear in ``torch.ops``.
+It depends on NumPy only. ``nki_mlir.customop.torch_binding``, which scripts import as
+``torch_neuronx.xla_impl.custom_op``, also defines the operators in ``torch.ops``.
 """
 
 import os
@@ -26,7 +26,7 @@ __all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "
 
 
 class Named:
-    """Finds what instructions and graphs name among the libraries of this process."""
+    """The libraries of this process, for instructions and graphs that name one."""
 
     def program(self, library: str, function: str) -> Program:
         from nki_mlir.customop.kernel_binding import program  # start-up: loads the language
@@ -47,21 +47,21 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
     """Build ``lib<name>.so`` with the host's C++ compiler, and load it.
 
     Arguments:
-        name: of the file
+        name: the name of the library file
         compute_srcs: C++ sources of the kernels
         shape_srcs: C++ sources of the shape functions, with the library's ``NEURON_LIBRARY`` block
-        build_directory: where the file goes; without it the current directory
-        multicore: a kernel runs on all 8 cores, else on one
-        verbose: print the compiler's commands, and how long it took
-        extra_cflags: for the compiler
-        extra_include_paths: for the compiler
-        checked: find what kernels do wrong, else be fast; without it true, unless ``NKI_MLIR_CUSTOMOP=fast``
+        build_directory: the directory of the file; by default the current directory
+        multicore: run a kernel on all 8 cores instead of one
+        verbose: print the compiler's commands and the time
+        extra_cflags: flags of the compiler
+        extra_include_paths: include directories of the compiler
+        checked: check what kernels do, which is slower; by default True, unless ``NKI_MLIR_CUSTOMOP=fast``
 
     Result:
         A Library: its operators are its attributes.
 
     Errors:
-        What the compiler finds, a library without the block, and an operator without its kernel are errors.
+        Errors of the compiler, a library without the block, and an operator without its kernel.
 
     Example:
         library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])
@@ -79,16 +79,16 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:
-    """Load a library that was built before, by any process.
+    """Load a library that was built before, by this or another process.
 
     Arguments:
-        path: of the file
+        path: the library file
 
     Result:
         A Library.
 
     Errors:
-        What is no such library, or was built for another version of the engine, is an error.
+        A file that is no such library, or was built for another version of the engine.
 
     Example:
         load("relu", ["relu.cpp"], ["relu_shape.cpp"])

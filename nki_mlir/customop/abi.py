@@ -38,7 +38,7 @@ class FindingRecord(ctypes.Structure):
 
 
 class Counters(ctypes.Structure):
-    """What one core did that costs time; TCM and element accesses are counted by the checked build only."""
+    """The events of a core that cost time. Only the checked build counts TCM and element accesses."""
 
     _fields_ = [(name, c_int64) for name in ("transfers_in", "bytes_in", "transfers_out", "bytes_out", "elements",
                                              "refills", "stream_elements", "tcm_accesses")]
@@ -67,7 +67,7 @@ ENTRIES: dict[str, tuple[object, ...]] = {
 
 
 def declare(dll: ctypes.CDLL) -> None:
-    """Give the entry points their types; raises AttributeError where one is absent."""
+    """Declare the types of the entry points. Raise AttributeError if one is absent."""
     for name, (result, parameters) in ENTRIES.items():
         function = getattr(dll, name)
         function.restype, function.argtypes = result, parameters

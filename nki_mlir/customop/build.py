@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Builds ``lib<name>.so`` from a user's sources and the emulated engine, with the host's C++ compiler.
+"""Build ``lib<name>.so`` from a user's sources and the emulated engine, with the host's C++ compiler.
 
-A library is built in its own folder and moved to its place when it is whole, under a lock for the name, so that
-builds of several processes do not meet. Beside it lies a list of the content hashes of all that went into it: where
-nothing changed it is not built again. The engine's own objects are kept for all libraries, in the user's cache.
+A build happens in a temporary folder and moves the complete library to its destination, under a lock for the name,
+so that builds of several processes do not interfere. The content hashes of all inputs are stored beside the
+library: it is not built again if nothing changed. The user's cache keeps the objects of the engine for all
+libraries.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from nki_mlir.files import cache_folder, shown, write_file
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 STACK_MAX = 400_000                 # bytes
-# In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.
+# Two parts that take equally long. The files of a part are a single compilation, which reads the standard headers once.
 ENGINE_PARTS = (("core", "engine", "streams", "tcm"), ("functions", "instrumentation", "memory"))
 ENGINE_FILES = tuple(sorted((HERE / "engine").iterdir()))
 ENGINE_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off")
@@ -85,7 +86,7 @@ class UnwritableDirectory(NkiMlirError, PermissionError):
 
 
 # -- the compiler ------------------------------------------------------------------------------------------------------
-WRAPPED = ("printf", "vprintf", "puts", "putchar", "putc")                 # what kernels print goes to a ring buffer
+WRAPPED = ("printf", "vprintf", "puts", "putchar", "putc")                 # output of kernels goes to a ring buffer
 CLANG_CALLS = ("instrumentation-with-call-threshold=0", "stack=0", "globals=0")
 WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
 
@@ -97,7 +98,7 @@ MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^:\n]+):(?P<line>\d+):(?:(?P<column
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: its command and what it says of its version."""
+    """A C++ compiler: its command, and the first line that it prints about its version."""
 
     command: tuple[str, ...]
     version: str
@@ -107,26 +108,27 @@ class Compiler:
         return "clang" in self.version
 
     def kernel_flags(self, checked: bool) -> list[str]:
-        """Flags for the user's sources. Where a function ends without its result a call of ours is, and in the
-        checked build before loads, stores and divisions."""
+        """Return the flags for the user's sources. They insert a call where a function ends without a result, and in
+        the checked build before loads, stores and divisions."""
         flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3",
                  "-fsanitize=return"]
         if self.is_clang:                       # as GCC does: sizes in braces may be of type size_t
             flags.append("-Wno-error=c++11-narrowing")
         if checked:
             flags += ["-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero"]
-            if self.is_clang:                   # what GCC does for a kernel: calls, never shadow memory
+            if self.is_clang:                   # as GCC: calls instead of accesses to shadow memory
                 flags += ["-gdwarf-4", *(word for option in CLANG_CALLS for word in ("-mllvm", f"-asan-{option}"))]
         return flags
 
     def link_flags(self, checked: bool) -> list[str]:
-        """``-Bsymbolic``: names of the library are its own, also where the process has PyTorch's of the same name."""
+        """Return the linker's flags. ``-Bsymbolic`` binds the library's names within it, even if the process has
+        PyTorch's of the same name."""
         wrapped = WRAPPED + (WRAPPED_CHECKED if checked else ())
         return ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", *(f"-Wl,--wrap={name}" for name in wrapped),
                 "-pthread"]
 
     def run(self, arguments: Sequence[str], what: str, verbose: bool = False) -> None:
-        """Run it; raises ``CompilationFailed`` with its message, at the user's line that it names."""
+        """Run the compiler. Raise ``CompilationFailed`` with its message, at the user's line that it names."""
         command = [*self.command, *arguments]
         if verbose:
             print(shlex.join(command), flush=True)
@@ -141,7 +143,7 @@ class Compiler:
 
 
 def readable(output: str) -> str:
-    """A compiler's message with file names as the user writes them."""
+    """Shorten the file names in a compiler's message to the user's form."""
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:                         # the directory is gone
@@ -150,7 +152,8 @@ def readable(output: str) -> str:
 
 
 def blamed(output: str) -> Location | None:
-    """The first line of the user's own file that a message names; errors inside our headers were caused there."""
+    """Return the first line of the user's files that a message names, since it caused the errors inside of our
+    headers."""
     messages = [m for m in MESSAGE.finditer(output)
              if not Path(m["file"]).is_relative_to(HERE) and Path(m["file"]).is_file()]
     first = next((m for m in messages if m["kind"].endswith("error")), messages[0] if messages else None)
@@ -161,13 +164,13 @@ def blamed(output: str) -> Location | None:
 
 
 def find_compiler() -> Compiler:
-    """``CXX``, or the first of g++, c++ and clang++; raises ``NoCompiler``."""
+    """Return ``CXX``, or the first of g++, c++ and clang++ on PATH. Raise ``NoCompiler``."""
     return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
 
 
 @cache
-def _find(wanted: str, path: str) -> Compiler:
-    choices = [tuple(shlex.split(wanted))] if wanted.strip() else [("g++",), ("c++",), ("clang++",)]
+def _find(requested: str, path: str) -> Compiler:
+    choices = [tuple(shlex.split(requested))] if requested.strip() else [("g++",), ("c++",), ("clang++",)]
     for command in choices:
         if shutil.which(command[0], path=path or None):
             done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
@@ -178,7 +181,7 @@ def _find(wanted: str, path: str) -> Compiler:
 # -- libraries ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Recipe:
-    """What a library is built from, and how."""
+    """The inputs and settings of a library's build."""
 
     name: str
     sources: tuple[Path, ...]
@@ -194,7 +197,7 @@ class Recipe:
 
     @property
     def inputs(self) -> Path:
-        """The file with the hashes of what the library was built from."""
+        """The file with the hashes of the library's inputs."""
         return self.directory / f".lib{self.name}.inputs"
 
     def definitions(self) -> list[str]:
@@ -204,7 +207,7 @@ class Recipe:
 def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str | Path],
            build_directory: str | Path | None, multicore: bool, checked: bool, extra_cflags: Sequence[str],
            extra_include_paths: Sequence[str | Path], verbose: bool) -> Recipe:
-    """Check what a user gave; raises the errors of this module before anything is compiled."""
+    """Check the user's arguments and return the recipe. Raise the errors of this module before compiling anything."""
     if not re.fullmatch(r"[\w-]+", str(name)) or name == "builtin":
         raise BadName(name=name)
     sources: list[Path] = []
@@ -228,7 +231,8 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
 
 
 def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
-    """The library's path; ``examine(path)`` looks at a new library before it takes its place."""
+    """Build the library if it is not up to date, and return its path. ``examine(path)`` checks a new library before it
+    replaces the old one."""
     compiler = find_compiler()
     try:
         this.directory.mkdir(parents=True, exist_ok=True)
@@ -253,7 +257,7 @@ def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
 
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Hold a file's lock: other processes, and other threads, wait."""
+    """Hold a file's lock for the ``with`` block; other processes and threads wait."""
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -261,33 +265,34 @@ def locked(file: Path) -> Iterator[None]:
 
 # -- compiling ---------------------------------------------------------------------------------------------------------
 def compile_all(this: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, set[Path]]:
-    """The library in the folder, and every file of the user that was read."""
+    """Compile the library into the folder. Return its path and every file of the user that the compiler read."""
     flags = [*compiler.kernel_flags(this.checked), *this.definitions(), *this.flags]
     objects = [folder / f"{k}.o" for k in range(len(this.sources))]
 
-    def compile_one(source: Path, made: Path) -> None:
-        compiler.run([*flags, "-MMD", "-MF", f"{made}.d", "-c", str(source), "-o", str(made)],
+    def compile_one(source: Path, object_file: Path) -> None:
+        compiler.run([*flags, "-MMD", "-MF", f"{object_file}.d", "-c", str(source), "-o", str(object_file)],
                      f"{shown(source)} does not compile", this.verbose)
     engine = engine_objects(this, compiler, folder)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        longer = [pool.submit(compile_engine, this, compiler, part, made)           # first: they take longer
-                  for part, made in zip(ENGINE_PARTS, engine) if not made.is_file()]
+        longer = [pool.submit(compile_engine, this, compiler, part, object_file)     # first: they take longer
+                  for part, object_file in zip(ENGINE_PARTS, engine) if not object_file.is_file()]
         for job in [*(pool.submit(compile_one, s, o) for s, o in zip(this.sources, objects)), *longer]:
             job.result()
     library = folder / f"lib{this.name}.so"
     compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(this.checked), "-o",
                   str(library)], f"lib{this.name}.so cannot be linked", this.verbose)
-    return library, {Path(f) for made in objects for f in files_in(Path(f"{made}.d").read_text())}
+    return library, {Path(f) for object_file in objects for f in files_in(Path(f"{object_file}.d").read_text())}
 
 
 def files_in(rule: str) -> list[str]:
-    """The prerequisites of a rule that a compiler wrote for make."""
+    """Return the prerequisites of a rule that a compiler wrote for make."""
     text = rule.partition(":")[2].replace("\\\n", " ")
     return [re.sub(r"\\([ #])", r"\1", f).replace("$$", "$") for f in re.findall(r"(?:\\ |\S)+", text)]
 
 
 def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]:
-    """The places of the emulated engine's objects, for this compiler and kind of build; one that exists is whole."""
+    """Return the paths of the emulated engine's objects for this compiler and kind of build. An object that exists is
+    complete."""
     content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, this.checked)).encode())
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
@@ -301,18 +306,18 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
     return [cached / f"{part[0]}.o" for part in ENGINE_PARTS]
 
 
-def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], made: Path) -> None:
+def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path) -> None:
     sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
     with tempfile.TemporaryDirectory() as folder:
-        partial = Path(folder) / made.name
+        partial = Path(folder) / object_file.name
         compiler.run([*ENGINE_FLAGS, *this.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o", str(partial)],
                      "the emulated engine does not compile", this.verbose)
-        write_file(made, partial.read_bytes())
+        write_file(object_file, partial.read_bytes())
 
 
-# -- what a library was built from -------------------------------------------------------------------------------------
+# -- inputs of a built library -----------------------------------------------------------------------------------------
 def settings(this: Recipe, compiler: Compiler) -> str:
-    """Everything that a library depends on, but for the content of the user's files and of our headers."""
+    """Return everything on which a library depends, except the contents of the user's files and of our headers."""
     engine = [digest(f) for f in ENGINE_FILES]
     return repr((ABI, compiler, this.multicore, this.checked, this.flags, [str(s) for s in this.sources], engine))
 
@@ -327,7 +332,7 @@ def identity(library: Path) -> list[int]:
 
 
 def up_to_date(this: Recipe, compiler: Compiler) -> bool:
-    """Whether the library is there as it would be built again."""
+    """Return whether the library exists as a new build would produce it."""
     try:
         known = json.loads(this.inputs.read_text())
         return (known["settings"] == settings(this, compiler) and known["library"] == identity(this.library)

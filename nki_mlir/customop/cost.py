@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a call costs on the device: cycles of the GpSimd cores, from what the emulated ones did.
+r"""The cost of a call on the device: cycles of the GpSimd cores, from the counters of the emulated ones.
 
-Published are two measurements, and one rate is derived from each:
+Each rate is derived from one of two published measurements:
 
-- Generalised IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together 1,179,648
-  bytes; with ``TRANSFER`` cycles to start one, the rest is ``BYTES`` a cycle, 27 GB/s a core. The arithmetic between
-  the transfers is in this rate.
-- A model with a ReLU as custom operator makes 8.1 steps a second with element accessors, 220.7 with TCM transfers and
-  269.9 with these on 8 cores. Taking the last two as R + S and R + S / 8 gives the ReLU's time S with transfers, and
-  127 S with element accessors; for one element that is two accesses of ``ELEMENT`` cycles.
+- Generalised IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together
+1,179,648\n  bytes; with ``TRANSFER`` cycles to start a transfer, the remaining time gives ``BYTES`` a cycle, 27
+GB/s a core. This\n  rate includes the arithmetic between the transfers.\n- A model with a ReLU as custom operator
+makes 8.1 steps a second with element accessors, 220.7 with TCM transfers and\n  269.9 with these on 8 cores. With
+the last two as R + S and R + S / 8, the ReLU's time with transfers is S, and with\n  element accessors 127 S; an
+element is two accesses of ``ELEMENT`` cycles.
 
 ``TRANSFER`` and ``STREAMED``, an element of a stream whose buffer is in tightly coupled memory, are assumptions.
 """
@@ -28,7 +28,7 @@ TARGET = "trn1"                 # the generation that custom operators exist for
 
 
 def core_cycles(counters: Counters) -> float:
-    """Cycles that one core is busy."""
+    """Return the cycles that a core is busy."""
     transfers: int = counters.transfers_in + counters.transfers_out + counters.refills
     moved: int = counters.bytes_in + counters.bytes_out + counters.refills * STREAM_BYTES
     accesses: int = counters.elements * ELEMENT + counters.stream_elements * STREAMED
@@ -36,7 +36,7 @@ def core_cycles(counters: Counters) -> float:
 
 
 def cycles(cores: Sequence[Counters]) -> float:
-    """Cycles until the last core is done; all start at once."""
+    """Return the cycles until the last core is done; all start at the same time."""
     return max(map(core_cycles, cores))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the emulated engine finds wrong in a kernel: one class a kind.
+"""The mistakes of kernels that the emulated engine finds: a class for each kind.
 
-The names in ``kind`` are those that the sources in ``engine`` and ``include`` report, ``fields`` are their values.
+``kind`` is the name that the sources in ``engine`` and ``include`` report, and ``fields`` names their values.
 """
 
 from nki_mlir.customop.findings import Fault, KernelWarning

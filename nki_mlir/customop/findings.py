@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the emulated engine reports of a kernel, as exceptions and warnings with the line of the user's source.
+"""Convert the findings of the emulated engine to exceptions and warnings with the line of the user's source.
 
-A ``Fault`` is raised: what the device would do is not defined. A ``KernelWarning`` is a Python warning at the C++ line:
-the device runs on, with a result that is not what was meant; ``warnings.simplefilter("error", KernelWarning)`` makes it
-an error. ``faults`` has a class for each kind.
+A ``Fault`` is raised, because the device's behaviour is undefined. A ``KernelWarning`` is a Python warning at the
+C++ line: the device continues with a result that the author did not intend; ``warnings.simplefilter("error",
+KernelWarning)`` makes it an error. ``faults`` has a class for each kind.
 """
 
 import linecache
@@ -22,7 +22,8 @@ from nki_mlir.files import shown
 
 @dataclass(frozen=True)
 class Found:
-    """A finding of the engine in Python: ``values`` are those of its kind, places are (file, line)."""
+    """A finding of the engine: its kind, two source lines (file, line), the values of its kind, and how often and on
+    which cores it occurred."""
 
     kind: str
     at: tuple[str, int] | None
@@ -35,7 +36,8 @@ class Found:
 
 
 class FoundError(NkiMlirError):
-    """Base of the findings. ``fields`` names the values; ``{other}`` is the second place, ``{text}`` a text."""
+    """The base class of the findings. ``fields`` names the values; ``{other}`` in a text is the second source line,
+    ``{text}`` a text of the engine."""
 
     kind: ClassVar[str] = ""
     fields: ClassVar[tuple[str, ...]] = ()
@@ -53,12 +55,12 @@ class FoundError(NkiMlirError):
         return super().headline + (f" ({details})" if details else "")
 
     def full_text(self) -> str:
-        """The text with the place, on its own."""
+        """Return the text with its source location."""
         return NkiMlirError.__str__(self)
 
     @classmethod
     def of(cls, found: Found) -> "FoundError":
-        """The exception that a finding is."""
+        """Return the exception of a finding."""
         error_class = cls.classes[found.kind]
         values = {name: error_class.shown(name, value) for name, value in zip(error_class.fields, found.values)}
         line = line_of(*found.other) if found.other else None
@@ -83,7 +85,7 @@ class FoundError(NkiMlirError):
 
 
 def line_of(file: str, line: int) -> Location:
-    """A whole line of a source file, where the column is not known."""
+    """Return the location of a complete source line, where the column is not known."""
     name = shown(file)
     linecache.checkcache(name)
     text = linecache.getline(name, line).rstrip("\n")
@@ -91,7 +93,7 @@ def line_of(file: str, line: int) -> Location:
 
 
 def cores_text(mask: int, of: int) -> str:
-    """"cores 0 to 3 and 7"; empty where there is one core only, or none is known."""
+    """Return "cores 0 to 3 and 7" for a mask of cores, and "" if only one core ran or none is known."""
     ids = [k for k in range(CORES) if mask >> k & 1]
     if of == 1 or not ids:
         return ""
@@ -109,7 +111,7 @@ def cores_text(mask: int, of: int) -> str:
 
 
 class Fault(FoundError, RuntimeError):
-    """A kernel did what is not defined. ``others`` are further findings of the same call.
+    """Undefined behaviour of a kernel. ``others`` are further findings of the same call.
 
     Example:
         elements = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_elements     # its accessor has two dimensions
@@ -126,7 +128,7 @@ class Fault(FoundError, RuntimeError):
 
 
 class KernelWarning(FoundError, UserWarning):
-    """A kernel did what the device lets pass.
+    """A mistake of a kernel that the device does not report.
 
     Example:
         relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward
@@ -138,7 +140,8 @@ class KernelWarning(FoundError, UserWarning):
     raised = False
 
     def __str__(self) -> str:
-        """Without the place, which Python writes before a warning, unless it is raised."""
+        """Return the text without the location, which Python writes in front of a warning. A raised warning includes
+        it."""
         if self.raised or self.at is None:
             return self.full_text()
         at, self.at = self.at, None
@@ -152,15 +155,15 @@ class KernelWarning(FoundError, UserWarning):
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
-# Reads what a call reports: faults are raised, the rest becomes Python warnings at lines of C++ sources.
+# The report of a call: faults are raised, other findings become Python warnings at lines of C++ sources.
 
-_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # the warnings shown, as Python keeps it for a module
+_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # shown warnings: the registry of a module
 
 
 def findings(report: Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:
-    """The findings of a report, in the order in which the cores met them.
+    """Return the findings of a report, in the order in which the cores found them.
 
-    Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
+    A finding about the complete operator is at the first line of its function, whose address is ``function``.
     """
     errors = []
     for k in range(report.count):
@@ -173,7 +176,7 @@ def findings(report: Report, library: Path, base: int, function: int | None, cor
 
 
 def tell(found: list[FoundError]) -> None:
-    """Raise the first fault with all other findings; without one, warn of each."""
+    """Raise the first fault with all other findings. Without a fault, warn of each finding."""
     faults = [f for f in found if isinstance(f, Fault)]
     if faults:
         faults[0].others = tuple(f for f in found if f is not faults[0])
@@ -182,7 +185,7 @@ def tell(found: list[FoundError]) -> None:
         file, line = (warning.at.file, warning.at.line) if warning.at else ("<custom operator>", 0)
         try:
             warnings.warn_explicit(warning, type(warning), file, line, registry=_shown)     # type: ignore[call-overload]
-        except KernelWarning as error:              # filters make it an error
+        except KernelWarning as error:              # a filter turned it into an error
             error.raised = True
             raise
 
@@ -192,12 +195,12 @@ def _source_line(place: SourceRecord) -> tuple[str, int] | None:
 
 
 def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
-    """The user's line of the instruction before an offset in a library; None without binutils."""
+    """Return the user's line of the instruction before an offset in a library, or None without binutils."""
     tool = shutil.which("addr2line")
     if tool is None:
         return None
     done = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True, check=False)
-    for text in done.stdout.split("\n"):            # what was inlined comes first
+    for text in done.stdout.split("\n"):            # the innermost inlined function comes first
         file, _, line = text.partition(" ")[0].rpartition(":")
         if file.startswith("/") and line.isdecimal() and not Path(file).is_relative_to(HERE) \
                 and not file.startswith("/usr/"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Custom operators in graphs of JAX and PyTorch: a call is a node ``AwsNeuronCustomOp``, linked as a kernel is.
+"""Custom operators in graphs of JAX and PyTorch: a call is a node ``AwsNeuronCustomOp``, linked like a kernel.
 
-The node's config says which operator of which library it calls, on which operands; the library's code is not in it. Who
-links or runs the graph has loaded the library: the build that the graph was made with, or else another one with this
-operator, as long as it takes and gives the same.
+The node's config names the library, the operator and the operands; it does not contain the library's code. A
+process that links or runs the graph must have loaded the library: the build of the graph, or another build with
+this operator, if its parameters and its result are the same.
 """
 
 import base64
@@ -52,16 +52,16 @@ class OperatorRefuses(NkiMlirError, TypeError):
 
 @dataclass(frozen=True)
 class DescribedArray:
-    """Stands for an array."""
+    """The shape and dtype of an array, which stand in for it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
 class OperatorRecord(KernelRecord):
-    """A call of an operator on tensors of given kinds, with given numbers: what a graph says of it.
+    """A call of an operator on tensors of given dtypes and shapes, with given numbers, as a graph records it.
 
-    Its modules, a kernel of one instruction, are made when it is linked.
+    Its modules, a kernel with a single instruction, are captured when the call is linked.
     """
 
     target = OPERATOR_TARGET
@@ -80,7 +80,7 @@ class OperatorRecord(KernelRecord):
 
     @cached_property
     def declaration(self) -> dict[str, object]:
-        """What the graph says of the call."""
+        """The description of the call in the graph."""
         library = self.operator.library
         return {"library": library.name, "operator": self.name, "parameters": self.operator.parameters,
                 "numbers": self.numbers, "operands": [self.text(kind) for kind in self.kinds],
@@ -110,8 +110,8 @@ class OperatorRecord(KernelRecord):
         return [self.spec("shared", 0, "result", self.result)]
 
     @staticmethod
-    def spec(group: str, place: int, name: str, kind: Kind) -> ArgumentSpec:
-        return ArgumentSpec(group, place, name, kind[1], dtype_of(DTYPES[kind[0]]))
+    def spec(group: str, index: int, name: str, kind: Kind) -> ArgumentSpec:
+        return ArgumentSpec(group, index, name, kind[1], dtype_of(DTYPES[kind[0]]))
 
     def starts_from_zero(self, slot: Slot) -> bool:
         return False
@@ -134,7 +134,7 @@ class OperatorRecord(KernelRecord):
 
     @cached_property
     def kernel(self) -> KernelRecord:
-        """The operator in a kernel that does nothing else, captured."""
+        """The captured kernel that does nothing but call the operator."""
         operator, numbers = self.operator, self.numbers
         kernel_binding.check_instruction(operator, [shape for _, shape in (*self.kinds, self.result)])
 
@@ -148,7 +148,7 @@ class OperatorRecord(KernelRecord):
 
     @property
     def program(self) -> Callable[..., None]:
-        """The operator itself, from arrays into an array."""
+        """The operator as a program ``run(inputs, shared)`` on arrays."""
         def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
             arrays = [DenseArray(a.ctypes.data, *kind) for a, kind in zip(inputs, self.kinds)]
             target = DenseArray(shared[0].ctypes.data, *self.result)
@@ -156,11 +156,11 @@ class OperatorRecord(KernelRecord):
         return run
 
 
-record = cache(OperatorRecord)              # raises what the shape function finds wrong
+record = cache(OperatorRecord)              # raises the errors of the shape function
 
 
 def callee(operator: Operator, arguments: Sequence[object]) -> Callee:
-    """The call as frameworks bind it; tensors are anything with shape and dtype."""
+    """Return the callee of a call for the bindings of frameworks. Tensors are objects with shape and dtype."""
     values = operator.values(arguments, lambda tensor: 0)
     kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, DenseArray))
     entry_record = record(operator, kinds, tuple(v for v in values if not isinstance(v, DenseArray)))
@@ -169,23 +169,24 @@ def callee(operator: Operator, arguments: Sequence[object]) -> Callee:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def record_from(said: dict[str, Any]) -> OperatorRecord:
-    """The record of a graph's call in this process; raises errors where library or operator is not the graph's."""
-    library, name = str(said["library"]), str(said["operator"])
-    if said["abi"] != ABI:
-        raise GraphAbi(operator=name, library=library, found=said["abi"], version=ABI)
-    loaded = loaded_library(library, str(said["build"]), str(said["file"]), name)
+def record_from(call: dict[str, Any]) -> OperatorRecord:
+    """Rebuild the record of a graph's call in this process. Raise an error if the library or the operator differs from
+    the graph's."""
+    library, name = str(call["library"]), str(call["operator"])
+    if call["abi"] != ABI:
+        raise GraphAbi(operator=name, library=library, found=call["abi"], version=ABI)
+    loaded = loaded_library(library, str(call["build"]), str(call["file"]), name)
     operator = loaded.operators.get(name) or getattr(loaded, name)
-    if operator.parameters != said["parameters"]:
+    if operator.parameters != call["parameters"]:
         raise OperatorChanged(operator=name, library=library, what="takes", found=operator.parameters,
-                              wanted=said["parameters"])
+                              wanted=call["parameters"])
     try:
-        rebuilt = record(operator, tuple(map(kind_from, said["operands"])), tuple(map(float, said["numbers"])))
+        rebuilt = record(operator, tuple(map(kind_from, call["operands"])), tuple(map(float, call["numbers"])))
     except Fault as fault:
         raise OperatorRefuses(operator=name, library=library, what=fault.full_text()) from None
-    if rebuilt.result != kind_from(said["result"]):
+    if rebuilt.result != kind_from(call["result"]):
         raise OperatorChanged(operator=name, library=library, what="gives", found=rebuilt.text(rebuilt.result),
-                              wanted=said["result"])
+                              wanted=call["result"])
     return rebuilt
 
 

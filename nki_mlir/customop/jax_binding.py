@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Custom operators on JAX arrays: eagerly, under ``jax.jit`` and ``jax.vmap``, as nodes of graphs.
 
-For ``jax.grad``, wrap a call in ``jax.custom_vjp``. Tensors are operands, numbers are constants of the program.
+Tensors are operands, numbers are constants of the program. For ``jax.grad``, wrap a call in ``jax.custom_vjp``.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from nki_mlir.customop.settings import current_engine
 
 
 def call(operator: Operator, arguments: Sequence[object]) -> object:
-    """The result as a JAX array, or as a tracer where one is given."""
+    """Call an operator and return the result as a JAX array, or as a tracer if an argument is one."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):
         values = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]

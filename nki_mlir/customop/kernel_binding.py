@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Custom operators in NKI kernels: a call on tensors in HBM is a ``nisa.gpsimd_call``, one instruction of a program.
+"""Custom operators in NKI kernels: a call on tensors in HBM becomes a ``nisa.gpsimd_call``, a single instruction.
 
-Its cost is what the emulated cores count for a call on zeros: transfers, bytes and cycles are those of the shapes,
-unless a kernel's control flow depends on values.
+Its cost is what the emulated cores count in a call on zeros: transfers, bytes and cycles depend on the shapes
+alone, unless a kernel's control flow depends on values.
 """
 
 import json
@@ -41,17 +41,18 @@ class EmptyTensor(NkiMlirError, ValueError):
 
 
 def call(operator: Operator, arguments: Sequence[object]) -> object:
-    """The result as a tensor in HBM of the kernel that is being traced or run, of the generation of its arguments."""
+    """Call an operator in a kernel that is being captured or run. Return a tensor in HBM, of the generation of the
+    arguments."""
     if all(isinstance(a, View) for a, p in zip(arguments, operator.parameters) if p == "T"):
         return instruction(operator, arguments)
-    from nki_mlir.language.current import lowering  # start-up: kernels of the beta generation do without it
+    from nki_mlir.language.current import lowering  # start-up: kernels of the beta generation do not need it
     from nki_mlir.language.current.tensor import NkiTensor  # start-up: as above
     views = [lowering.core_view(lowering.reading(a)) if isinstance(a, NkiTensor) else a for a in arguments]
     return lowering.adopt(instruction(operator, views))
 
 
 def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
-    """The call of tensors of the core, and the tensor that it makes."""
+    """Emit the call on tensors of the core language, and return the tensor that it writes."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     for number, tensor in enumerate(tensors):
         if not isinstance(tensor, View):
@@ -73,7 +74,7 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
 
 
 def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Whether one instruction has room for the operands and the result."""
+    """Raise ``TooManyTensors`` or ``EmptyTensor`` if an instruction cannot have these operands and this result."""
     if len(shapes) - 1 > len(SOURCES):
         raise TooManyTensors(signature=operator.signature, limit=len(SOURCES))
     if any(0 in shape for shape in shapes):
@@ -81,7 +82,7 @@ def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> 
 
 
 def program(library: str, function: str) -> Program:
-    """A function of a loaded library's file as a program of NumPy arrays."""
+    """Return a function of a loaded library as a program on NumPy arrays."""
     return program_of(getattr(loaded_library("", "", library, function), function))
 
 
@@ -93,21 +94,21 @@ def program_of(operator: Operator) -> Program:
 
 
 def merged(operator: Operator, arrays: Sequence[object], numbers: Sequence[float]) -> list[Any]:
-    """Tensors and numbers in the order of the parameters."""
-    tensors, others = iter(arrays), iter(numbers)
-    return [next(tensors) if p == "T" else next(others) for p in operator.parameters]
+    """Return tensors and numbers in the order of the parameters."""
+    tensors, remaining_numbers = iter(arrays), iter(numbers)
+    return [next(tensors) if p == "T" else next(remaining_numbers) for p in operator.parameters]
 
 
 @cache
 def measured(operator: Operator, described: tuple[tuple[int, tuple[int, ...]], ...],
              numbers: tuple[float, ...]) -> dict[str, int]:
-    """What a call costs, by the attributes of the instruction."""
+    """Return the cost of a call, by attributes of the instruction. It is empty if the call on zeros fails."""
     zeros = [np.zeros(shape, DTYPES[code]) for code, shape in described]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelWarning)          # each run says it again
+        warnings.simplefilter("ignore", KernelWarning)          # each run warns again
         try:
             cores = operator.measured(merged(operator, zeros, numbers), QUIET)[1]
-        except Fault:                                           # so will a run, if it is not the zeros' alone
+        except Fault:                                           # a run raises it, too, unless the zeros cause it
             return {}
     names = ("transfers_in", "bytes_in", "transfers_out", "bytes_out")
     return {"busy": round(cost.cycles(cores))} | {n: sum(getattr(c, n) for c in cores) for n in names}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A built library in this process: its operators, found kernels, and reports of its calls.
+"""A built library in this process: its operators, their kernels, and the reports of its calls.
 
-An operator checks arguments, asks its shape function for shapes, and is called on arrays of any framework.
+An operator checks its arguments, infers the result's shape by its shape function, and accepts arrays of any framework.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
 from nki_mlir.targets.runtime.object_file import OF_LINKER, read
 
-# Tensors of others: the module that has the class, and ours that calls an operator on them.
+# Tensors of frameworks and kernels: the module of the class, its name, and our module that calls operators on them.
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
            ("nki_mlir.capture.tensor", "View", "kernel_binding"),
            ("nki_mlir.language.current.tensor", "NkiTensor", "kernel_binding"))
@@ -105,7 +105,7 @@ class WrongArgumentDtype(NkiMlirError, TypeError):
 
 
 class DenseArray(NamedTuple):
-    """A dense array as C++ sees it: its address, the code of its dtype, its shape."""
+    """A dense array for C++: its address, the code of its dtype, and its shape."""
 
     address: int
     code: int
@@ -116,11 +116,11 @@ class DenseArray(NamedTuple):
 class Operator:
     """A custom operator, callable on NumPy arrays, JAX arrays and tracers, PyTorch tensors, and tensors of NKI kernels.
 
-    ``parameters`` has a letter for each: T a tensor, S a Scalar, d a double, i an int64_t.
+    ``parameters`` has a letter for each parameter: T a tensor, S a Scalar, d a double, i an int64_t.
 
     Errors:
-        Another count of arguments, another kind than the parameter's, a dtype that the engine does not have, what the
-        shape function refuses, and what the kernel does wrong (a Fault) are errors of calls.
+        A call raises errors for a wrong number or type of arguments, for a dtype that the engine does not have, for
+        arguments that the shape function rejects, and for mistakes of the kernel (a Fault).
 
     Example:
         relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward
@@ -151,11 +151,11 @@ class Operator:
         return self.on_numpy(arguments, current_engine())
 
     def on_numpy(self, arguments: Sequence[object], engine: CallSettings) -> np.ndarray:
-        """The result of a call on arrays and numbers."""
+        """Run the operator on arrays and numbers, and return the result."""
         return self.measured(arguments, engine)[0]
 
     def measured(self, arguments: Sequence[object], engine: CallSettings) -> tuple[np.ndarray, list[abi.Counters]]:
-        """The result of a call on arrays and numbers, and what each core did for it."""
+        """Run the operator on arrays and numbers. Return the result and the counters of each core."""
         arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
@@ -164,28 +164,30 @@ class Operator:
         return result, self.run(values, DenseArray(result.ctypes.data, code, shape), engine)
 
     def counters(self, *arguments: object) -> list[abi.Counters]:
-        """What each core does in a call on NumPy arrays; element accesses are counted by the checked build only."""
+        """Run the operator on NumPy arrays and return the counters of each core. Only the checked build counts element
+        accesses."""
         self.check_arity(arguments)
         return self.measured(arguments, current_engine())[1]
 
     def microseconds(self, *arguments: object) -> float:
-        """An estimate of the call's time on the device, see ``nki_mlir.customop.cost``."""
+        """Estimate the call's time on the device in microseconds; see ``nki_mlir.customop.cost``."""
         return cost.microseconds(self.counters(*arguments))
 
     def shape(self, *arguments: object) -> tuple[tuple[int, ...], np.dtype]:
-        """Shape and dtype of the result for arrays, or anything with ``shape`` and ``dtype``; nothing is computed."""
+        """Return shape and dtype of the result for arrays, or objects with ``shape`` and ``dtype``, without running
+        the kernel."""
         self.check_arity(arguments)
         shape, code = self.infer(self.values(arguments, lambda a: 0))
         return shape, DTYPES[code]
 
     # -- arguments -----------------------------------------------------------------------------------------------------
     def check_arity(self, arguments: Sequence[object]) -> None:
-        """The error of another count of arguments."""
+        """Raise ``WrongArity`` if the number of arguments is wrong."""
         if len(arguments) != len(self.parameters):
             raise WrongArity(signature=self.signature, given=len(arguments), wanted=len(self.parameters))
 
     def values(self, arguments: Sequence[Any], address: Any) -> list[DenseArray | float]:
-        """Arguments as the engine takes them; raises ``WrongArgument`` and ``WrongArgumentDtype``."""
+        """Convert arguments for the engine. Raise ``WrongArgument`` and ``WrongArgumentDtype``."""
         values: list[DenseArray | float] = []
         for number, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
             if parameter != "T":
@@ -201,27 +203,27 @@ class Operator:
                 values.append(DenseArray(address(argument), code, tuple(map(int, argument.shape))))
         return values
 
-    def refuse(self, place: int, argument: object, wanted: str) -> None:
-        """The error of an argument that is not what its parameter takes."""
-        raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
+    def refuse(self, index: int, argument: object, expected: str) -> None:
+        """Raise ``WrongArgument``: an argument is not what its parameter expects."""
+        raise WrongArgument(place=index, signature=self.signature, given=f"{argument!r:.60}", wanted=expected)
 
-    def code_of(self, place: int, dtype: Any) -> int:
-        """The engine's code of an argument's dtype, of NumPy or PyTorch; raises ``WrongArgumentDtype``."""
+    def code_of(self, index: int, dtype: Any) -> int:
+        """Return the engine's code of a NumPy or PyTorch dtype. Raise ``WrongArgumentDtype``."""
         text = str(dtype)
         name = text.removeprefix("torch.") if text.startswith("torch.") else str(np.dtype(dtype))
         if name not in CODES:
-            raise WrongArgumentDtype(place=place, signature=self.signature, given=name, known=", ".join(sorted(CODES)))
+            raise WrongArgumentDtype(place=index, signature=self.signature, given=name, known=", ".join(sorted(CODES)))
         return CODES[name]
 
     # -- the engine ----------------------------------------------------------------------------------------------------
     def infer(self, values: Sequence[DenseArray | float]) -> tuple[tuple[int, ...], int]:
-        """Shape and dtype code of the result, by the shape function; raises what it finds wrong."""
+        """Call the shape function and return shape and dtype code of the result. Raise its errors."""
         report = self.library.dll.gpsimd_shape(self.number, self.arguments(values))
         with self.library.reading(report, cores=1) as read:
             return tuple(read.sizes[:read.rank]), read.dtype
 
     def run(self, values: Sequence[DenseArray | float], result: DenseArray, engine: CallSettings) -> list[abi.Counters]:
-        """Run the kernel on the cores; what each did."""
+        """Run the kernel on the cores, write ``result``, and return the counters of each core."""
         cores = abi.CORES if self.library.multicore else 1
         options = abi.EngineOptions(cores, engine.workers, engine.ring_bytes())
         destination = self.arguments([result])
@@ -235,7 +237,7 @@ class Operator:
             engine.show(printed.decode(errors="replace"))
 
     def arguments(self, values: Sequence[DenseArray | float]) -> object:
-        """The C array; it keeps what it points to."""
+        """Return the C array of arguments. It keeps the memory to which it points alive."""
         words = (abi.Arg * max(1, len(values)))()
         for argument, value in zip(words, values):
             if isinstance(value, DenseArray):
@@ -248,7 +250,7 @@ class Operator:
 
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
-# A parameter of a kernel as the demangler writes it; a tensor by value or reference is passed alike.
+# A parameter type as the demangler writes it. A tensor by value is passed like a reference.
 SPELLINGS = {"torch::Tensor": "T", "c10::Scalar": "S", "double": "d", "long": "i", "long long": "i"}
 
 
@@ -256,10 +258,10 @@ class Library:
     """A library of custom operators. Operators are attributes: ``library.giou(a, b)``.
 
     Arguments:
-        path: of the file; ``load`` and ``load_library`` give libraries
+        path: the library file; use ``load`` or ``load_library``
 
     Errors:
-        As of load_library.
+        Those of load_library.
 
     Example:
         library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])
@@ -282,7 +284,8 @@ class Library:
         self.find_kernels()
 
     def count(self) -> int:
-        """How many operators the library says it has, each with its own name."""
+        """Return how many operators the library defines. Raise an error if they are too many or two have the same
+        name."""
         count: int = self.dll.gpsimd_count()
         if count > OPERATORS_MAX:
             raise TooManyOperators(library=self.name, count=count, limit=OPERATORS_MAX)
@@ -293,7 +296,7 @@ class Library:
         return count
 
     def operator(self, number: int) -> Operator:
-        """The operator in a place of the library."""
+        """Return the operator with this number in the library."""
         name, kernel, parameters = (entry(number).decode() for entry in (
             self.dll.gpsimd_name, self.dll.gpsimd_kernel, self.dll.gpsimd_parameters))
         return Operator(self, number, name, kernel, parameters)
@@ -311,7 +314,7 @@ class Library:
 
     # -- kernels -------------------------------------------------------------------------------------------------------
     def find_kernels(self) -> None:
-        """Give every operator the address of its kernel, which its registration names."""
+        """Look up the kernel that each operator's registration names, and bind its address."""
         functions: dict[str, list[tuple[str, str]]] = {}            # name -> (symbol, parameters) of each overload
         for symbol in read(self.path.read_bytes(), OF_LINKER)[1]:
             if symbol.is_function and symbol.section:           # 0: of another library
@@ -330,13 +333,14 @@ class Library:
             self.dll.gpsimd_bind(op.number, self.addresses[op.name])
 
     def demangled(self, symbol: str) -> str:
-        """A symbol as C++ writes it."""
+        """Demangle a C++ symbol."""
         text = ctypes.create_string_buffer(4096)
         self.dll.gpsimd_demangle(symbol.encode(), text, len(text))
         return text.value.decode(errors="replace")
 
     def candidates(self, functions: dict[str, list[tuple[str, str]]]) -> str:
-        """What a misspelled kernel may have meant: functions that take a tensor and are in no namespace."""
+        """Return a text with the functions that a misspelled kernel name may mean: those that take a tensor and are in
+        no namespace."""
         names = sorted(n for n, overloads in functions.items()
                        if "::" not in n and any("torch::Tensor" in p for _, p in overloads))
         return f"functions that take tensors: {', '.join(names)}" if names else "no function takes a tensor"
@@ -344,7 +348,7 @@ class Library:
     # -- reports -------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def reading(self, report: Any, cores: int, function: int | None = None) -> Iterator[abi.Report]:
-        """The report of a call of a function; after the block its findings are raised or shown."""
+        """Yield the report of a call; after the block, raise or warn of its findings."""
         try:
             yield report.contents
             errors = findings(report.contents, self.path, self.dll.gpsimd_base(), function, cores)
@@ -354,7 +358,8 @@ class Library:
 
 
 def letters(parameters: str) -> str | None:
-    """The letters of "double, long)", "?" for a type that no operator has; None for a C function, which has no list."""
+    """Return the letters of a parameter list such as "double, long)", with "?" for a type that operators do not have.
+    Return None for a C function, whose symbol has no list."""
     if parameters in ("", ")"):
         return "" if parameters else None
     plain = (p.strip().removesuffix("&").removesuffix(" const") for p in parameters.removesuffix(")").split(","))
@@ -368,7 +373,7 @@ _LOCK = threading.RLock()
 
 
 def open_library(path: str | os.PathLike[str]) -> Library:
-    """The library of a file; opened again it is the same object, unless the file was built anew."""
+    """Return the library of a file: the same object each time, until the file is built again."""
     file = Path(path).resolve()
     try:
         status = file.stat()
@@ -382,7 +387,8 @@ def open_library(path: str | os.PathLike[str]) -> Library:
 
 
 def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
-    """The library that a graph names: the very build, else the newest of the same file, else of the same name."""
+    """Return the loaded library that a graph names: the same build, else the newest of the same file, else of the same
+    name. Raise ``NotLoaded``."""
     with _LOCK:
         newest = list(reversed(_OPENED.values()))
     matching = [one for one in newest if one.build == build] or [one for one in newest if str(one.path) == file] or [
@@ -393,7 +399,8 @@ def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    """The file mapped into the process. The loader knows files by name, so a file built anew needs another name."""
+    """Load the file into the process. The loader identifies files by name, so a rebuilt file is loaded through a link
+    of another name."""
     with _LOCK, tempfile.TemporaryDirectory() as folder:
         alias = str(path)
         if alias in _NAMES:

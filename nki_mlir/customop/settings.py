@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How the emulated engine runs: cores on threads or one after the other, and where their printf goes."""
+"""The settings of the emulated engine: whether cores run on threads or one after the other, and where printf writes."""
 
 import contextlib
 import io
@@ -25,7 +25,8 @@ class BadQueueSize(NkiMlirError, ValueError):
 
 @dataclass(frozen=True)
 class CallSettings:
-    """Settings of calls. ``printf_bytes`` None: as the environment says; ``output`` None: standard error."""
+    """The settings of calls. ``printf_bytes`` None takes the size from the environment; ``output`` None is standard
+    error."""
 
     threads: bool = True
     printf_bytes: int | None = None
@@ -36,14 +37,14 @@ class CallSettings:
         return os.cpu_count() or 1 if self.threads else 1
 
     def ring_bytes(self) -> int:
-        """The size of the buffer of printf, 0 for no output; raises ``BadQueueSize``."""
+        """Return the size of the buffer of printf in bytes, 0 for no output. Raise ``BadQueueSize``."""
         if self.printf_bytes is not None:
             return checked_size(str(self.printf_bytes))
         size = checked_size(os.environ.get("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "0"))
         return size if os.environ.get("NEURON_RT_LOG_LEVEL", "").upper() in LEVELS else 0
 
     def show(self, printed: str) -> None:
-        """What the kernel of one call printed, below the runtime's line."""
+        """Print the output of a call's kernel below the line that the runtime writes."""
         if self.output is not None:
             self.output.write(printed)
         elif printed:
@@ -67,28 +68,30 @@ _open: list[CallSettings] = []                                # of all threads, 
 
 
 def current_engine() -> CallSettings:
-    """This thread's settings; on a thread that has none, as those of XLA, what any other has set."""
+    """Return this thread's settings. A thread without settings, such as those of XLA, uses those that another thread
+    has set."""
     return current.get() or next(reversed(_open), None) or CallSettings(
         threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
 
 
 @contextlib.contextmanager
-def _set(made: CallSettings) -> Iterator[None]:
-    token = current.set(made)
-    _open.append(made)
+def _set(settings: CallSettings) -> Iterator[None]:
+    token = current.set(settings)
+    _open.append(settings)
     try:
         yield
     finally:
-        _open.remove(made)
+        _open.remove(settings)
         current.reset(token)
 
 
 @contextlib.contextmanager
 def engine(threads: bool) -> Iterator[None]:
-    """Calls inside a ``with`` run the cores on threads, or one after the other: core 0 first, on the calling thread.
+    """Run the cores of calls in a ``with`` block on threads, or one after the other: core 0 first, on the calling
+    thread.
 
     Arguments:
-        threads: which of the two
+        threads: True for threads
 
     Result:
         A context manager.
@@ -107,16 +110,16 @@ def engine(threads: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
-    """Collect what kernels print inside a ``with``.
+    """Collect the output of kernels in a ``with`` block.
 
     Arguments:
-        size_bytes: of each call's buffer, a power of two up to 131072; it keeps the newest
+        size_bytes: the size of each call's buffer, a power of two up to 131072; it keeps the newest output
 
     Result:
-        A context manager, which gives a text stream.
+        A context manager that yields a text stream.
 
     Errors:
-        Another size is an error of the calls.
+        Calls raise BadQueueSize for another size.
 
     Example:
         relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``torch_neuronx.xla_impl.custom_op``: custom operators as ``torch.ops.<library>.<operator>``.
 
-They run eagerly, under ``torch.compile`` and in programs of ``torch.export``; shape functions are their fake
-implementations, so that a program is specialised to its shapes. They have no derivative: a model is trained through a
-``torch.autograd.Function`` whose forward and backward call operators. PyTorch is imported with the first library.
+They run eagerly, under ``torch.compile`` and in programs of ``torch.export``. Shape functions are their fake
+implementations, so a program is specialized to its shapes. They have no derivative: train a model through a
+``torch.autograd.Function`` whose forward and backward call operators. The first library imports PyTorch.
 """
 
 import os
@@ -45,12 +45,12 @@ def load_library(path: str | os.PathLike[str]) -> Library:
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
-# Qualified name -> what it is now, and PyTorch's record of it.
+# Qualified name -> the current operator, and PyTorch's record of it.
 _REGISTERED: "dict[str, tuple[Operator | None, torch.library.Library]]" = {}
 
 
 def register(library: Library) -> Library:
-    """Define the operators in PyTorch; those of a library that was built anew take the place of the old ones."""
+    """Define the operators of a library in PyTorch. Operators of a rebuilt library replace the old ones."""
     for operator in library.operators.values():
         name = f"{library.name}::{operator.name}"
         known, record = _REGISTERED.get(name, (None, None))
@@ -63,12 +63,12 @@ def register(library: Library) -> Library:
 
 
 def registered() -> dict[str, Operator]:
-    """The operators that are defined now, by their names in PyTorch."""
+    """Return the operators that are currently defined, by their names in PyTorch."""
     return {name: operator for name, (operator, _) in _REGISTERED.items() if operator is not None}
 
 
 def define(operator: Operator, name: str) -> "torch.library.Library":
-    """Define the operator in PyTorch; the definition lasts as long as the library object that is returned."""
+    """Define the operator in PyTorch. The definition exists as long as the returned library object."""
     import torch  # an optional package
     record = torch.library.Library(operator.library.name, "FRAGMENT")
     schema = ", ".join(f"{PARAMETERS[p][1]} arg{k}" for k, p in enumerate(operator.parameters))
@@ -88,7 +88,8 @@ def define(operator: Operator, name: str) -> "torch.library.Library":
 
 @cache
 def refuse_gradient() -> Callable[..., object]:
-    """An operator that raises when it runs: compiled programs have a backward pass that may never be used."""
+    """Define an operator that raises when it runs. It stands for the gradient, because compiled programs have a
+    backward pass that may never run."""
     import torch  # an optional package
     record = torch.library.Library("nki_mlir_customop", "DEF")
     record.define("no_derivative(Tensor gradient, SymInt[] shape, str name) -> Tensor")
@@ -104,14 +105,14 @@ def refuse_gradient() -> Callable[..., object]:
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 def call(operator: Operator, arguments: Sequence[object]) -> object:
-    """An operator object on tensors."""
+    """Call an operator on tensors through ``torch.ops``."""
     import torch  # an optional package
     register(operator.library)
     return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
 
 
 def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
-    """The operator on CPU tensors."""
+    """Run the operator on CPU tensors."""
     dense = [a.contiguous() if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]
     values = operator.values(dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)

@@ -82,7 +82,7 @@ except ImportError:
     print("gone")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    error = ("VendorOnly neuronxcc.nki._private_kernels.mlp.mlp_isa_kernel is the vendor's own, and no part of this "
+    error = ("VendorOnly neuronxcc.nki._private_kernels.mlp.mlp_isa_kernel is private to the vendor, and no part of this "
              "toolchain")
     assert done.stdout.splitlines() == [
         "Mine <neuronxcc.nki._pre_prod_kernels.NormType.RMS_NORM, which is the vendor's> mlp_isa_kernel",
