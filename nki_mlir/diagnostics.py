@@ -43,6 +43,17 @@ def kernel_line() -> Location | None:
     return None
 
 
+LONGEST = 2_000                 # characters of a line of an error: names and attributes of a file may have millions
+
+
+def shortened(text: str) -> str:
+    """Return the text with the middle of each long line left out."""
+    if len(text) <= LONGEST:
+        return text
+    return "\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST // 2]} ... {line[-LONGEST // 4:]}"
+                     for line in text.split("\n"))
+
+
 class NkiMlirError(Exception):
     """Base of all errors that speak to a user. ``values`` fill the templates; ``at`` is where, if it is known."""
 
@@ -85,10 +96,10 @@ class NkiMlirError(Exception):
     def __str__(self) -> str:
         where = f"{self.at}: " if self.at else ""
         code = f" [{self.code}]" if self.code else ""
-        lines = [f"{where}error: {self.headline}{code}"]
+        lines = [f"{where}error: {shortened(self.headline)}{code}"]
         if self.at:
             lines += excerpt(self.at)
-        lines += [f"  {label}: {text}" for label, text in zip(("why", "fix"), self.advice) if text]
+        lines += [f"  {label}: {shortened(text)}" for label, text in zip(("why", "fix"), self.advice) if text]
         return "\n".join(lines)
 
 

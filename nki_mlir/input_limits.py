@@ -36,6 +36,7 @@ class InputTime(NkiMlirError):
     fix = "set {variable} to a larger number of seconds"
 
 
+AGAIN = 0.2
 PROGRAMS = 1 << 24              # of a launch: each is captured or run
 
 
@@ -70,8 +71,9 @@ SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a
 
 @contextmanager
 def limited_time() -> Iterator[None]:
-    """Raises ``InputTime`` in what runs within, native code too, once the limit is over: for commands, whose process is
-    theirs. A limit within another one is the same."""
+    """Raise ``InputTime`` in what runs within, native code too, once the limit is over: for commands, whose process is
+    theirs. A limit within another one is the same. Code that takes the error for one of its own, and tries something
+    else, gets it again after ``AGAIN`` seconds."""
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
@@ -80,7 +82,7 @@ def limited_time() -> Iterator[None]:
     def over(number: int, frame: FrameType | None) -> None:
         raise InputTime(limit=limit, variable=SECONDS.variable)
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.setitimer(signal.ITIMER_REAL, limit, AGAIN)
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
 import numpy as np
 
@@ -23,20 +24,30 @@ OPERATORS = 2_000               # operators between two separators: terms of one
 DIGITS = 1_000                  # of one integer: the widest type that is printed in decimal has 128 bits, 39 digits
 DIMENSIONS = 1_000              # of a tensor, which layouts of convolutions number
 RESULTS = 10_000                # of one operation
-BITS = 65_536                   # of an integer type: MLIR makes constants of it as wide as it is
-LARGE = 5                       # digits of a number that may exceed RESULTS, or with one more BITS
+HEXADECIMAL = 20_000            # digits of one integer in this form, more than the widest type has
+RANK = 1_000                    # dimensions of a type, or dimensions and symbols of an affine map
+DIALECTS = 10_000               # that a text names, known or not
+DISTINCT = 10_000               # attributes that differ from all equal ones
+BITS = 1_024                    # of an integer type: MLIR makes each element of a constant as wide as its type
+LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 # What holds no structure becomes blanks of the same length, so that offsets stay those of the text.
 _TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n\r]*|->|[<>=]=|=>')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
+_LONG_HEXADECIMAL = re.compile(rf"0x[0-9a-fA-F]{{{HEXADECIMAL + 1},}}")
+_LONG_SHAPE = re.compile(rf"<\s*(?:(?:[0-9]+|\?)\s*x\s*){{{RANK + 1}}}")
+_LONG_MAP = re.compile(rf"affine_(?:map|set)\s*<\s*(?:\((?:[^(),]*,){{{RANK}}}|\([^()]*\)\s*\[(?:[^],]*,){{{RANK}}})")
+_DIALECT = re.compile(r"(?<![%^@\w$.-])([A-Za-z_][\w$]*)\.[A-Za-z_]")
+_QUOTED_DIALECT = re.compile(r'"([A-Za-z_][\w$]*)\.[\w$.]*"\s*\(')
+_DISTINCT = re.compile(r"\bdistinct\s*\[")
 _LAYOUT = re.compile(r"(?:\bdim_numbers|\bconv\s*<)[^{}:]*")
 _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
 _SEPARATOR = re.compile(r"[][(){}<>,:;]")
 _RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
-_WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{6,})\b")
+_WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{4,})\b")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
 _DEFINED = re.compile(rf"({_ALIAS.pattern})\s*=")
 # Where the text of an alias is over, at the latest: the next operation outside of brackets.
@@ -83,12 +94,18 @@ def check_text(text: str, name: str = "<text>") -> None:
     for layout in _LAYOUT.finditer(plain) if "dim_numbers" in plain or "conv" in plain else ():
         _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
                        DIMENSIONS, "number the dimensions of the tensors from 0")
-    if np.logical_or(before == ord(":"), before == ord("#")).any():
+    if (np.logical_or(before == ord(":"), before == ord("#")) & (digits > LARGE)).any():
         _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
-    if np.logical_and(before == ord("i"), digits > LARGE).any():
+    if (before == ord("i")).any():
         _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
     if _longest_without(_SEPARATES[characters]) > OPERATORS:        # an operator is at least a character
         _check_operators(plain, text, name)
+        _refuse(_LONG_HEXADECIMAL, plain, text, name, "an integer of many hexadecimal digits", HEXADECIMAL,
+                "write fewer digits")
+        _refuse(_LONG_SHAPE, plain, text, name, "a shape of many dimensions", RANK, "use fewer dimensions")
+    if "affine_" in plain:
+        _refuse(_LONG_MAP, plain, text, name, "an affine map of many dimensions or symbols", RANK, "use fewer of them")
+    _check_names(plain, text, name)
     _check_aliases(plain, characters, level, text, name)
 
 
@@ -111,12 +128,15 @@ def _blanks(match: re.Match[str]) -> str:
 
 
 def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each number of at least ``LARGE`` digits: the character before it, 0 at the beginning; how many digits."""
-    others = np.flatnonzero(characters - ord("0") > 9)          # smaller characters wrap around
-    bounds = np.concatenate(([-1], others, [characters.size]))
-    digits = np.diff(bounds) - 1
-    large = np.flatnonzero(digits >= LARGE)
-    return np.where(bounds[large] < 0, 0, characters[bounds[large]]), digits[large]
+    """Return the character before each number of at least ``LARGE`` digits, 0 at the beginning, and its digits."""
+    digit = characters - ord("0") <= 9                          # smaller characters wrap around
+    begins = digit.copy()                                       # whether LARGE digits begin at a character
+    for distance in range(1, LARGE):
+        begins[:-distance] &= digit[distance:]
+        begins[-distance:] = False
+    edges = np.flatnonzero(np.diff(begins, prepend=False, append=False))
+    first, end = edges[::2], edges[1::2]
+    return np.where(first > 0, characters[first - 1], 0), end - first + LARGE - 1
 
 
 def _longest_without(marks: np.ndarray) -> int:
@@ -208,6 +228,26 @@ def _check_operators(plain: str, text: str, name: str) -> None:
         first = operators[np.searchsorted(separators, operators) == expressions[np.argmax(counts)]][0]
         raise _error(text, name, int(first), f"an expression of {int(counts.max()):,} operators", OPERATORS,
                      "divide the expression")
+
+
+def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, what: str, limit: int, fix: str) -> None:
+    """Raise ``TextTooDeep`` where the text has what a pattern describes: MLIR reads it in quadratic time."""
+    if (match := pattern.search(plain)) is not None:
+        raise _error(text, name, match.start(), what, limit, fix)
+
+
+def _check_names(plain: str, text: str, name: str) -> None:
+    """Check how many dialects and distinct attributes a text names: MLIR compares each with all earlier ones."""
+    if text.count(".") > DIALECTS:
+        seen: set[str] = set()
+        for match in chain(_DIALECT.finditer(plain), _QUOTED_DIALECT.finditer(text)):
+            seen.add(match[1])
+            if len(seen) > DIALECTS:
+                raise _error(text, name, match.start(), f"the {DIALECTS + 1:,}th dialect", DIALECTS,
+                             "use fewer dialects")
+    if "distinct" in plain and len(found := list(_DISTINCT.finditer(plain))) > DISTINCT:
+        raise _error(text, name, found[DISTINCT].start(), f"the {DISTINCT + 1:,}th distinct attribute", DISTINCT,
+                     "use fewer distinct attributes")
 
 
 def _error(text: str, name: str, offset: int, what: str, limit: int, fix: str) -> NkiMlirError:

@@ -22,6 +22,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
+DIMENSIONS, ELEMENTS = 32, 1 << 60      # dimensions of a tensor; what its elements are fewer than
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 
@@ -75,6 +76,9 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
     match = TENSOR.match(text)
     if match and match[2] in SHORT and (match[1] or match[3]):
         shape = tuple(int(n) for n in match[1].split("x") if n)
+        if len(shape) > DIMENSIONS or prod(shape) >= ELEMENTS:
+            raise BadArgumentText(text=text if len(text) < 100 else f"{text[:80]}...",
+                                  what=f"a tensor has at most {DIMENSIONS} dimensions and {ELEMENTS - 1:,} elements")
         if not values:
             return np.zeros(shape, SHORT[match[2]].numpy)
         return fill(shape, SHORT[match[2]], match[3] or "random", index, text)
@@ -153,8 +157,10 @@ def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) 
         case _ if how.endswith(".npy"):
             try:
                 values = np.load(how, allow_pickle=False)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, EOFError) as error:
                 raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
+            if not isinstance(values, np.ndarray):              # an archive of this name
+                raise BadArgumentText(text=text, what="the file is no array, but an archive of arrays")
             if values.shape != shape:
                 raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:

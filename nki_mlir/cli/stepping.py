@@ -31,7 +31,7 @@ def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Res
         script = sys.stdin
         if options.script not in (None, "-"):
             try:
-                script = stack.enter_context(open(options.script, encoding="utf-8"))
+                script = stack.enter_context(open(options.script, encoding="utf-8", errors="replace"))
             except OSError as error:
                 raise SourceError(f"{options.script}: {error.strerror}") from None
         debugger = Debugger(TextFront(script, sys.stdout, echo=not script.isatty()), stops, options.step)

@@ -271,8 +271,8 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.build = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         self.dll = opened(path)
+        self.build = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         self.multicore = bool(self.dll.gpsimd_multicore())
         self.checked = bool(self.dll.gpsimd_checked())
         names = self.dll.gpsimd_libraries().decode().split()

@@ -15,6 +15,7 @@ ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf."
            "bufferization.to_tensor")
 INDEX_MAPS = ("affine.apply", "affine.min", "affine.max")
 COLLECTIONS = ir.ArrayAttr, ir.DictAttr
+ITERATIONS = (1 << 63) - 1              # that Python counts of a range
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
 
@@ -37,6 +38,13 @@ class LoopStep(NkiMlirError):
     fix = "give a constant step of at least 1"
 
 
+class LoopIterations(NkiMlirError):
+    code = "NKI-LOOP-ITERATIONS"
+    message = "this loop has {count:,} iterations, {limit:,} are allowed"
+    why = "the iterations of a loop are counted in 63 bits"
+    fix = "give bounds that are closer to each other, or a larger step"
+
+
 class IndexDivisor(NkiMlirError):
     code = "NKI-INDEX-DIVISOR"
     message = "'{division}' divides by {divisor}"
@@ -45,13 +53,15 @@ class IndexDivisor(NkiMlirError):
 
 
 def check_safe(module: Module) -> None:
-    """Raises ``UnsafeInput``, ``LoopStep`` or ``IndexDivisor`` at the first operation that is refused."""
+    """Raise ``UnsafeInput``, ``LoopStep``, ``LoopIterations`` or ``IndexDivisor`` at the first refused operation."""
     safe: set[Attribute] = set()            # arrays and dictionaries without locations: most operations share them
     for op in operations_of(module, lambda name: True):
         if (problem := _problem(op, safe)) is not None:
             raise UnsafeInput(what=problem).located(location_of(op))
         if op.name == "scf.for" and ((step := constant_of(op.operands[2])) is None or step <= 0):
             raise LoopStep(step="known at run time only" if step is None else step).located(location_of(op))
+        if op.name == "scf.for" and (count := _iterations(op)) > ITERATIONS:
+            raise LoopIterations(count=count, limit=ITERATIONS).located(location_of(op))
         if op.name in INDEX_MAPS and (mapping := op.attributes["map"]) not in safe:
             for result in mapping.value.results:
                 if (division := _other_division(result)) is not None:
@@ -68,6 +78,12 @@ def _problem(op: Operation, safe: set[Attribute]) -> str | None:
     if name == "func.func" and not len(op.regions[0].blocks):
         return f"function @{op.attributes['sym_name'].value} has no body"
     return None
+
+
+def _iterations(loop: Operation) -> int:
+    """Return how often a loop runs where its bounds are constants, 0 where they are not."""
+    low, high, step = (constant_of(loop.operands[k]) for k in range(3))
+    return 0 if low is None or high is None or step is None else -((low - high) // step)
 
 
 def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:

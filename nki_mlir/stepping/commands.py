@@ -124,7 +124,7 @@ def positive(text: str) -> int:
 def source_line(text: str, at: Location | None = None) -> Breakpoint:
     """``FILE:LINE``, or a line of the file that the run is in."""
     file, _, line = text.rpartition(":")
-    if not line.isdecimal() or not (file or at):
+    if not line.isdecimal() or len(line) > 12 or not (file or at):
         raise CommandError(f"'{text}' is no FILE:LINE")
     return Breakpoint(file or (at.file if at else ""), int(line))
 

@@ -5,7 +5,9 @@ import base64
 import json
 import re
 import signal
+import threading
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +17,19 @@ from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.recovery import configs_of_stablehlo
 from nki_mlir.graph.custom_call import BadConfig, read_record
-from nki_mlir.input_limits import InputTooLarge
-from nki_mlir.passes.safety import IndexDivisor, LoopStep
+from nki_mlir.input_limits import InputTime, InputTooLarge, limited_time
+from nki_mlir.passes.safety import IndexDivisor, LoopIterations, LoopStep
 from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.text_limits import DEPTH, OPERATORS, AliasCycle, TextTooDeep, check_text, plain_text
+from nki_mlir.text_limits import (
+    DEPTH,
+    LARGE,
+    OPERATORS,
+    AliasCycle,
+    TextTooDeep,
+    _large_numbers,
+    check_text,
+    plain_text,
+)
 
 N = 20_000
 CONVOLUTION = """func.func @main(%a: tensor<1x4x4x1xf32>, %b: tensor<1x1x1x1xf32>) -> tensor<1x4x4x1xf32> {
@@ -41,6 +52,16 @@ HOSTILE = {
     "layouts": CONVOLUTION,
     "results": '%0:4000000000 = "a.b"() : () -> ()',
     "widths": "module attributes {a.a = 1 : i16777215} {}",
+    "wide constants": "module attributes {a.a = dense<[" + "1," * 9999 + "1]> : tensor<10000xi1025>} {}",
+    "hexadecimal integers": "module attributes {a.a = 0x" + "f" * 1_000_000 + " : i64} {}",
+    "shapes": "func.func private @f(tensor<" + "1x" * 200_000 + "f32>)",
+    "shapes with blanks": "func.func private @f(tensor< " + "? x 1x" * 100_000 + "f32>)",
+    "dimensions of maps": "#m = affine_map<(" + ",".join(f"d{k}" for k in range(100_000)) + ") -> (d0)>\nmodule {}",
+    "symbols of sets": "#m = affine_set<(d0) [" + ",".join(f"s{k}" for k in range(100_000)) + "] : (d0 >= 0)>\nmodule {}",
+    "dialects": "module attributes {" + ",".join(f"d{k}.a" for k in range(100_000)) + "} {}",
+    "dialects of types": "func.func private @f(" + ",".join(f"!d{k}.a" for k in range(20_000)) + ")",
+    "dialects of operations": "\n".join(f'"d{k}.a" () : () -> ()' for k in range(20_000)),
+    "distinct attributes": "module attributes {" + ",".join(f"a.k{k} = distinct//\n[{k}]<1>" for k in range(100_000)) + "} {}",
     "what is behind a comment": "// c\rmodule attributes {a.a = " + "[" * N + "]" * N + "} {}",
     "chains of aliases": "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}>\n" for k in range(N)) + "module {}",
     "chains of locations": "module {} loc(#l0)\n" + "".join(f'#l{k} = loc("a"(#l{k + 1}))\n' for k in range(N)),
@@ -66,6 +87,47 @@ def test_the_error_says_where_what_and_the_limit():
         f"deep.mlir:2:{DEPTH + 2}: error: nesting of 301 levels exceeds the limit of 250 [NKI-TEXT-LIMIT]\n"
         "  why: MLIR's parser recurses or allocates by this number, and a text that is data must not end the process\n"
         "  fix: nest regions, attributes, types and expressions less deeply")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "i", "x", ":", "f"]), st.integers(0, 10 ** 7)), max_size=6))
+def test_numbers_are_found_with_what_is_before_them(numbers):
+    """What finds the numbers of a text that have LARGE digits agrees with a regular expression."""
+    text = " ".join(f"{before}{number}" for before, number in numbers)
+    before, digits = _large_numbers(np.frombuffer(text.encode(), np.uint8))
+    expected = [(text[m.start() - 1] if m.start() else "\0", len(m[0]))
+                for m in re.finditer(r"[0-9]+", text) if len(m[0]) >= LARGE]
+    assert [(chr(b), d) for b, d in zip(before.tolist(), digits.tolist())] == expected
+
+
+@pytest.mark.parametrize("size, said", [(1_000, ""), (1_001, "a shape of many dimensions exceeds the limit of 1000")])
+def test_the_largest_shape(size, said):
+    text = f"func.func private @f(tensor<{'10x' * size}f32>)"
+    if said:
+        with pytest.raises(TextTooDeep, match=said):
+            check_text(text)
+    else:
+        check_text(text)
+
+
+@pytest.mark.parametrize("names, said", [
+    (",".join(f"%t{k}.row" for k in range(20_000)), ""), (",".join(f"@t{k}.row" for k in range(20_000)), ""),
+    (" ".join(f"{k}.5e3" for k in range(20_000)), ""), (" ".join(["func.func"] * 20_000), ""),
+    ('"' + " ".join(f"t{k}.py" for k in range(20_000)) + '"', ""), (" ".join(f"d{k}.a" for k in range(10_001)), "10,001th")])
+def test_names_that_are_no_dialects_do_not_count(names, said):
+    if said:
+        with pytest.raises(TextTooDeep, match="the 10,001th dialect exceeds the limit of 10000"):
+            check_text(names)
+    else:
+        check_text(names)
+
+
+def test_a_line_of_an_error_has_a_length(tmp_path, capsys):
+    file = tmp_path / "name.mlir"
+    file.write_text('func.func private @"' + "x" * 100_000 + 'y"()')
+    assert opt.main([str(file)]) == 1
+    line = capsys.readouterr().err.splitlines()[0]
+    assert len(line) < 2_000 and "function @xxxx" in line and " ... xxxx" in line and line.endswith(
+        "xy has no body [NKI-UNSAFE-INPUT]")
 
 
 @given(st.integers(1, 2 * DEPTH), st.sampled_from(["[]", "()", "{}", "<>"]), st.lists(st.sampled_from(["a", " -> ", " >= ", " <= ", "\n", ",", "=", "-"])))
@@ -202,6 +264,47 @@ def test_a_loop_that_may_never_end_is_refused(step, said):
     with pytest.raises(LoopStep) as error:
         read_module(text, "loop.mlir")
     assert str(error.value).splitlines()[0] == f"loop.mlir:5:9: error: the step of this loop is {said} [NKI-LOOP-STEP]"
+
+
+def loop_of(low, high, body=""):
+    return f"""func.func @f(%a: memref<4x4xf32, "hbm">) {{
+      %0 = arith.constant {low} : index
+      %1 = arith.constant {high} : index
+      %2 = arith.constant 1 : index
+      scf.for %i = %0 to %1 step %2 {{ {body} }}
+      return }}"""
+
+
+def test_iterations_of_a_loop_are_counted_in_63_bits(tmp_path):
+    with pytest.raises(LoopIterations) as error:
+        read_module(loop_of(-2**63, 2**63 - 1), "loop.mlir")
+    assert str(error.value).splitlines()[0] == (
+        "loop.mlir:5:7: error: this loop has 18,446,744,073,709,551,615 iterations, 9,223,372,036,854,775,807 are "
+        "allowed [NKI-LOOP-ITERATIONS]")
+    read_module(loop_of(0, 2**63 - 1), "loop.mlir")
+
+
+@pytest.mark.parametrize("body", ["", "scf.for %j = %0 to %1 step %2 { }"])
+def test_a_loop_that_does_nothing_is_not_written_out(body, tmp_path, capsys):
+    file = tmp_path / "loop.mlir"
+    file.write_text(loop_of(0, 2**63 - 1, body))
+    assert opt.main([str(file), "--lower-to-isa"]) == 0
+    assert ".kernel f" in capsys.readouterr().out
+
+
+def test_code_that_catches_errors_does_not_outlive_the_time_limit(monkeypatch):
+    """A search that takes an error for the end of one attempt goes on with the next one."""
+    monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
+    attempts = 0
+    with pytest.raises(InputTime, match="the input took more than 1 seconds"), limited_time():
+        while True:
+            try:
+                attempts += 1
+                threading.Event().wait(60)
+            except NkiMlirError:
+                if attempts > 2:
+                    raise
+    assert attempts == 3
 
 
 @pytest.mark.parametrize("kind, formula, said", [

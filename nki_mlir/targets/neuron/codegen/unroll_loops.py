@@ -96,6 +96,11 @@ def written_out(body: Block) -> int:
     return _size(body, {})
 
 
+def does_nothing(body: Block) -> bool:
+    """Whether code has no instructions, and no loop that may not end."""
+    return next(steps_in(body), None) is None and not any(isinstance(node, While) for node in nodes_in(body))
+
+
 # -- what stays a loop -------------------------------------------------------------------------------------------------
 Sizes = dict[object, int]          # of loops, branches and blocks
 
@@ -197,7 +202,7 @@ class Unroller:
                     whole = len(node.span) // copies * copies
                     self.loop(made, node, node.span[:whole:copies], copies, values, buffers)
                     self.iterations(made, node, node.span[whole:], values, buffers)
-                case Loop():
+                case Loop() if not does_nothing(node.body):     # which may have more iterations than anyone can count
                     self.iterations(made, node, node.span, values, buffers)
                 case Branch():
                     self.branch(made, node, values, buffers)

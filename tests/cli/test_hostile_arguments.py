@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Files and texts that options name, of any content: each is one error of the command, and none is run as code."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli import opt, run
+
+KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
+         "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
+
+
+def array_file(header):
+    text = header.encode().ljust(118 - len(header) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 64
+
+
+def archive(size):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.npy", b"\0" * size)
+    return file.getvalue()
+
+
+FILES = {
+    "empty": (b"", "cannot be read: No data left in file"),
+    "cut off": (b"\x93NUMPY", "cannot be read: EOF"),
+    "an archive": (archive(50_000_000), "the file is no array, but an archive of arrays"),
+    "objects": (array_file("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"), "Object arrays cannot be loaded"),
+    "code": (array_file("__import__('os').abort()"), "cannot be read: malformed node or string"),
+    "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 4_000_000_000), "expected 4000000000 bytes got 0"),
+    "another shape": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"),
+                      "the file has shape (2, 2)"),
+}
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    (tmp_path / "k.py").write_text(KERNEL)
+    return f"{tmp_path}/k.py:f"
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_of_arguments(kind, kernel, tmp_path, capsys):
+    content, said = FILES[kind]
+    (tmp_path / "x.npy").write_bytes(content)
+    assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: --arg 4x4xf32={tmp_path}/x.npy: ") and said in printed and "[NKI-ARG]" in printed
+
+
+@pytest.mark.parametrize("shape", ["99999999999x99999999xf32", "1x" * 33 + "f32", "1x" * 5000 + "f32",
+                                   "1073741824x1073741824xi8"])
+@pytest.mark.parametrize("command", [opt, run])
+def test_shapes_that_no_array_has(command, shape, kernel, capsys):
+    assert command.main([kernel, "--arg", shape]) == 2
+    assert "a tensor has at most 32 dimensions and 1,152,921,504,606,846,975 elements [NKI-ARG]" in capsys.readouterr().err
+
+
+def test_a_shape_of_as_many_dimensions_as_there_may_be_is_an_array(kernel, capsys):
+    assert run.main([kernel, "--arg", "1x" * 32 + "f32", "--on=eager"]) in (0, 1)
+    assert "NKI-ARG]" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["9" * 13, "9" * 5000, "0x1", "-1", ""])
+def test_a_line_to_stop_at_is_a_number(line, kernel, capsys):
+    assert run.main([kernel, "--arg", "4x4xf32", "--on=eager", "--script=/dev/null", "--break", f"k.py:{line}"]) == 1
+    assert "is no FILE:LINE" in capsys.readouterr().err
+
+
+def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path, capsys):
+    (tmp_path / "script").write_bytes(b"\xff\x00 what\n" + b"x" * 100_000 + b"\n")
+    assert run.main([kernel, "--arg", "4x4xf32=ones", "--on=eager", "--step", f"--script={tmp_path}/script"]) == 0
+    printed = capsys.readouterr().out
+    assert "there is no command" in printed or "unknown" in printed
+
+
+@pytest.mark.parametrize("library", ["", "text.so"])
+def test_what_is_no_library_is_an_error(library, kernel, tmp_path, capsys):
+    (tmp_path / "text.so").write_text("no library")
+    assert run.main([kernel, "--arg", "4x4xf32", "--load-library", str(tmp_path / library)]) == 1
+    assert f"{tmp_path}" in capsys.readouterr().err
+
+
+def test_values_of_a_file_are_those_of_the_tensor(kernel, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.arange(16, dtype=np.float32).reshape(4, 4))
+    assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy", "--on=eager"]) == 0
+    assert "15" in capsys.readouterr().out
