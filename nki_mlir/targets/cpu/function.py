@@ -275,6 +275,8 @@ class NativeFunction:
         self.buffers: list[ScratchBuffer] = []
         self.ranges: dict[int, tuple[int, int]] = Ranges()
         self.notes: list[str] = []              # what passes say of what they chose
+        self.has_variants = False               # whether other programs of the grid have other functions
+        self.merged = 1                         # programs along the grid's last axis that the function runs as one
         self.body = self.block = NativeBlock()
 
     def slot(self) -> int:

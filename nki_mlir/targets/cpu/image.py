@@ -75,6 +75,7 @@ class KernelImage(NamedTuple):
     parallel: bool                      # whether a program uses the pool
     pairs: tuple[int, ...]              # of arrays that must not overlap: a number, bytes, another number, bytes
     unbounded: bool                     # whether data decide how often a loop runs
+    merged: int                         # programs along the grid's last axis that one program of the image runs
 
 
 def key_of(modules: Sequence[Module], launch: object) -> str | None:
@@ -96,7 +97,7 @@ def keep(key: str | None, image: KernelImage) -> None:
         return
     sites = tuple((site.at and tuple(site.at), *site[1:]) for site in image.sites)
     plain: Any = (tuple(map(tuple, image.programs)), image.targets, tuple(c.tobytes() for c in image.constants), sites,
-             image.arrays, image.parallel, image.pairs, image.unbounded)
+             image.arrays, image.parallel, image.pairs, image.unbounded, image.merged)
     object_cache.keep(key, marshal.dumps(plain, WITHOUT_REFERENCES))
 
 

@@ -63,6 +63,8 @@ class NativeKernel:
             self.words = self.linked_programs()
             keep(key, self.image)
         programs = self.image.programs
+        launched = (*grid[:-1], grid[-1] // self.image.merged) if grid else grid
+        order = order[:prod(launched)]
         frame = max(p.frame_bytes for p in programs)     # one for all: memory begins behind the largest
         self.bytes = frame + max(p.memory for p in programs)
         cost = sum(programs[k].cost for k in order)
@@ -76,10 +78,10 @@ class NativeKernel:
         self.pairs = np.array(self.image.pairs, np.int64)
         self.overlap_entry = ENTRY(self.launch_overlapping) if self.image.pairs else None
         otherwise = ctypes.cast(self.overlap_entry, ctypes.c_void_p).value if self.overlap_entry else 0
-        neighbours = neighbours_of(grid, host.threads()) if self.parallel else 0
+        neighbours = neighbours_of(launched, host.threads()) if self.parallel else 0
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
-                                *grid], np.int64)           # what the machine's launch reads
+                                *launched], np.int64)           # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None

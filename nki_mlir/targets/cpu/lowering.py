@@ -39,7 +39,10 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     costs = [running_cost(function.body) for function in functions]
     unbounded = any(isinstance(node, NativeWhile) for function in functions for node in nodes_in(*function.body.nodes))
     pairs = () if may_alias else pairs_apart(functions)         # of what the functions say before passes change them
+    for function in functions:
+        function.has_variants = len(functions) > 1
     programs = [optimized(function) for function in functions]
+    merged = functions[0].merged
     routines = compiled(r for program in programs for r in program.routines)
     targets: dict[Target, int] = {}
 
@@ -48,11 +51,11 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
             return targets.setdefault(target, len(targets))
         batch, slot = routines[target]
         return targets.setdefault((batch.key, len(batch.addresses), slot), len(targets))
-    images = [program_image(program, cost, number) for program, cost in zip(programs, costs)]
+    images = [program_image(program, merged * cost, number) for program, cost in zip(programs, costs)]
     kernel = functions[0].kernel
     return KernelImage(tuple(images), tuple(targets), tuple(common.constants), tuple(common.sites),
                        len(kernel.inputs) + len(kernel.shared), any(p.uses_pool for p in programs),
-                       pairs, unbounded), common.hosts
+                       pairs, unbounded, merged), common.hosts
 
 
 def pairs_apart(functions: Sequence[NativeFunction]) -> tuple[int, ...]:

@@ -244,7 +244,7 @@ def test_keep__nothing_that_is_large(cached: Path, monkeypatch: pytest.MonkeyPat
 
 
 def images_of_constants(cached: Path, count: int) -> set[Path]:
-    made = image.KernelImage((), (), (X,) * count, (), 2, False, (), False)
+    made = image.KernelImage((), (), (X,) * count, (), 2, False, (), False, 1)
     image.keep(f"{count} constants", made)
     try:
         found = image.find(f"{count} constants")

@@ -54,7 +54,7 @@ class PoolLoop:
 
 
 class ChunkRows(FunctionPass, name="chunk-rows"):
-    large: int = 1 << 20
+    large: int = 1 << 19
     chunk: int = 1 << 18
     least: int = 1 << 10
     nests: int = 32

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""merge-programs: programs of a launch grid whose tiles are neighbouring parts of the same rows run as one.
+
+before:  program (i, j):  add(a + 512 KiB * i + 2 KiB * j, ...)      on tiles of 128 x 512 elements
+after:   program i:       add(a + 512 KiB * i, ...)                  on tiles of 128 x 1024 elements
+
+A core reads whole rows in the order in which they lie in memory, and prefetches nothing in vain between the tiles. The
+pass merges all programs along the last axis of the grid. Programs of a launch run in any order, so that merged ones may
+take turns; the pass asks that they only compute on the kernel's arrays, and read nothing that they write. ``items`` are
+the programs that a thread must have after the merge: with fewer, threads may wait for the last one.
+"""
+
+from dataclasses import replace
+from math import prod
+
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    FIRST_ID,
+    Allocate,
+    ByteRegion,
+    Compute,
+    NativeFunction,
+    ScratchBuffer,
+    compute,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loops import can_stream
+from nki_mlir.targets.runtime import host
+
+
+class MergePrograms(FunctionPass, name="merge-programs"):
+    items: int = 2
+
+    def rewrite(self, function: NativeFunction) -> None:
+        grid = function.kernel.grid
+        if function.has_variants or function.kernel.may_alias or len(grid) != function.axes or len(grid) < 2:
+            return
+        count, nodes = grid[-1], [node for node in function.body.nodes if not isinstance(node, Allocate)]
+        if count == 1 or prod(grid[:-1]) < self.items * host.threads():
+            return
+        merged = [merged_call(function, node, count) if isinstance(node, Compute) else None for node in nodes]
+        if nodes and None not in merged:                # no computation uses a buffer that is allocated
+            function.body.nodes[:] = [call for call in merged if call is not None]
+            function.merged = count
+            function.notes.append(f"merge-programs: {count} programs along axis {len(grid) - 1} of the grid run as one")
+
+
+def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute | None:
+    """The computation of so many programs as one, on longer rows; None where their operands are not parts of rows."""
+    nest, slot = call.nest, FIRST_ID + function.axes - 1
+    outputs = call.output_regions
+    if nest.mask or nest.forms or call.symbols or contraction_of(nest) is not None or not all(
+            region.root in function.only_written for region in outputs) or any(
+            isinstance(region.root, ScratchBuffer) for region in call.regions):
+        return None
+    steps = [dict(region.offset.symbols).get(slot, 0) for region in call.regions]
+    for axis, extent in enumerate(nest.extents):
+        if axis not in nest.reduced and all(operand.strides[axis] == 1 for operand in nest.outputs) and all(
+                step == operand.strides[axis] * operand.dtype.itemsize * extent
+                for step, operand in zip(steps, nest.operands)):
+            extents = (*nest.extents[:axis], count * extent, *nest.extents[axis + 1:])
+            regions = [of_first_program(region, slot, step) for region, step in zip(call.regions, steps)]
+            rows = replace(nest, extents=extents).simplified
+            return compute(rows, regions, (), call.streams and can_stream(rows))
+    return None
+
+
+def of_first_program(region: ByteRegion, slot: int, step: int) -> ByteRegion:
+    """The region of the program whose id in the slot is 0."""
+    symbols = tuple((symbol, factor) for symbol, factor in region.offset.symbols if symbol != slot)
+    return replace(region, offset=replace(region.offset, symbols=symbols)) if step else region
