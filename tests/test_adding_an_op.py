@@ -88,3 +88,17 @@ def test_generated_files__have_it(copy: Path) -> None:
                  "- low is at most high\n", "- `dst`, `src` have one shape\n"):
         assert text in section
     assert "irdl.operation @clamp" in (copy / "made" / "nisa.irdl.mlir").read_text()
+
+
+def test_an_instruction__is_named_in_few_files() -> None:
+    """Where ``select_reduce`` is named: its class, its table entries, and what is still to be derived from these."""
+    files = {path.relative_to(ROOT).as_posix() for path in [*(ROOT / "nki_mlir").rglob("*"), *(ROOT / "tools").rglob("*")]
+             if path.suffix in (".py", ".txt") and "select_reduce" in path.read_text()}
+    entries = {"nki_mlir/dialects/nisa/accumulating.py", "nki_mlir/language/regular.py",
+               "nki_mlir/language/signatures/isa.txt", "nki_mlir/language/documentation/instructions.py",
+               "nki_mlir/language/documentation/examples.txt"}
+    stated_again = {"nki_mlir/language/current/isa_compute.py",         # which commands the current language has
+                    "nki_mlir/machine/documented.py",                   # which document a law is from
+                    "nki_mlir/migration/calls.py", "nki_mlir/migration/instruction_calls.py",
+                    "tools/coverage_beta.py", "tools/coverage_current.py", "tools/docs_site/groups.py"}
+    assert files == entries | stated_again

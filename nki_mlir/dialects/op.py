@@ -180,6 +180,7 @@ class Op:
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
     rows_apart: ClassVar[bool] = False          # what it makes of a row depends on the row's sequence of elements alone
     partition_group: ClassVar[int] = 1          # partitions that take from each other: masks leave whole groups
+    chooses: ClassVar[bool] = False             # an element is one of a source or the other, as data or places say
     keeps_bits: ClassVar[bool] = False          # sources are handed over as they are, unless ``compute`` says a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly

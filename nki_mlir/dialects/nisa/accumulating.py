@@ -106,6 +106,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
     reverse_pred: bool = False
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
+    chooses = True
     law = "select"
 
     def verify(self, check: Check) -> None:
@@ -144,6 +145,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
     rows_apart = False                  # it computes with the places of elements
+    chooses = True
     law = "range_select"
 
     def verify(self, check: Check) -> None:

@@ -263,6 +263,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     src: In
     predicate: In
     reverse_pred: bool = False
+    chooses = True
     addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
@@ -298,6 +299,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     predicate: Linear
     equal: bool = False
     value: float = 0.0
+    chooses = True
     law = "affine_select"
 
     def verify(self, check: Check) -> None:

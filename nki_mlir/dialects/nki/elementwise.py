@@ -152,6 +152,7 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     condition: In
     on_true: In
     on_false: In
+    chooses = True
 
     def verify(self, check: Check) -> None:
         check.alike("dst", "condition", "on_true", "on_false")

@@ -21,7 +21,6 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
 from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
-CHOICES = ("select", "tensor_copy_predicated", "select_reduce", "range_select", "affine_select")
 NUMBER = np.dtype(np.uint16)                        # of an origin; 0: it was written
 
 
@@ -62,7 +61,7 @@ class UnwrittenTiles:
                 shadow = after[k] = None            # elements of another size: taken for written
             views.append(None if shadow is None else self.view(after, k, operands, values))
         adds = op.is_loop_nest and not isinstance(op, MatrixProduct)        # to what is in its destination
-        passes_on = op.name.rpartition(".")[2] not in CHOICES
+        passes_on = not op.chooses
         sums = [t.handle for field, t in operands if field.writes and t.space == PSUM]
         read = [k for k, (field, t) in enumerate(operands) if passes_on and views[k] is not None
                 and field.name in sources and (adds or not field.writes) and not any(same(t.handle, s) for s in sums)]

@@ -74,7 +74,7 @@ class SegmentWaits:
                 waits = sorted([(p, count) for p, count in waits
                                 if not any([clock[p] >= count for q, clock in clocks.items() if q != p])])
             for clock in clocks.values():
-                np.maximum(known, clock, known)
+                np.maximum(known, clock, out=known)
         self.totals[lane] += 1
         count = self.totals[lane]
         reported = known.copy()
