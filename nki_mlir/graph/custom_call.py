@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel as a custom call of a graph: the target's name, operands and results, and the config text that says it all.
+"""Represents a kernel as a custom call of a graph: target name, operands, results, and a config that contains the
+kernel.
 
-The config is base64 of JSON with the documented keys first. Ours, ``nki_mlir``, holds the kernel's modules as text, so
-that another process, or another machine, can compile the kernel from the graph alone. It is checked when it is read.
-A custom C++ operator is such a call, too, with its own target; its config only names it (``custom_op``).
+The config is base64 of JSON with the documented keys first. The key ``nki_mlir`` holds the modules of the kernel as
+text, so that another process or machine can compile the kernel from the graph alone. Reading a config checks it. A
+custom C++ operator is such a call as well, with another target; its config only names it (``custom_op``).
 """
 
 import base64
@@ -43,11 +44,12 @@ class BadConfig(NkiMlirError, ValueError):
 
 @dataclass(frozen=True)
 class CallForm:
-    """Which buffers of a kernel are operands and which are results of its call.
+    """Which buffers of a kernel are operands of its call, and which are results.
 
-    ``operands`` are inputs by place. ``results`` are the buffers that hold the call's results; the first ones are what
-    the kernel returns, ``returned`` has the result of each returned value. An input in both is updated in place: an
-    aliased operand. One that is only a result is written and never read.
+    ``operands`` has the numbers of the inputs. ``results`` has the buffers that contain the results of the call,
+    those that the kernel returns first; ``returned`` maps each returned value to its result. An input in both lists
+    is an aliased operand, which the kernel updates in place. An input that is only a result is written and never
+    read.
     """
 
     operands: tuple[int, ...]
@@ -56,12 +58,12 @@ class CallForm:
 
     @property
     def aliases(self) -> dict[int, int]:
-        """operand number -> result number, for inputs that are updated in place."""
+        """Map operand numbers to result numbers, for inputs that are updated in place."""
         return {k: self.results.index(("input", number)) for k, number in enumerate(self.operands)
                 if ("input", number) in self.results}
 
     def source(self, slot: Slot) -> Slot:
-        """Where the memory of one of the kernel's buffers comes from: ("result", n) or ("operand", n)."""
+        """Return where the memory of a buffer of the kernel comes from: ("result", n) or ("operand", n)."""
         if slot in self.results:
             return "result", self.results.index(slot)
         return "operand", self.operands.index(slot[1])
@@ -69,7 +71,7 @@ class CallForm:
 
 @dataclass(frozen=True, eq=False)
 class KernelRecord:
-    """A captured kernel as text: what a graph carries and what is known by ``key``."""
+    """A captured kernel as text, as a graph carries it; ``key`` identifies it."""
 
     name: str
     grid: tuple[int, ...]
@@ -81,7 +83,7 @@ class KernelRecord:
 
     @cached_property
     def key(self) -> str:
-        """The content key, which is that of the specialisation behind the call."""
+        """The sha256 of the variants, which is the key of the specialization behind the call."""
         digest = hashlib.sha256()
         for fixed, text in self.variants:
             digest.update(repr(fixed).encode() + text.encode())
@@ -89,13 +91,13 @@ class KernelRecord:
 
     @made_alone
     def modules(self) -> dict[Fixed, Module]:
-        """The variants' modules in the process's own context. Equal texts give one module."""
+        """The modules of the variants in the process's context. Equal texts share a module."""
         read = {text: read_module(text) for _, text in self.variants}
         return {fixed: read[text] for fixed, text in self.variants}
 
     @made_alone
     def signature(self) -> KernelFunction:
-        """Any variant's function: all have the same arguments."""
+        """The function of one variant: all variants have the same arguments."""
         return the_kernel(next(iter(self.modules.values())))
 
     @property
@@ -122,11 +124,11 @@ class KernelRecord:
 
     @made_alone
     def effects(self) -> dict[Slot, ArgumentEffects]:
-        """What the kernel does to each of its buffers."""
+        """What the kernel reads and writes of each of its buffers."""
         return effects_of(list(self.modules.values()))
 
     def starts_from_zero(self, slot: Slot) -> bool:
-        """Whether a buffer that is a result only has to be zero before the kernel runs."""
+        """Return whether a buffer that is only a result must be zeroed before the kernel runs."""
         return self.effects[slot].reads or not self.effects[slot].covered
 
     @cached_property
@@ -136,12 +138,12 @@ class KernelRecord:
 
     @cached_property
     def has_collectives(self) -> bool:
-        """Whether it meets other ranks."""
+        """Whether the kernel exchanges data with other ranks."""
         return any('over = "ranks"' in text or '"nisa.permute"' in text for _, text in self.variants)
 
     @property
     def program(self) -> Callable[..., None] | None:
-        """``run(inputs, shared)``, where it is not compiled from the modules."""
+        """``run(inputs, shared)`` of a call that is not compiled from modules, else None."""
         return None
 
     @cached_property
@@ -151,7 +153,7 @@ class KernelRecord:
 
     @alone
     def fields(self) -> dict[str, object]:
-        """The JSON object, documented keys first."""
+        """Return the JSON object of the config, documented keys first."""
         return {
             "kernel_version": 1, "func_name": self.name, "platform_target": self.signature.target,
             "grid": list(self.grid), "input_names": [s.name for s in self.operands],
@@ -166,7 +168,8 @@ class KernelRecord:
                 "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
 
     def interface(self) -> dict[str, object]:
-        """Names and aliases where tools look for them. There is no file: the config has the kernel in it."""
+        """Return names and aliases under the keys where other tools look for them. ``binary`` is empty: the config
+        contains the kernel."""
         names = [s.name + ".must_alias_input" * (k in self.form.aliases) for k, s in enumerate(self.operands)]
         return {"binary": "", "input_names": names, "output_names": list(self.output_names), "version_identifier": "",
                 "aliases": [list(pair) for pair in self.form.aliases.items()]}
@@ -174,7 +177,8 @@ class KernelRecord:
 
 @alone
 def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
-    """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
+    """Return what the variants of one kernel read and write of its buffers. If there are several variants, no buffer
+    counts as covered."""
     effects_by_slot: dict[Slot, ArgumentEffects] = {}
     distinct = list(dict.fromkeys(modules))
     for kernel in map(the_kernel, distinct):
@@ -190,7 +194,7 @@ def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 @alone
 def read_record(config: str) -> KernelRecord:
-    """The kernel of a config; raises ``BadConfig`` for anything that is not a whole and unchanged one."""
+    """Read the kernel of a config; raises ``BadConfig`` if the config is incomplete or was changed."""
     try:
         fields = json.loads(base64.b64decode(config, validate=True))
         if "custom_op" in fields:
@@ -223,7 +227,7 @@ def read_record(config: str) -> KernelRecord:
 
 
 def _check_form(record: KernelRecord) -> None:
-    """The call form fits the signature: every buffer comes from somewhere, none from two places."""
+    """Check that the call form fits the signature: every buffer has exactly one source; raises ``BadConfig``."""
     operands = {("input", number) for number in record.form.operands}
     if operands | set(record.form.results) != set(record.slots) or len(operands) != len(record.form.operands) or len(
             set(record.form.results)) != len(record.form.results):
@@ -238,7 +242,8 @@ def _check_form(record: KernelRecord) -> None:
 
 @alone
 def read_module(text: str) -> Module:
-    """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
+    """Parse a module from outside in the process's context; raises an error unless it consists of tile operations and
+    refers to nothing outside of it."""
     check_text(text, "<backend_config>")
     with shared_context():
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A bufferized graph as a kernel function: results are arguments, linked kernels are part of its body.
+"""Turns a bufferized graph into a kernel function: results become arguments, and linked kernels part of the body.
 
-Control flow that carries buffers writes its results to buffers that are allocated in front of it. A loop's buffer is
-written when an iteration ends, through another buffer where values swap. ``scf.index_switch`` becomes a chain of
+Control flow that carries buffers writes its results to buffers that are allocated in front of it. A loop writes its
+buffers at the end of an iteration, through temporary buffers if values swap. ``scf.index_switch`` becomes a chain of
 ``scf.if``.
 
 before:  %r = scf.while (%x = %init) ... scf.yield %new         after:  %x = memref.alloc(); copy %init to %x
@@ -26,9 +26,9 @@ from nki_mlir.graph.views import reinterpreted, whole_buffer
 
 
 def results_as_arguments(function: Operation) -> None:
-    """What a function returns as trailing arguments, each marked as an output of the kernel.
+    """Turn the results of a function into trailing arguments, each marked as an output of the kernel.
 
-    A buffer that the function makes and returns is the argument itself; anything else is copied into it.
+    A buffer that the function allocates and returns is replaced by the argument; any other result is copied into it.
     """
     block = function.regions[0].blocks[0]
     end = terminator(block)
@@ -58,7 +58,7 @@ def results_as_arguments(function: Operation) -> None:
 
 
 def sign(function: ir.Operation, inputs: int, outputs: int) -> None:
-    """Mark a function as a kernel."""
+    """Mark a function with ``inputs`` inputs and ``outputs`` outputs as a kernel."""
     block = function.regions[0].blocks[0]
     text, number = ir.StringAttr.get, ir.IntegerType.get_signless(64)
     with function.context:
@@ -75,7 +75,7 @@ def sign(function: ir.Operation, inputs: int, outputs: int) -> None:
 
 
 def copy(source: ir.Value, target: Value) -> None:
-    """A structured operation that copies."""
+    """Emit a structured operation that copies ``source`` to ``target``."""
     rank = len(ir.MemRefType(target.type).shape)
     kinds = ", ".join(["#linalg.iterator_type<parallel>"] * rank)
     structured_operation([source, target], [ir.AffineMap.get_identity(rank)] * 2, ir.Attribute.parse(f"[{kinds}]"),
@@ -83,12 +83,12 @@ def copy(source: ir.Value, target: Value) -> None:
 
 
 def allocated(kind: Type) -> ir.Value:
-    """A new buffer."""
+    """Allocate a buffer of a memref type at the insertion point."""
     return value_of("memref.alloc", kind, operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
 
 
 def copies_as_structured(function: Operation) -> None:
-    """``memref.copy`` as ``linalg.generic``."""
+    """Rewrite each ``memref.copy`` as a ``linalg.generic``."""
     for op in operations_of(function, lambda name: name == "memref.copy"):
         with op.context, ir.InsertionPoint(op), op.location:
             copy(*op.operands)
@@ -96,7 +96,7 @@ def copies_as_structured(function: Operation) -> None:
 
 
 def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
-    """Arguments of the element types that the graph had; inside, its integers have no sign."""
+    """Restore the element types that the graph gave its arguments; inside the function integers are signless."""
     block = function.regions[0].blocks[0]
     for argument, kind in zip(block.arguments, kinds):
         plain, element = ir.MemRefType(argument.type), ir.RankedTensorType(kind).element_type
@@ -109,7 +109,7 @@ def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
 
 
 def insert_kernels(function: Operation, kernels: Module) -> None:
-    """Put the bodies of kernels in place of their calls. ``kernels`` is the module that has their functions."""
+    """Replace the calls of kernels by their bodies. ``kernels`` is the module that defines them."""
     calls = operations_of(function, lambda name: name == "func.call")
     for call in calls:
         program = named(kernels, call.attributes["callee"].value)
@@ -119,14 +119,15 @@ def insert_kernels(function: Operation, kernels: Module) -> None:
 
 
 def check_alone(program: Operation, call: Operation) -> None:
-    """Programs of a launch become loops, in which one cannot wait for the next."""
+    """Raise ``Unsupported`` if the programs of a kernel meet: they would become iterations of a loop, and an iteration
+    cannot wait for a later one."""
     if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
 def insert(program: Operation, call: Operation) -> None:
-    """One kernel's body before its call, which goes."""
+    """Insert the body of a kernel before a call of it, and erase the call."""
     with program.context, ir.Location.unknown():
         holder = ir.Module.create()                 # keeps the clone while it is emptied
         with ir.InsertionPoint(holder.body):
@@ -145,36 +146,36 @@ def insert(program: Operation, call: Operation) -> None:
 
 
 def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
-    """The operands of a call as the kernel takes them: buffers, of its element types."""
+    """Return the operands of a call as the kernel expects them: tensors as complete buffers of its element types."""
     buffers = []
     for argument, value in zip(arguments, values):
         if isinstance(value.type, ir.MemRefType):
             value = whole_buffer(value) or copied(value)
-            kind_wanted, origin = ir.MemRefType(argument.type), defining(value)
+            parameter_type, origin = ir.MemRefType(argument.type), defining(value)
             if origin is not None and origin.name == "nki.reinterpret":
                 value = origin.operands[0]
-            if kind_wanted.element_type != ir.MemRefType(value.type).element_type:  # a graph's integers have no sign
-                value = value_of("nki.reinterpret", kind_wanted, value)
+            if parameter_type.element_type != ir.MemRefType(value.type).element_type:  # a graph's integers have no sign
+                value = value_of("nki.reinterpret", parameter_type, value)
         buffers.append(value)
     return buffers
 
 
 def copied(value: ir.Value) -> ir.Value:
-    """A new buffer with the elements of a view, which a kernel only reads."""
+    """Copy a view to a new buffer, which a kernel only reads."""
     buffer = allocated(buffer_type(ir.MemRefType(value.type)))
     copy(value, buffer)
     return buffer
 
 
 def _mark_parallel(call: Operation) -> None:
-    """The loops over a launch grid: programs do not depend on each other."""
+    """Mark the loops over the launch grid around a call as parallel: programs do not depend on each other."""
     for loop in takewhile(lambda op: op.name == "scf.for", enclosing(call)):
         loop.attributes["nki.loop"] = ir.StringAttr.get("parallel", call.context)
 
 
 # -- control flow that carries buffers ---------------------------------------------------------------------------------
 def keep_in_buffers(function: Operation) -> None:
-    """Rewrite all that carries values, the outer ones first."""
+    """Rewrite all control flow that carries values, outer operations first."""
     for op in operations_of(function, lambda name: name in CARRYING):
         if len(op.results) or op.name == "scf.index_switch":
             with op.context, ir.InsertionPoint(op), op.location:
@@ -184,7 +185,7 @@ def keep_in_buffers(function: Operation) -> None:
 
 
 def buffers(op: ir.Operation) -> list[Value]:
-    """A new buffer for each result."""
+    """Allocate a buffer for each result of an operation; raises ``Unsupported`` if a result is no memref, or a view."""
     allocations = []
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
@@ -196,7 +197,7 @@ def buffers(op: ir.Operation) -> list[Value]:
 
 
 def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
-    """Copy values to buffers, all of them as they were before."""
+    """Copy values to buffers as if all copies happened at once."""
     moved = [(v, t) for v, t in zip(values, targets) if v != t]
     if any(memory_of(v) in targets for v, _ in moved):
         copies = []
@@ -210,7 +211,8 @@ def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
 
 
 def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
-    """Exchange the terminator of a block for one that carries nothing."""
+    """Replace the terminator of a block by one that carries only ``first``, after copies of its other operands to
+    ``targets``."""
     end = terminator(block)
     values = list(end.operands)[len(first):]
     with ir.InsertionPoint(end), end.location:
@@ -220,7 +222,7 @@ def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", first
 
 
 def moved(block: Block, region: Region, arguments: Sequence[Type]) -> Block:
-    """A new block in a region with the operations of another."""
+    """Append a block to a region and move the operations of ``block`` into it."""
     new = region.blocks.append(*arguments, arg_locs=[block.owner.operation.location] * len(arguments))
     with ir.InsertionPoint(new):
         mark = ir.Operation.create("scf.yield")
@@ -269,7 +271,7 @@ def _switch(op: Operation, targets: Sequence[Value]) -> None:
 
 
 def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, int]]) -> None:
-    """The first case or one of the others, at the insertion point."""
+    """Emit the test of the first case, with the other cases in its else branch, at the insertion point."""
     (number, case), *others = cases
     same = emit.compared(emit.EQUAL, op.operands[0], emit.constant(case))
     branch = ir.Operation.create("scf.if", operands=[same], regions=2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads a graph's operations on HBM buffers as loop nests, with bodies of the functions that engines have.
+"""Reads operations of a graph on HBM buffers as loop nests, with bodies that use only functions of the engines.
 
-Integers are computed in int32 and wrapped; one without a sign is the int32 of its value, or of its 32 bits. A truth
-value is a bool; as an operand it is the number 0 or 1.
+Integers are computed in int32 and wrapped to their type. An unsigned integer is the int32 with its value, or with its
+32 bits. A truth value is a bool, and the number 0 or 1 as an operand.
 """
 
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ def numbers(value: float, dtype: DType) -> Constant:
 
 
 def not_zero(value: Node) -> Node:
-    """A number as a truth value."""
+    """Return the truth value of a number."""
     return converted(alu("not_equal", value, numbers(0, value.dtype)), BOOL)
 
 
@@ -53,13 +53,13 @@ def chosen(condition: Node, on_true: Node, on_false: Node) -> Node:
 
 
 def unsigned(value: Node, bits: int) -> Node:
-    """The int32 that holds an integer's bits as a number without sign; of 32 bits, as the bits are."""
+    """Return an int32 with the value of an unsigned integer of fewer bits, or with the bits of one of 32 bits."""
     wide = converted(value, INT32)
     return wide if bits >= 32 or value.dtype is BOOL else alu("bitwise_and", wide, numbers((1 << bits) - 1, INT32))
 
 
 def wrapped(value: Node, dtype: DType) -> Node:
-    """An int32 as an integer of fewer bits: the low ones."""
+    """Return the low bits of an int32 as an integer of the dtype."""
     if dtype is INT32:
         return value
     if dtype is BOOL:
@@ -70,9 +70,10 @@ def wrapped(value: Node, dtype: DType) -> Node:
 
 
 class EngineExpression(ExpressionReader):
-    """Shows the values of a graph's nest as functions that engines have.
+    """Converts the values of a nest of a graph to expressions of functions that engines have.
 
-    Gathered elements are inputs behind those of the nest: ``rows`` has which row of each is read.
+    Gathered elements become inputs after those of the nest; ``rows`` maps the number of a gather to the row that it
+    reads.
     """
 
     def __init__(self, nest: TileNest) -> None:
@@ -113,7 +114,7 @@ class EngineExpression(ExpressionReader):
 
     @staticmethod
     def convert(value: Node, frm: DType, to: DType) -> Node:
-        """The value in another type, rounded and saturated."""
+        """Return the value in another dtype, rounded and saturated."""
         if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
             return value.value
         if frm is UINT32 and value.dtype is INT32:
@@ -125,14 +126,14 @@ class EngineExpression(ExpressionReader):
             above = alu("add", number, numbers(2.0 ** 32, FLOAT32))
             return converted(chosen(alu("less", number, numbers(0, FLOAT32)), above, number), to)
         if to is UINT32 and frm.is_float:
-            whole = alu("maximum", converted(value, FLOAT32), numbers(0, FLOAT32))
-            above = alu("minimum", alu("subtract", whole, numbers(2.0 ** 32, FLOAT32)), numbers(-1, FLOAT32))
-            return chosen(alu("less", whole, numbers(2.0 ** 31, FLOAT32)), converted(whole, INT32),
+            positive = alu("maximum", converted(value, FLOAT32), numbers(0, FLOAT32))
+            above = alu("minimum", alu("subtract", positive, numbers(2.0 ** 32, FLOAT32)), numbers(-1, FLOAT32))
+            return chosen(alu("less", positive, numbers(2.0 ** 31, FLOAT32)), converted(positive, INT32),
                           converted(above, INT32))
         return converted(converted(value, to), held(to))
 
     def wrap(self, step: Step, value: Node, frm: DType, to: DType) -> Node:
-        """The low bits of an integer."""
+        """Return the low bits of an integer."""
         source = self.nest.step(step.operands[0])
         if source is not None and source.kind == "wrap" and to.bits <= frm.bits and (
                 self.nest.dtype_of(source.operands[0]) is to):
@@ -148,12 +149,12 @@ def refused(what: str) -> NkiMlirError:
 
 
 def flipped(value: Node, bits: int) -> Node:
-    """Numbers without sign of 32 bits in an order that int32 has."""
+    """Map unsigned 32-bit numbers to int32 in the same order."""
     return alu("bitwise_xor", value, numbers(LEAST, INT32)) if bits == 32 else value
 
 
 def small(value: Node) -> bool:
-    """Whether an integer is one that float32 holds: of few bits, a position, or a small number."""
+    """Return whether float32 can represent an integer: it has few bits, is a position, or is a small constant."""
     match value:
         case Constant(value=number):
             return abs(number) <= 1 << 24
@@ -165,7 +166,7 @@ def small(value: Node) -> bool:
 
 
 def compared(fn: str, a: Node, b: Node) -> Node:
-    """A comparison of int32 values in float32, exact: the sign of their difference does not get lost in rounding."""
+    """Compare int32 values exactly in float32, by a difference whose sign survives the rounding."""
     a, b = converted(a, INT32), converted(b, INT32)
     if small(a) and small(b):
         return converted(alu(fn, converted(a, FLOAT32), converted(b, FLOAT32)), BOOL)
@@ -273,10 +274,10 @@ def floating(name: str, x: list[Node]) -> Node:
 
 
 class GraphReader(TileReader):
-    """Reads one operation."""
+    """Reads one operation of a graph."""
 
     def read_with_gathers(self) -> "tuple[TileNest, list[Gather]]":
-        """The nest, and the gathers that must come before it."""
+        """Return the nest and the gathers that must precede it."""
         read = self.structured()
         tiles = self.tiles(read)
         nest = self.placed(read, tiles)
@@ -287,7 +288,8 @@ class GraphReader(TileReader):
         return nest.with_body(body).without_unused, [replace(one, inputs=nest.inputs) for one in gathers]
 
     def gathered(self, rows: GatheredRows, row: Node, nest: TileNest) -> "Gather":
-        """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
+        """Return a gather into a new buffer, which is indexed by the axes that choose the row, then by the axes of a
+        row; raises ``Unsupported`` for parts of rows."""
         view, forms, extents = self.view(rows.buffer), rows.subscripts, nest.extents
         positions = {a for form in forms_of(row) for a, _ in form.axes}
         axes = [a for a in range(len(extents)) if a in positions or any(nest.inputs[k].moves(a)
@@ -309,7 +311,7 @@ class GraphReader(TileReader):
 
 @dataclass(frozen=True)
 class Gather:
-    """Rows of a table, brought into a buffer of their own (``result``) before the operation that reads them."""
+    """A gather of rows of a table into a separate buffer, ``result``, before the operation that reads them."""
 
     table: TileOperand
     sizes: tuple[int, ...]              # of the table
@@ -321,13 +323,13 @@ class Gather:
 
 
 def read_nest(op: Operation) -> tuple[TileNest, tuple[Value, ...], list[Gather]]:
-    """An operation as a nest, the values of its symbols, and the gathers that must come before it."""
+    """Read an operation as a nest; return it with the values of its symbols and the gathers that must precede it."""
     reader = GraphReader(op)
     nest, gathers = reader.read_with_gathers()
     return nest, reader.symbols, gathers
 
 
 def in_hbm(op: ir.Operation) -> bool:
-    """Whether all that an operation works on is in HBM."""
+    """Return whether all memrefs of an operation are in HBM."""
     kinds = [ir.MemRefType(v.type) for v in op.operands if isinstance(v.type, ir.MemRefType)]
     return all(k.memory_space == ir.StringAttr.get(HBM, op.context) for k in kinds)

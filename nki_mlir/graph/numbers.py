@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Integers of a graph that decide where it goes on or which elements it takes, as index arithmetic on loop variables.
+"""Converts integers of a graph that decide branches or addresses to index arithmetic on loop variables.
 
-before:  %e = tensor.extract %t[]     (%t from operations on tensors without dimensions, in the end from loop variables)
-after:   %e = arith.index_cast %n     (%n from operations on index values)
+before:  %e = tensor.extract %t[]     (%t is computed by operations on 0-d tensors from loop variables)
+after:   %e = arith.index_cast %n     (%n is computed by operations on index values)
 
-Addresses and branches that depend on these are known where loops are written out. What depends on data stays as it is.
+Addresses and branches that depend on such integers are constants in unrolled loops. Values that depend on data do not
+change.
 """
 
 import operator
@@ -26,7 +27,8 @@ REGISTER = (-1 << 31, (1 << 31) - 1)
 
 @dataclass(frozen=True)
 class Number:
-    """An integer that all iterations know: an index value, None where ``span`` has one value."""
+    """An integer that depends on loop variables alone: an index value with its (least, greatest), or None for
+    ``value`` if it is constant."""
 
     value: Value | None
     span: Span
@@ -37,13 +39,13 @@ def constant(number: int) -> Number:
 
 
 def fits(span: Span, kind: ir.Type) -> bool:
-    """Whether the values are of an integer type, and of registers."""
+    """Return whether all values of a span fit an integer type and a 32-bit register."""
     limits = range_of_type(kind)
     return limits is not None and max(limits[0], REGISTER[0]) <= span[0] and span[1] <= min(limits[1], REGISTER[1])
 
 
 def count(module: Module) -> None:
-    """Rewrite the elements that are taken out of tensors without dimensions."""
+    """Replace elements that are extracted from 0-d tensors by numbers, where that is possible."""
     counting = _Counting()
     for op in operations_of(module, lambda name: name == "tensor.extract"):
         kind = op.results[0].type
@@ -59,21 +61,21 @@ def count(module: Module) -> None:
 
 
 def filled(scalar: Value, kind: ir.Type) -> Value:
-    """A tensor without dimensions from a structured operation, which bufferization turns into a buffer."""
+    """Return a 0-d tensor written by a structured operation, which bufferization turns into a buffer."""
     op = structured_operation([scalar, value_of("tensor.empty", kind)], [ir.AffineMap.get(0, 0, [])] * 2,
                               ir.ArrayAttr.get([]), lambda values: values[0], [kind])
     return op.results[0]
 
 
 class _Counting:
-    """Each number is computed where the tensor is that it replaces."""
+    """Computes numbers, each where the tensor that it replaces is defined."""
 
     def __init__(self) -> None:
         self.known: dict[ir.Value, Number | None] = {}           # by tensor
 
     # -- what is a number ----------------------------------------------------------------------------------------------
     def element(self, tensor: Value) -> Number | None:
-        """The element of a tensor without dimensions."""
+        """Return the element of a 0-d tensor, None if it is no number. The result is memoized."""
         if tensor not in self.known:
             self.known[tensor] = self._element(defining(tensor))
         return self.known[tensor]
@@ -94,10 +96,11 @@ class _Counting:
         with op.context, ir.InsertionPoint(op), op.location:
             return self.scalar(terminator(nest.block).operands[0], dict(zip(nest.block.arguments, nest.inputs)))
 
-    def scalar(self, value: Value, given: dict[Value, Value]) -> Number | None:
-        """A scalar, in a body whose arguments are elements of the tensors ``given``. What overflows is no number."""
-        if value in given:
-            tensor = given[value]
+    def scalar(self, value: Value, arguments: dict[Value, Value]) -> Number | None:
+        """Return a scalar as a number, None if it is none or may overflow. In a body, ``given`` maps arguments to
+        tensors."""
+        if value in arguments:
+            tensor = arguments[value]
             return self.element(tensor) if isinstance(tensor.type, ir.RankedTensorType) else self.scalar(tensor, {})
         if isinstance(value.type, ir.IndexType):
             try:
@@ -110,7 +113,7 @@ class _Counting:
             return None
         if (number := integer_constant(value)) is not None:
             return constant(int(number) & 1 if value.type.width == 1 else int(number))
-        operands = [self.scalar(v, given) for v in op.operands]
+        operands = [self.scalar(v, arguments) for v in op.operands]
         if op.name == "arith.select":
             return self.chosen(*operands)
         if None in operands:
@@ -120,7 +123,7 @@ class _Counting:
 
     # -- making numbers ------------------------------------------------------------------------------------------------
     def computed(self, op: Operation, a: Number, b: Number | None = None) -> Number | None:
-        """An operation on numbers; None where it has no form on index values."""
+        """Return an operation on numbers as a number, None if index values have no such operation."""
         truths = isinstance(op.operands[0].type, ir.IntegerType) and op.operands[0].type.width == 1
         if op.name in (*CASTS, "arith.trunci"):
             by_sign = op.name in ("arith.extsi", "arith.index_cast")
@@ -162,7 +165,7 @@ class _Counting:
         return Number(applied(divide(ir.AffineExpr.get_symbol(0), by), [self.index(a)]), (low, high))
 
     def compared(self, predicate: int, a: Number, b: Number) -> Number:
-        """0 or 1."""
+        """Return the result of a comparison as 0 or 1."""
         (low, high), (least, greatest) = a.span, b.span
         compare = COMPARISONS[predicate]
         apart = high < least or greatest < low
@@ -173,7 +176,7 @@ class _Counting:
         return Number(value_of("arith.index_castui", ir.IndexType.get(), holds), (0, 1))
 
     def chosen(self, condition: Number | None, a: Number | None, b: Number | None) -> Number | None:
-        """b + condition * (a - b)."""
+        """Return ``a`` if the condition is 1, else ``b``, computed as b + condition * (a - b)."""
         if condition is not None and condition.value is None:
             return a if condition.span[0] else b
         if condition is None or a is None or b is None:
@@ -190,7 +193,7 @@ class _Counting:
         return value_of(name, ir.IndexType.get(), self.index(a), self.index(b))
 
     def integer(self, number: Number, kind: ir.Type) -> Value:
-        """The number as a scalar of an integer type, at the insertion point."""
+        """Emit the number as a scalar of an integer type at the insertion point."""
         if number.value is None:
             constant = number.span[0] if kind.width > 1 else int(number.span[0] != 0)
             return emit.constant(constant, kind)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cuts the loop nests of a graph into boxes that fit on chip and writes each with its copies.
+"""Cuts the loop nests of a graph into boxes that fit on chip and emits each with its copies.
 
-Sums of products become matrix products of tiles that add up in PSUM.
+Sums of products become matrix products of tiles that accumulate in PSUM.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,8 @@ NODES = 8           # of an expression, each of which may take a buffer, that ti
 # -- sums of products as matrix products of tiles that add up in PSUM --------------------------------------------------
 @dataclass(frozen=True)
 class TiledProduct:
-    """A nest whose axis 0 has extent 1, its factors, and its axes (0 where there is none)."""
+    """A nest as a product of two inputs, ``left`` and ``right``. Axis 0 of the nest has extent 1 and stands for an
+    axis that the product does not have."""
 
     nest: TileNest
     left: int
@@ -59,7 +60,7 @@ class TiledProduct:
 
 
 def tiled_product(nest: TileNest) -> TiledProduct | None:
-    """The nest as a product of two operands, if it is one that the Tensor engine computes."""
+    """Return the nest as a product of two operands if the Tensor engine can compute it, else None."""
     product = product_of(nest)
     if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
             not product.reads_inputs or len({*product.inputs}) < 2):
@@ -83,7 +84,7 @@ def tiled_product(nest: TileNest) -> TiledProduct | None:
 
 
 def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
-    """One product of matrices."""
+    """Emit one product of matrices as products of tiles."""
     for strip in product.nest.windows(product.rows, machine.partitions):
         lefts: dict[int, Tile] = {}
         for part in strip.windows(product.columns, min(machine.psum_free_max, machine.moving_free_max)):
@@ -100,28 +101,28 @@ def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: 
 
 
 def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
-    """The summed axes in boxes: one axis in pieces, the others one by one."""
+    """Cut the summed axes into boxes: the axis ``inner`` into pieces of ``size``, the others into single elements."""
     return nest.boxes([*((a, 1) for a in nest.reduced if a != inner and nest.extents[a] > 1), (inner, size)])
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
-    """Whether an operand lies row by row along the other axis, not along the one that is summed."""
+    """Return whether an operand is contiguous along the summed axis, so that its rows go along the other axis."""
     return operand.strides[inner] == 1 and operand.strides[other] not in (0, 1)
 
 
-def factor(tiles: Tiles, machine: Machine, nest: TileNest, place: int, inner: int, other: int) -> Tile:
-    """A factor with the summed axis along the partitions; one that lies the other way round is transposed."""
-    operand, counts = nest.inputs[place], (nest.extents[inner], nest.extents[other])
+def factor(tiles: Tiles, machine: Machine, nest: TileNest, number: int, inner: int, other: int) -> Tile:
+    """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
+    operand, counts = nest.inputs[number], (nest.extents[inner], nest.extents[other])
     source = operand.tile(counts, (inner, other))
     if lies_across(operand, inner, other) and min(counts) > 1:
-        parts = [part.inputs[place].tile((part.extents[other], counts[0]), (other, inner))
+        parts = [part.inputs[number].tile((part.extents[other], counts[0]), (other, inner))
                  for part in nest.windows(other, machine.partitions)]
         return tiles.turned(source, parts)
     return tiles.loaded(source)
 
 
 def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
-    """total += left' right."""
+    """Emit ``total += left' right``."""
     extents = (left.shape[0], left.shape[1], right.shape[1])
     a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
     body = alu("add", Output(FLOAT32), alu("multiply", a, b))
@@ -129,7 +130,7 @@ def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
 
 
 def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, start: float | int | None) -> None:
-    """Store a tile of the result: the sum, and what it starts with."""
+    """Store a tile of the result: the sum plus ``start``, or plus the old value of the output if ``start`` is None."""
     axes = product.rows, product.columns
     counts = tuple(nest.extents[a] for a in axes)
     result = tiles.buffer(counts, nest.output.dtype)
@@ -150,14 +151,15 @@ def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, sta
 
 # -- any nest ----------------------------------------------------------------------------------------------------------
 class Placement:
-    """Writes nests of HBM operands on tiles of at most ``elements`` a partition."""
+    """Emits nests on HBM operands as operations on tiles of at most ``elements`` elements a partition."""
 
     def __init__(self, machine: Machine, elements: int) -> None:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
     def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
-        """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
+        """Emit a nest before an operation. ``start`` is the initial value of a fold; if None, the fold starts from its
+        output."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, symbols)
         if not nest.reduced:
@@ -169,7 +171,7 @@ class Placement:
         return self.reduction(nest, start)
 
     def gather(self, op: Operation, one: Gather) -> None:
-        """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
+        """Emit a gather before the operation that reads its result: first the row numbers, then the rows."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())
         if one.table.tile(()).access.symbols_used():
@@ -186,21 +188,22 @@ class Placement:
             part = min(self.machine.partitions, count - start)
             index = self.tiles.buffer((part, 1), INT32)
             self.tiles.copy(index, self.lines(rows, start, part, 1))
-            whole = self.lines(Tile(one.result.handle, HBM, one.result.base_shape, one.result.dtype, Access(
+            target = self.lines(Tile(one.result.handle, HBM, one.result.base_shape, one.result.dtype, Access(
                 one.result.dtype, None, ZERO, ())), start, part, width)
             table = self.lines(one.table.tile(()), 0, one.sizes[0], width)
-            self.tiles.write(DmaGatherOp(dst=whole, src=table, index=index))
+            self.tiles.write(DmaGatherOp(dst=target, src=table, index=index))
 
     @staticmethod
     def lines(tile: Tile, start: int, count: int, width: int) -> Tile:
-        """Rows of an HBM buffer that lies row by row."""
+        """Return ``count`` rows of ``width`` elements of a contiguous HBM buffer, from row ``start`` on."""
         free = tile.access.free.plus(Linear(start * width))
         return tile.patterned(free=free, dims=((width, count), (1, width)))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def sizes(self, nest: TileNest, body: Node) -> list[int]:
-        """Sizes of boxes: the partitions, then as many of the inner axes as there is room for. Where the result can
-        stay on chip, a box has no more rows than there are partitions: so have tiles of who wrote and who reads it."""
+        """Return the sizes of boxes: all partitions, then as many inner axes as fit. If the result can stay on chip, a
+        box has at most as many rows as there are partitions, like the tiles of the operations that write and read
+        it."""
         room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
         room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
@@ -210,12 +213,12 @@ class Placement:
         return sizes
 
     def stays(self, nest: TileNest) -> bool:
-        """Whether the result is small enough to stay on chip."""
+        """Return whether the result is small enough to stay on chip."""
         elements = prod(n for a, n in enumerate(nest.extents) if a not in nest.reduced)
         return elements * nest.output.dtype.itemsize <= self.tiles.cache.bytes * self.machine.partitions // SHARE
 
     def arranged(self, nest: TileNest) -> list[TileNest]:
-        """The nest with an axis along the partitions, one that is not reduced; in two parts where none divides."""
+        """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits."""
         merged = nest.arranged(None)
         axes = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         if not axes:
@@ -237,7 +240,7 @@ class Placement:
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
     def move(self, nest: TileNest) -> None:
-        """A copy between HBM buffers, whatever its size."""
+        """Emit a copy of any size between HBM buffers."""
         nest = nest.arranged(None)
         self.tiles.cache.forget(nest.output.handle)
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
@@ -247,8 +250,8 @@ class Placement:
             number = len(nest.inputs)
             body = rebuilt(nest.body, lambda node: Input(node.dtype, number) if isinstance(node, Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
-        for whole in self.arranged(nest):
-            for part in whole.boxes(enumerate(self.sizes(whole, whole.body))):
+        for arranged_nest in self.arranged(nest):
+            for part in arranged_nest.boxes(enumerate(self.sizes(arranged_nest, arranged_nest.body))):
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 axes = tuple(range(len(part.extents)))
                 result = self.tiles.buffer(part.extents, part.output.dtype)
@@ -265,13 +268,13 @@ class Placement:
         axis = max(merged.reduced, key=lambda a: merged.extents[a])
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
         if parallel or rows == 1 or prod(merged.extents) <= self.machine.partitions:
-            for whole in self.arranged(nest):
-                self.fold(whole, start)
+            for arranged_nest in self.arranged(nest):
+                self.fold(arranged_nest, start)
             return None
         return self.in_two_steps(merged, axis, rows, start)
 
     def in_two_steps(self, nest: TileNest, axis: int, rows: int, start: float | int | None) -> None:
-        """Split a fold of all elements into two: one value for each row, then one value."""
+        """Split a fold of all elements: fold each row to one value, then fold these values."""
         parts = nest.divided(axis, nest.extents[axis] // rows)
         fold = folded(parts)
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
@@ -279,15 +282,15 @@ class Placement:
         output = walked(scratch, steps)
         element = alu(fold.fn, Output(fold.dtype), parts.expression(fold.value))
         first = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
-        for whole in self.arranged(first):
-            self.fold(whole, fold.identity)
+        for arranged_nest in self.arranged(first):
+            self.fold(arranged_nest, fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
         last = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
         self.fold(last.arranged(None), start)
 
     def fold(self, nest: TileNest, start: float | int | None) -> None:
-        """A fold with its partitions along axis 0."""
+        """Emit a fold whose partitions go along axis 0."""
         fold = folded(nest)
         sizes = self.sizes(nest, nest.expression(fold.value))
         parallel = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
@@ -314,8 +317,9 @@ class Placement:
             self.tiles.store(box.output, result, parallel)
 
     def halve(self, nest: TileNest, fold: Fold, inputs: Sequence[tuple[Tile, tuple[int, ...]]], total: Tile,
-              kept: tuple[int, ...]) -> None:
-        """total = total (fn) elements, in integers, which no engine folds: halves of the tile onto each other."""
+              parallel: tuple[int, ...]) -> None:
+        """Emit ``total = total (fn) elements`` for integers, which no engine folds, by combining the halves of the
+        tile repeatedly."""
         axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
         values = self.tiles.buffer(counts, fold.dtype)
         self.tiles.compute(nest.extents, frozenset(), inputs, values, axes, nest.expression(fold.value))
@@ -329,16 +333,16 @@ class Placement:
                 self.tiles.compute(sizes, frozenset(), [(low, axes), (high, axes)], low, axes, both)
                 counts[axis] -= half
         last = replace(values, access=values.access.box([0] * len(counts), counts))
-        line = self.tiles.buffer([nest.extents[a] for a in kept], fold.dtype)
-        self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in kept)))
-        sizes = [nest.extents[a] for a in kept]
-        all_axes = tuple(range(len(kept)))
+        line = self.tiles.buffer([nest.extents[a] for a in parallel], fold.dtype)
+        self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in parallel)))
+        sizes = [nest.extents[a] for a in parallel]
+        all_axes = tuple(range(len(parallel)))
         self.tiles.compute(sizes, frozenset(), [(total, all_axes), (line, all_axes)], total, all_axes, both)
 
     # -- products ------------------------------------------------------------------------------------------------------
     def with_factors(self, nest: TileNest) -> TileNest:
-        """The nest; a sum of products whose factors are computed reads them from buffers, to which they are written
-        first: each of their elements is in many products."""
+        """Write the computed factors of a sum of products to buffers in HBM and read them from there, because each of
+        their elements is in many products."""
         factors = computed_factors(nest)
         body, inputs = nest.body, list(nest.inputs)
         for factor in factors:
@@ -355,7 +359,7 @@ class Placement:
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
     def product(self, product: TiledProduct, start: float | int | None) -> None:
-        """Tiles of the result, for each combination of the axes that no tile has."""
+        """Emit one product of matrices for each combination of the axes that are not in a tile."""
         nest = product.nest
         singles = [a for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced]
         for part in nest.boxes((a, 1) for a in singles):
@@ -363,7 +367,8 @@ class Placement:
 
 
 def folded(nest: TileNest) -> Fold:
-    """The fold of a reduction. A narrow result is kept in the dtype of its arithmetic, not rounded at each step."""
+    """Return the fold of a reduction; raises ``Unsupported`` if engines cannot compute it. A narrow result accumulates
+    in the dtype of the arithmetic and rounds once."""
     fold = fold_of(nest)
     if fold is None or fold.identity is None or ALU[fold.fn].reduce is None:
         raise Unsupported(feature="a reduction whose step is no sum, product, extreme or logical operation as engine "
@@ -372,7 +377,7 @@ def folded(nest: TileNest) -> Fold:
 
 
 def computed_factors(nest: TileNest) -> list[Node]:
-    """The factors of a sum of products in float32 that are more than an input, if a matrix product has both."""
+    """Return the factors of a float32 sum of products that are more than an input, if the nest is a matrix product."""
     recognized = sum_of_products(nest)
     if recognized is None or recognized[0].dtype is not FLOAT32 or nest.output.dtype.is_integer:
         return []
@@ -386,14 +391,14 @@ def computed_factors(nest: TileNest) -> list[Node]:
 
 
 def unconverted(node: Node) -> Node:
-    """What is converted to the float32 in which engines multiply and add: of fewer bits, or float32 itself."""
+    """Strip conversions to float32, in which engines multiply and add, from narrower floats or float32 itself."""
     while isinstance(node, Convert) and node.dtype is FLOAT32 and node.value.dtype.is_float:
         node = node.value
     return node
 
 
 def axes_of(nest: TileNest, node: Node) -> list[int]:
-    """The axes along which an expression of the nest's body varies."""
+    """Return the axes along which an expression of the nest's body varies."""
     return [a for a, n in enumerate(nest.extents) if n > 1 and any(nest.inputs[k].moves(a) for k in inputs_of(node))]
 
 
@@ -402,5 +407,5 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def _with_old(body: Node, value: float | int) -> Node:
-    """The body where the output's old value is a number."""
+    """Replace the old value of the output in a body by a number."""
     return rebuilt(body, lambda node: numbers(value, node.dtype) if isinstance(node, Output) else None)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations of a graph for which the upstream lowering is slow code or has several results, in other words.
+"""Rewrites operations of a graph that upstream lowers to slow code, or that have several results.
 
-A concatenation would become a chain of branches at every element; here each operand is put into its slice of the
-result. The place of an extreme, a reduction of values and places together, is the least of the places that have it. A
-``stablehlo.while`` that counts from one number to another becomes ``scf.for``, whose number of iterations is known;
-carried integers that each iteration adds a number to are counted by the loop's variable, too.
+Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
+slice of the result. An arg-max or arg-min, a reduction of values and positions together, becomes the least of the
+positions that have the extreme. A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose
+number of iterations is known; the loop variable also computes carried integers that change by a constant in each
+iteration.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from nki_mlir.graph.upstream import exchange, exchange_for_call
 
 
 def rewrite_concatenations(module: Module | Operation) -> None:
-    """``stablehlo.concatenate`` to ``tensor.insert_slice``."""
+    """Rewrite ``stablehlo.concatenate`` as ``tensor.insert_slice``."""
     for op in operations_of(module, lambda name: name == "stablehlo.concatenate"):
         kind = ir.RankedTensorType(op.results[0].type)
         if not kind.has_static_shape:
@@ -36,7 +37,7 @@ def rewrite_concatenations(module: Module | Operation) -> None:
 
 
 def rewrite_extremes(module: Module) -> None:
-    """Reductions to the greatest or least value and its place."""
+    """Rewrite reductions to the greatest or least value and its position."""
     for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.reduce")):
         direction = _extreme(op)
         if direction is None:
@@ -69,7 +70,8 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {one}) -> ({m}, {p
 
 
 def _extreme(op: Operation) -> str | None:
-    """GT or LT, if a reduction keeps the greater or lesser of two values and, of equal ones, the lower place."""
+    """Return GT or LT if a reduction selects the greater or lesser of two values and, of equal ones, the lower
+    position, else None."""
     if len(op.results) != 2 or len(list(op.attributes["dimensions"])) != 1 or str(
             ir.RankedTensorType(op.operands[1].type).element_type) != "i32":
         return None
@@ -101,7 +103,7 @@ def rewrite_counted_loops(module: Module) -> None:
 
 @dataclass(frozen=True)
 class Counter:
-    """A carried integer, ``first`` in the first iteration and ``step`` more in each that follows."""
+    """A carried integer that is ``first`` in the first iteration and grows by ``step`` in each iteration."""
 
     first: int
     step: int
@@ -111,7 +113,7 @@ WIDTHS = (1, 8, 16, 32, 64)         # of integers that the bindings give as numb
 
 
 def _number(value: Value) -> int | None:
-    """The value of a scalar integer constant, as a Python int."""
+    """Return the value of a scalar integer constant, None if the value is none."""
     op = defining(value)
     if op is None or op.name != "stablehlo.constant" or ir.RankedTensorType(value.type).rank != 0:
         return None
@@ -122,7 +124,7 @@ def _number(value: Value) -> int | None:
 
 
 def _counters(op: Operation) -> dict[int, Counter]:
-    """The integers that a loop counts, by their places among what it carries."""
+    """Return the counters among the values that a loop carries, by their index."""
     body = op.regions[1].blocks[0]
     counters: dict[int, Counter] = {}
     for number, (before, after) in enumerate(zip(op.operands, terminator(body).operands)):
@@ -141,7 +143,7 @@ def _counters(op: Operation) -> dict[int, Counter]:
 
 
 def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
-    """How often the loop runs, at least once: while a counter is below (or at, or above) a constant."""
+    """Return how often a loop runs while a counter is below (at, above) a constant; None if that is unknown or 0."""
     condition = op.regions[0].blocks[0]
     compare = defining(terminator(condition).operands[0])
     if compare is None or compare.name != "stablehlo.compare":
@@ -161,7 +163,7 @@ def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
 
 
 def _holds(counter: Counter, iterations: int, kind: ir.IntegerType) -> bool:
-    """Whether a counter never leaves its type."""
+    """Return whether a counter stays within its type."""
     limit = 1 << kind.width - 1
     return -limit <= counter.first + iterations * counter.step < limit
 
@@ -192,13 +194,13 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
 
 
 def _value(variable: Value, counter: Counter, kind: ir.Type) -> Value:
-    """A counter in an iteration, as a tensor."""
+    """Emit the value of a counter in an iteration, as a tensor."""
     number = applied(ir.AffineExpr.get_symbol(0) * counter.step + counter.first, [variable])
     cast = value_of("arith.index_cast", ir.RankedTensorType(kind).element_type, number)
     return value_of("tensor.from_elements", kind, cast)
 
 
 def _last(counter: Counter, iterations: int, kind: Type) -> Value:
-    """A counter behind the loop."""
+    """Emit the value of a counter after the loop."""
     value = ir.IntegerAttr.get(ir.RankedTensorType(kind).element_type, counter.first + iterations * counter.step)
     return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(kind, value))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the upstream passes lack: ``stablehlo.sort`` and ``stablehlo.scatter`` as loops, conversions that saturate.
+"""Rewrites operations that upstream passes lack: ``stablehlo.sort`` and ``stablehlo.scatter``, and saturating
+conversions.
 
-Loops over elements become a call of a function of their own; the region that compares or combines becomes a function,
-too. A sort is a merge sort from runs of one element on, so that equal elements keep their order. A scatter makes its
-updates one by one; those that fall outside are left out.
+A sort or scatter becomes a call of a new function with loops over elements; its region that compares or combines
+becomes a function as well. A sort is a stable merge sort that starts from runs of one element. A scatter applies its
+updates one by one and skips those outside of the result.
 
-Conversions saturate: floats that an integer type does not hold become the nearest that it does, NaN 0, as XLA and the
-engines have it.
+Conversions saturate: a float outside of the range of an integer type becomes the nearest integer in it, NaN becomes 0,
+as in XLA and on the engines.
 
 before:  %n = arith.fptosi %x : f32 to i8            (undefined outside of -129 < %x < 128)
 after:   the same between comparisons of %x with the ends of the type, which choose -128, 127 or 0
@@ -20,7 +21,7 @@ from nki_mlir.graph.upstream import exchange_for_call
 
 
 def rewrite_sequential(module: Module) -> None:
-    """Replace all of them."""
+    """Replace all sorts and scatters of static shape."""
     operations = operations_of(module, lambda name: name in ("stablehlo.sort", "stablehlo.scatter"))
     for number, op in enumerate(operations):
         if not all(ir.RankedTensorType(v.type).has_static_shape for v in op.operands):
@@ -38,7 +39,7 @@ def rewrite_sequential(module: Module) -> None:
 
 
 def outline(module: Module, op: Operation, name: str) -> None:
-    """The region of an operation as a function, with the constants that it takes from outside."""
+    """Turn the region of an operation into a function, with copies of the constants that it uses from outside."""
     block = op.regions[0].blocks[0]
     known = {}
     for inner in [one.operation for one in block.operations]:
@@ -60,7 +61,7 @@ def outline(module: Module, op: Operation, name: str) -> None:
 
 
 class Lines:
-    """Text of nested loops that carry tensors."""
+    """The text of nested loops that carry tensors."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -78,7 +79,7 @@ class Lines:
 
     def opened(self, variable: str, extent: int, result: str, carried: Sequence[str], given: Sequence[str],
                kinds: Sequence[str]) -> None:
-        """The head of a loop from 0; results are ``result#0`` and so on."""
+        """Add the head of a loop that counts from 0; its results are ``result#0`` and so on."""
         arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, given))
         self.add(f"{result}:{len(kinds)} = scf.for {variable} = {self.index(0)} to {self.index(extent)} step "
                  f"{self.index(1)} iter_args({arguments}) -> ({', '.join(kinds)}) {{")

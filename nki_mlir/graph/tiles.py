@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions.
+"""Emits nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions.
 
-A cache knows which tiles on chip have the elements of HBM buffers, so that what follows in a graph need not load them
-again. What an operation writes is no longer what was loaded before; a kernel needs the memory for itself. ``bytes`` of
-each partition are kept at most, those that were used last.
+A cache maps elements of HBM buffers to the tiles that contain them, so that later operations of the graph do not
+load them again. A write invalidates overlapping tiles, and a kernel empties the cache, because it needs the memory.
+The cache keeps at most ``bytes`` of each partition, in least-recently-used order.
 
-Integers in HBM that decide where a graph goes on or what it reads are loaded to registers from memory on chip:
+Integers in HBM that decide branches or addresses are loaded to registers through a tile:
 
 before:  %n = memref.load %x[] : memref<i32, "hbm">
 after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) outs(%t); %n = memref.load %t[%c0, %c0]
@@ -47,7 +47,7 @@ HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load"
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of an HBM buffer, in order; ``terms`` (values with their factors) are added to where they start."""
+    """Elements of an HBM buffer in order. ``terms``, values with factors, are added to the start of ``access``."""
 
     buffer: ir.Value
     access: Access
@@ -55,13 +55,15 @@ class Elements:
 
     @cached_property
     def region(self) -> Region:
-        """The bytes; with terms they are anywhere in the buffer, and compared exactly with those of equal terms."""
+        """The bytes of the elements. With terms, they may be anywhere in the buffer, except relative to elements with
+        equal terms."""
         region = region_of(self.access, self.buffer)
         return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region
 
     def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
-        """Where in another pattern these elements are a box: its starts and, by dim of the other, its counts. Rows are
-        the other's first ones. A dim of the other that these do not have has one element."""
+        """Return the starts and counts of the box of ``other`` that is these elements, by dim of ``other``; None if
+        they are no such box. The rows must be the first rows of ``other``. A dim that these elements do not have
+        has count 1."""
         mine, theirs = self.access, other.access
         if mine.dtype is not theirs.dtype or mine.dims[0][0] != theirs.dims[0][0] or (
                 mine.dims[0][1] > theirs.dims[0][1]):
@@ -88,7 +90,7 @@ def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
 
 
 class TileCache:
-    """The tiles at the place of one operation of the graph after the other."""
+    """Knows which tiles contain which elements of HBM, while operations of the graph are emitted in order."""
 
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
@@ -97,7 +99,7 @@ class TileCache:
         self.following: list[Operation] = []
 
     def begin(self, op: Operation) -> None:
-        """Go on to an operation: forget what those in between change."""
+        """Advance to an operation: forget the elements that the operations in between change."""
         if self.block is None or op.block != self.block or op not in self.following:
             self.tiles, self.block = {}, op.block
             self.following = [one.operation for one in op.block.operations]
@@ -119,28 +121,28 @@ class TileCache:
         self.tiles = {elements: tile for elements, tile in self.tiles.items() if elements.buffer != memory}
 
     def find(self, wanted: Elements) -> Tile | None:
-        """The tile that has the elements, or the part of one."""
+        """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
         tile = self.tiles.pop(wanted, None)
         if tile is not None:
             self.tiles[wanted] = tile
             return tile
-        for elements, whole in self.tiles.items():
+        for elements, tile_of_others in self.tiles.items():
             part = wanted.part_in(elements)
             if part is not None:
                 self.tiles[elements] = self.tiles.pop(elements)
-                return self.part_of(whole, wanted, *part)
+                return self.part_of(tile_of_others, wanted, *part)
         return None
 
     @staticmethod
-    def part_of(whole: Tile, wanted: Elements, starts: Sequence[int], counts: Sequence[int]) -> Tile:
-        """A box of a tile, with the dims that are wanted."""
-        access = whole.access.box(starts, counts)
+    def part_of(tile: Tile, wanted: Elements, starts: Sequence[int], counts: Sequence[int]) -> Tile:
+        """Return a box of a tile with the dims of ``wanted``."""
+        access = tile.access.box(starts, counts)
         steps = iter([dim for dim in access.dims[1:] if dim[1] > 1])
         dims = tuple(next(steps) if n > 1 else (1, 1) for _, n in wanted.access.dims[1:])
-        return replace(whole, access=replace(access, dims=(access.dims[0], *dims)))
+        return replace(tile, access=replace(access, dims=(access.dims[0], *dims)))
 
     def stored(self, elements: Elements, tile: Tile) -> None:
-        """A tile was written to elements, which others may have, too."""
+        """Record that a tile was written to elements, and forget the tiles of overlapping elements."""
         self.tiles = {known: other for known, other in self.tiles.items() if not known.region.overlaps(elements.region)}
         self.keep(elements, tile)
 
@@ -156,7 +158,7 @@ def in_memory(value: Value) -> bool:
 
 
 def drop_unread(function: Operation) -> None:
-    """Erase what writes buffers in HBM that nobody reads any more."""
+    """Erase the writes to HBM buffers that no operation reads."""
     for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
         if not in_memory(alloc.results[0]):
             continue
@@ -167,7 +169,7 @@ def drop_unread(function: Operation) -> None:
 
 
 class Tiles:
-    """Writes before one operation at a time."""
+    """Emits tiles and operations on them before the current operation of the graph."""
 
     def __init__(self, cache: TileCache) -> None:
         self.writer, self.cache = Writer(), cache
@@ -177,36 +179,35 @@ class Tiles:
         self.symbols = symbols
 
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
-        """A new buffer, whole."""
+        """Allocate a buffer and return all of it as a tile."""
         return self.writer.buffer(tuple(shape), dtype, space)
 
     def view(self, tile: Tile, axes: tuple[int, ...]) -> OperandView:
         return self.writer.view(tile, axes, self.symbols)
 
     def copy(self, dst: Tile, src: Tile, order: tuple[int, ...] = ()) -> None:
-        """dst = src, converted; dim k of src goes along dim ``order[k]`` of dst."""
+        """Emit ``dst = src`` with conversion; dim k of src goes along dim ``order[k]`` of dst."""
         self.apply(dst, src, converted(Input(src.dtype, 0), dst.dtype), order)
 
     def apply(self, dst: Tile, src: Tile, body: Node, order: tuple[int, ...] = ()) -> None:
-        """dst = body, of each element of src, whose dim k goes along dim ``order[k]`` of dst."""
+        """Emit ``dst = body`` for each element of src, whose dim k goes along dim ``order[k]`` of dst."""
         axes = tuple(range(len(dst.shape)))
         self.writer.generic(IterationSpace(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)],
                             body.dtype, lambda s, ins, outs: [expression(body, s, ins, outs)])
 
     def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
-        """Start a fold, whose result goes along ``axes``: both have one view of it."""
+        """Emit the initial value of a fold, whose result goes along ``axes`` as in the view of the fold itself."""
         self.writer.fill(self.view(dst, axes), value)
 
     def load(self, operand: TileOperand, extents: Sequence[int], first: int = 0) -> tuple[Tile, tuple[int, ...]]:
-        """The elements of an HBM operand in a new tile, along the axes that it moves along; ``first`` on partitions.
-
-        An operand that stays the same over ``first`` is in every partition.
-        """
+        """Return a tile with the elements of an HBM operand, and its axes: ``first`` along the partitions, then the
+        axes along which the operand moves. An operand that is constant along ``first`` is repeated in every
+        partition."""
         axes = loaded_axes(operand, extents, first)
         return self.loaded(operand.tile([extents[a] for a in axes], axes)), axes
 
     def loaded(self, source: Tile) -> Tile:
-        """A tile of HBM on chip."""
+        """Return an on-chip tile with the elements of an HBM tile, from the cache or by a load."""
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements)
         if tile is None:
@@ -216,7 +217,8 @@ class Tiles:
         return tile
 
     def turned(self, source: Tile, parts: Sequence[Tile]) -> Tile:
-        """A tile of HBM on chip, loaded in parts the other way round and transposed there."""
+        """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
+        """
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements)
         if tile is None:
@@ -229,7 +231,7 @@ class Tiles:
         return tile
 
     def write(self, op: NisaOp) -> None:
-        """An instruction as it is."""
+        """Emit an instruction."""
         write_op(op, self.writer.make, self.writer.location, self.writer.insertion_point)
 
     def store(self, output: TileOperand, tile: Tile, axes: tuple[int, ...]) -> None:
@@ -240,23 +242,23 @@ class Tiles:
     def compute(self, extents: Sequence[int], reduced: frozenset[int],
                 inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile, axes: tuple[int, ...], body: Node
                 ) -> None:
-        """output = body, over axes of these extents. Fold with the output where the body reads it."""
+        """Emit ``output = body`` over axes of these extents; a body that reads the output folds into it."""
         body = with_exact_extremes(body)
         loops = IterationSpace(len(extents), reduced, (), (), self.symbols)
         views = [self.view(tile, axes_of) for tile, axes_of in inputs]
-        kept = tuple(a for a in axes if a not in reduced)
-        target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, kept)
+        parallel = tuple(a for a in axes if a not in reduced)
+        target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, parallel)
         self.writer.generic(loops, views, [target], body.dtype,
                             lambda s, ins, outs: [expression(body, s, ins, outs)], forms_of(body))
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], first: int) -> tuple[int, ...]:
-    """The axes of a tile on chip: the one along the partitions, and those that the operand moves along."""
+    """Return the axes of a loaded tile: the one along the partitions, then those along which the operand moves."""
     return (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
 
 
 def expression(body: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:
-    """An expression as scalar operations; equal subtrees once."""
+    """Emit an expression as scalar operations; equal subtrees are emitted once."""
     known: dict[Node, Value] = {}
     for node in operands_first(body):
         match node:
@@ -284,7 +286,7 @@ UNSIGNED = ("arith.index_castui", "arith.extui")
 
 
 def load_on_chip(load: Operation, tiles: Tiles) -> None:
-    """Rewrite one load."""
+    """Rewrite a ``memref.load`` of an integer in HBM as a load from a tile; raises ``Unsupported`` for wider types."""
     kind = load.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width > 32:
         raise Unsupported(feature=f"a choice or an index of type {kind} in a graph as engine instructions",
@@ -308,7 +310,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
 
 
 def without_sign(tile: Tile, tiles: Tiles) -> Value:
-    """A number whose highest bit is no sign. It is at most the greatest int32, which is behind all places, too."""
+    """Return an unsigned number as an int32, saturated to the greatest int32, which lies beyond all offsets."""
     number = tiles.buffer((1, 1), INT32)
     value, zero = unsigned(Input(tile.dtype, 0), tile.dtype.bits), numbers(0, INT32)
     tiles.apply(number, tile, chosen(compared("less", value, zero), numbers(GREATEST, INT32), value))
@@ -316,7 +318,7 @@ def without_sign(tile: Tile, tiles: Tiles) -> Value:
 
 
 def loaded(tile: Tile, tiles: Tiles) -> Value:
-    """The number in a tile of one element."""
+    """Load the number in a tile of one element."""
     write = tiles.writer
     zero = write.create("arith.constant", [], [write.make.index], {
         "value": ir.IntegerAttr.get(write.make.index, 0)}).results[0]
