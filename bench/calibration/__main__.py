@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "figures.json"
 sys.path[:0] = [str(HERE), str(HERE.parent.parent), str(HERE.parent.parent / "tools")]
 
-from entries import ENTRIES, LAUNCH, VARIANTS, Entry  # noqa: E402
+from entries import ENTRIES, LAUNCH, STATIC, VARIANTS, Entry  # noqa: E402
 from error_table import eightieth, ordered  # noqa: E402
 from fit import Timed, numbers_of, report  # noqa: E402
 from instructions import table  # noqa: E402
@@ -49,11 +49,11 @@ class Outcome(TypedDict):
 
 
 @lru_cache(maxsize=1)           # neighbours often are two measurements of one kernel
-def programs_of(source: str, arguments: tuple[str, ...], target: str) -> list[Program]:
+def programs_of(source: str, arguments: tuple[str, ...], target: str, static: bool) -> list[Program]:
     kernel = load_kernel(str(HERE / source), target, ())
     positional, keywords = parse_arguments(list(arguments), values=False)
     spec = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
-    return neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
+    return neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True, static=static))
 
 
 def outcome(entry: Entry, timing: Timing) -> Outcome:
@@ -87,7 +87,7 @@ def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Tim
           f"{'ratio':>5}  {'instructions':>12}  {'s':>5}  kernel")
     for entry in entries:
         started = time.process_time()
-        programs = programs_of(entry.kernel, entry.arguments, entry.target)
+        programs = programs_of(entry.kernel, entry.arguments, entry.target, entry.harness in STATIC)
         one = outcome(entry, neuron.timed(programs, as_written=True))
         seconds = time.process_time() - started
         outcomes.append(one)

@@ -16,6 +16,7 @@ LAUNCH = {
     "voyager": 9_400,           # stated by its authors
     "variants": 9_400,          # assumption: as on trn2 elsewhere; its shortest kernel takes 30 times as long
 }
+STATIC = ("variants",)          # harnesses that compile with --disable-dge, as the benchmark of these kernels does
 CORES = 2                       # assumption: the variants' source names one core, but moves more bytes than one does
 
 

@@ -49,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
                    help="print how long it takes on the device, by the timed model of its streams; computes no values")
     p.add_argument("--as-written", action="store_true",
                    help="with --time: keep the kernel's loads, order and engines, with all loops unrolled")
+    p.add_argument("--disable-dge", action="store_true",
+                   help="with --time: the compiler writes the descriptors of all transfers, as its option of that name "
+                        "has it do, so that an engine triggers one in less time")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                    help="with --time: how long to search for a fast order; 0 is program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print the result of --time or --check as one JSON object")
@@ -137,6 +140,8 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("--format selects what --profile writes: add --profile DIR")
     elif options.as_written:
         parser.error("--as-written selects how --time compiles the streams: add --time")
+    elif options.disable_dge:
+        parser.error("--disable-dge selects how --time compiles the streams: add --time")
     elif options.level != 1:
         parser.error("-O selects how long --time searches for a fast order: add --time")
     elif options.json and not options.check:

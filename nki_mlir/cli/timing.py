@@ -52,7 +52,8 @@ def time_all(options: argparse.Namespace) -> int:
 
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Return the programs of a source, one for each core."""
-    return asked_for(source, options, values=False).streams(neuron.emission(options.as_written, options.level))
+    emission = neuron.emission(options.as_written, options.level, options.disable_dge)
+    return asked_for(source, options, values=False).streams(emission)
 
 
 def profile(options: argparse.Namespace) -> int:

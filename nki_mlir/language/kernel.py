@@ -328,7 +328,12 @@ class Kernel(Derived):
             position = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
             results.append(Result(output.name, output.shape, output.dtype, **position, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
-                              captured, self.cores)
+                              captured, self.cores, static=self.static)
+
+    @property
+    def static(self) -> bool:
+        """Whether the compiler writes all descriptors of transfers, so that no engine generates any."""
+        return "--disable-dge" in str(self.options.get("additional_compile_opt") or "").split()
 
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
               ) -> "Traced":

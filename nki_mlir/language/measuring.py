@@ -20,7 +20,7 @@ from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
 from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_kernel, pack_trace
-from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary, with_descriptors
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
           "not measured on a device")
@@ -99,11 +99,6 @@ class MeasuredKernel(Kernel):
         self.note(compiled)
         return results
 
-    @property
-    def static(self) -> bool:
-        """Whether the compiler writes all DMA descriptors, so that no engine generates any."""
-        return "--disable-dge" in str(self.options.get("additional_compile_opt") or "").split()
-
     def note(self, compiled: Specialization) -> None:
         """Record the last called kernel, also on the kernel without the grid."""
         self.latest[:] = [compiled]
@@ -135,21 +130,21 @@ class MeasuredKernel(Kernel):
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
-            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams, static=self.static))
+            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         """Write the files of one call that tell how long it took."""
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), trace_of(compiled, static=self.static))
+            write_file(Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
             profile.write_profile(compiled.profile, Path(self.profile))
 
 
-def trace_of(compiled: Specialization, execution: int = 1, static: bool = False) -> bytes:
+def trace_of(compiled: Specialization, execution: int = 1) -> bytes:
     """Return the NTFF of one execution."""
-    digest = digest_of(pack_kernel(compiled.streams, static=static))
-    profile = with_descriptors(compiled.profile, static)
+    digest = digest_of(pack_kernel(compiled.streams))
+    profile = compiled.profile
     return pack_trace(NtffContent(compiled.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
@@ -174,15 +169,14 @@ class ProfiledKernel(MeasuredKernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        write_file(Path(self.working_directory) / self.save_neff_name,
-                   pack_kernel(compiled.streams, static=self.static))
+        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         folder, report = Path(self.working_directory), report_of(compiled)
         profile.write_profile(compiled.profile, folder)
         for execution, name in self.traces().items():
-            write_file(folder / name, trace_of(compiled, execution, self.static))
+            write_file(folder / name, trace_of(compiled, execution))
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
 
     def traces(self) -> dict[int, str]:

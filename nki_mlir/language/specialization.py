@@ -56,6 +56,7 @@ class Specialization:
     structure: str
     captured: "Captured"
     cores: tuple[int, ...] = ()         # of each program of the grid, where the launch names several
+    static: bool = False                # the compiler's option --disable-dge is set: it writes all descriptors
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
 
     def __repr__(self) -> str:
@@ -85,7 +86,7 @@ class Specialization:
     def streams(self) -> "list[Program]":
         """The instruction streams that are timed."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return neuron.streams(self.captured, self.grid, neuron.emission(), self.cores)
+        return neuron.streams(self.captured, self.grid, neuron.emission(static=self.static), self.cores)
 
     @made_alone
     def timing(self) -> "Timing":

@@ -56,15 +56,17 @@ class Law:
 
 @dataclass(frozen=True)
 class Ramp:
-    """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the last
-    ``window_ns`` was ``threshold`` of what it can do at full speed.
+    """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the window of
+    ``window_ns`` before was ``threshold`` of what it can do at full speed.
 
-    Use is the time of full speed that work takes, times the share of the engine's rows that it needs.
+    Use is the time of full speed that work takes, times the share of the engine's rows that it needs. What a device
+    counts has the standard deviation ``spread`` about that.
     """
 
     rate: Cited
     threshold: Cited
     window_ns: Cited
+    spread: Cited
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class DmaCosts:
     """
 
     issue_ns: Cited                     # the triggering engine is taken
+    static_issue_ns: Cited              # that where the compiler wrote the descriptors
     trigger_ns: Cited                   # from there until the first byte moves
     notify_ns: Cited                    # from the last byte until the semaphore is seen
     descriptor_ns: Cited                # a descriptor never takes less

@@ -2,7 +2,7 @@
 """What a target machine is: geometry, limits and clocks. The numbers are in one data file a target."""
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
@@ -58,6 +58,7 @@ class Machine:
     gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
     gpsimd_sees_psum: bool = False
     generates_descriptors: bool = True      # when a transfer is triggered (guide to DGE); else they are in HBM before
+    static_descriptors: bool = False        # by the compiler's option --disable-dge, where the target generates them
     launch_cores: int = 2                   # that one launch of a kernel runs on: those of a logical core
     semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
@@ -68,6 +69,12 @@ class Machine:
     @property
     def psum_bytes_per_partition(self) -> int:
         return self.psum_banks * self.psum_bank_bytes
+
+    def with_static_descriptors(self) -> "Machine":
+        """Return the machine as the compiler's option ``--disable-dge`` leaves it: the compiler writes all descriptors
+        to HBM, so that an engine which triggers a transfer generates none."""
+        dma = replace(self.costs.dma, issue_ns=self.costs.dma.static_issue_ns)
+        return replace(self, generates_descriptors=False, static_descriptors=True, costs=replace(self.costs, dma=dma))
 
     def cost(self, engine: Engine, work: Work) -> Cost:
         """What the work costs on the engine, in ns."""

@@ -39,6 +39,7 @@ COSTS = Costs(
     },
     dma=DmaCosts(
         issue_ns=Cited(116, "assumption: two writes of registers of a queue, each as MOVE"),
+        static_issue_ns=Cited(116, "assumption: as of every transfer, since descriptors are in HBM before"),
         trigger_ns=Cited(1000, "guide to DMA: about 2 us in all, divided as measured on trn2"),
         notify_ns=Cited(300, "guide to DMA: about 2 us in all, divided as measured on trn2"),
         descriptor_ns=Cited(12, "assumption: as measured on trn2"),

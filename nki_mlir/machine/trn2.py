@@ -11,6 +11,9 @@ from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 
 LEAST = Cited(64, "reference of nki.isa: MIN_II, about 64 cycles")
+ACCESS = Cited(57, "measured by others: transposes of 32 columns start every 93 ns; the architecture guide has "
+               "about 60 cycles for each access to memory")
+SHORTEST = Cited(7, "reference of nki.isa: MIN_II, about 64 cycles, with the access to memory")
 NO_LEAST = Cited(0, "reference of nki.isa: 150 + N has no minimum")
 WEIGHTS = Cited(4, "optimization guide, profile: 512 columns of float32 take 859 ns, four times 516 cycles")
 RESULT = Cited(0.99, "measured, L022: 203 ns + 2 N cycles from issue to result, of which N are issue")
@@ -50,7 +53,8 @@ RAMP = Ramp(
                "takes 1,707 ns, with 128 rows 860", 0.03),
     threshold=Cited(0.46, "guide to profiles: below 50 %; fitted on V054: products of 64 rows, at most 49.6 %, run at "
                     "full speed", 0.05),
-    window_ns=Cited(3000, "guide to profiles: any window of about 3 us", 0.2))
+    window_ns=Cited(3000, "guide to profiles: any window of about 3 us", 0.2),
+    spread=Cited(0.015, "fitted on V055 and V056: products of 64 rows come to half speed after some 300 us", 0.3))
 TENSOR = {
     "product": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS, result_per_element=RESULT),
     "product.float32": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS,
@@ -69,13 +73,13 @@ COSTS = Costs(
             result_ns=measured(203, "L022", "from issue to result, beside what grows with N"),
             own_result_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR, ramp=RAMP),
         Engine.VECTOR: EngineCosts(
-            LEAST, measured(20, "L024 to L032", "158 ns beside what grows with N, of which 137 are behind the issue"),
-            measured(137, "L024 to L032", "158 ns beside what grows with N"),
-            measured(137, "L024 to L032", "chains of instructions show the whole of it"), VECTOR),
+            SHORTEST, ACCESS,
+            measured(98, "L024 to L032", "158 ns beside what grows with N, of which 59 are issue"),
+            measured(98, "L024 to L032", "chains of instructions show the whole of it"), VECTOR),
         Engine.SCALAR: EngineCosts(
-            LEAST, measured(20, "L029", "190 ns beside what grows with N, of which 174 are behind the issue"),
-            measured(174, "L029", "190 ns beside what grows with N"),
-            measured(174, "L375 to L378", "chains of copies show the whole of it"), SCALAR, documented.ONE_A_CYCLE),
+            SHORTEST, Cited(57, "assumption: as the vector engine"),
+            measured(143, "L029", "190 ns beside what grows with N, of which 47 are issue"),
+            measured(143, "L375 to L378", "chains of copies show the whole of it"), SCALAR, documented.ONE_A_CYCLE),
         Engine.GPSIMD: EngineCosts(
             NO_LEAST, NONE, Cited(200, "assumption: between the other engines'"),
             Cited(150, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
@@ -83,6 +87,7 @@ COSTS = Costs(
     },
     dma=DmaCosts(
         issue_ns=Cited(600, "guide to DGE: about 600 ns; measured by others: 599 of a load, 609 of a store"),
+        static_issue_ns=Cited(136, "assumption: two writes of registers of a queue, each as MOVE"),
         trigger_ns=measured(735, "L016", "from the trigger to the start"),
         notify_ns=measured(300, "L017", "from the end to the consumer's start"),
         descriptor_ns=measured(12, "L014", "a descriptor of 256 bytes; the guide's chart then is time of issue"),

@@ -13,7 +13,7 @@ from nki_mlir.files import write_file
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
 from nki_mlir.targets.neuron.profile import profile_of
-from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary, with_descriptors
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 
 
 def capture(options: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def capture(options: argparse.Namespace) -> int:
     executions = [] if options.disable_profile else list(traced(options.num_exec, options.profile_nth_exec))
     if not executions:
         return 0
-    profile = with_descriptors(profile_of(kernel.programs, kernel.mode), kernel.static)
+    profile = profile_of(kernel.programs, kernel.mode)
     summary = vendor_summary(profile)
     for file, execution, core in trace_files(options, executions):
         trace = NtffContent(kernel.kernel, kernel.digest, execution, core, summary, profile)

@@ -95,7 +95,8 @@ LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1
 @dataclass(repr=False)
 class Program:
     """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was compiled. ``live``
-    has the buffers on chip where they are known, which only checks need."""
+    has the buffers on chip where they are known, which only checks need. ``static_descriptors``: the compiler writes
+    the descriptors of all transfers, which neither text nor binary says."""
 
     kernel: str
     target: str
@@ -107,6 +108,7 @@ class Program:
     psum_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     live: list[DeviceLiveRange] = field(default_factory=list)
+    static_descriptors: bool = False
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{engine.value} {len(stream)}" for engine, stream in self.streams.items() if stream)

@@ -64,11 +64,12 @@ def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission 
     return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
 
-def emission(as_written: bool = False, level: int = 1) -> "Emission":
-    """The options of the emission; ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long the
-    emission searches for a good order (0: program order; 1; 3)."""
+def emission(as_written: bool = False, level: int = 1, static: bool = False) -> "Emission":
+    """Return the options of the emission. ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long
+    the emission searches for a good order (0: program order; 1; 3); ``static``: the compiler writes all descriptors of
+    transfers, as its option ``--disable-dge`` says."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: imported on first use
-    return Emission.as_written(level) if as_written else Emission(level=level)
+    return Emission.as_written(level, static) if as_written else Emission(level=level, static=static)
 
 
 def streams_of_module(module: "Module", options: "Emission") -> "list[Program]":

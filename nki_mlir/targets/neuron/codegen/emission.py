@@ -91,15 +91,16 @@ class Emission:
     pipeline: bool = True       # loops of the device that code of many instructions keeps are pipelined
     spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
     vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
+    static: bool = False        # the compiler writes all descriptors of transfers, as its option --disable-dge says
     level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
-    def as_written(cls, level: int = 1) -> "Emission":
+    def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
         return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, loads=False, evict=False, vendor=True,
-                   level=level)
+                   static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -143,6 +144,8 @@ def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
 
 def emit_code(code: Code, options: Emission) -> Program:
     """The program of a kernel's records."""
+    if options.static:
+        code = replace(code, machine=code.machine.with_static_descriptors())
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)

@@ -94,7 +94,8 @@ class _Emitter:
         steps = list(steps_in(code.body))
         check(steps)
         self.variables = variables_of(code, steps)
-        self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes])
+        self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes],
+                               static_descriptors=code.machine.static_descriptors)
         used = {step.op.runs_on for step in steps}
         self.engines = [engine for engine in ENGINES if engine in used]
         self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))

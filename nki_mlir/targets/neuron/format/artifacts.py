@@ -40,7 +40,6 @@ class NeffContent(NamedTuple):
     programs: "list[Program]"
     mode: str
     digest: str             # of the file's bytes: a trace names the kernel that it belongs to
-    static: bool = False    # whether the compiler writes all descriptors, as --disable-dge says
 
     @property
     def kernel(self) -> str:
@@ -64,11 +63,11 @@ def is_artifact(data: bytes) -> bool:
     return data.startswith(b"PK\x03\x04")
 
 
-def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized", static: bool = False) -> bytes:
+def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized") -> bytes:
     """The NEFF of programs that run together, a core each."""
     from nki_mlir.targets.neuron.format.container import encode_program  # start-up: traces are read without
     manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
-                "mode": mode, "cores": len(programs), **({"static": True} if static else {})}
+                "mode": mode, "cores": len(programs), **({"static": True} if programs[0].static_descriptors else {})}
     return _packed({MANIFEST: _json(manifest),
                     **{STREAMS.format(core): encode_program(program) for core, program in enumerate(programs)}})
 
@@ -84,7 +83,9 @@ def unpack_kernel(data: bytes, name: str) -> NeffContent:
     if missing := [STREAMS.format(k) for k in range(cores) if STREAMS.format(k) not in members]:
         raise ForeignFile(name=name, what="compiled kernel", reason=f"{missing[0]} is missing")
     programs = [decode_program(members[STREAMS.format(k)]) for k in range(cores)]
-    return NeffContent(programs, mode, digest_of(data), manifest.get("static") is True)
+    for program in programs:
+        program.static_descriptors = manifest.get("static") is True
+    return NeffContent(programs, mode, digest_of(data))
 
 
 def digest_of_kernel(data: bytes, name: str) -> str:

@@ -18,10 +18,11 @@ from nki_mlir.dialects.isa.instruction import ActTableLoad, Control, Instruction
 from nki_mlir.dialects.isa.program import Program, descriptors
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine import Engine, Machine, Ramp, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, Where, footprint_of, readers_of
 from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
+from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.result import timing_of
 from nki_mlir.targets.neuron.timing.streams import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
@@ -105,7 +106,7 @@ def named(lines: Sequence[Location]) -> str:
     return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
 
-WORTH = 0.03                    # of the time that advice saves at least
+WORTH = 0.015                    # of the time that advice saves at least
 SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
 TURNS = 4                       # loads into one tile that are a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough
@@ -338,12 +339,24 @@ def ramp(seen: Evidence) -> Change | None:
     slow = sorted((step for step in seen.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
     again = TimedMachine([core.program for core in seen.run.cores], ramps=False)
     again.run()
+    remains = max(lost_without_waits(seen, agent, costs) for agent in agents)
     limited = sum(end - begin for limit in limits for begin, end in limit.limited) / len(limits)
     lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
     text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / seen.total:.0%} of the time "
             f"({named(lines)}), because it is used less than {costs.threshold:.0%} of {costs.window_ns / 1e3:.0f} us; "
             "let products follow each other without waits, on all rows, or behind transposes that do")
-    return Change(text, lines, end=again.end)
+    return Change(text, lines, end=again.end + remains)
+
+
+def lost_without_waits(seen: Evidence, number: int, costs: Ramp) -> float:
+    """Return the ns that the ramp still costs an engine whose work begins at full speed and never waits: work on part
+    of the rows may lose its speed again."""
+    state, end, stream = RampState(costs), 0.0, seen.run.agents[number].stream
+    state.begin_at_full_speed(end)
+    for agent, place in zip(seen.run.record.agent, seen.run.record.position):
+        if agent == number and stream.shares[place]:
+            end = state.end(end, stream.entries[place][1], stream.shares[place])
+    return state.lost_ns
 
 
 @rule("dtype")

@@ -49,6 +49,7 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
     return {
         "version": VERSION,
         "timing": figures,
+        **({"static_descriptors": True} if run.machine.static_descriptors else {}),
         "files": files,
         "lines": lines,
         "groups": _groups(slices),

@@ -89,11 +89,6 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "profiler_version": TOOL, "runtime_version": TOOL}
 
 
-def with_descriptors(document: Document, static: bool) -> Document:
-    """The profile of a kernel whose descriptors are all written by the compiler, if ``static``."""
-    return document | {"static_descriptors": True} if static else document
-
-
 def queue_type(document: Document, instruction: int) -> str:
     """Who writes the descriptors of a transfer: the GpSimd engine, the generator of the engine that triggers it, or,
     where there is none, the compiler; then what they are for."""

@@ -158,6 +158,8 @@ class TimedMachine:
         self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
         self.loaded = loaded
         self.machine: Machine = machine_named(programs[0].target)
+        if programs[0].static_descriptors:
+            self.machine = self.machine.with_static_descriptors()
         self.record = Record()
         hbm = Hbm(self.machine, len(programs))
         self.cores = [CoreState(program, self.machine, hbm) for program in programs]

@@ -1,55 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The speed of an engine whose current may not rise at once: full only while the engine is used enough."""
+"""The speed of an engine whose current may not rise at once: full only while the engine is used enough.
 
-from collections import deque
+Use is counted in windows that follow each other from the start of the run, as a counter of hardware does. What a device
+counts in a window varies about what the model counts, so that an engine whose use is near the threshold changes its
+speed sooner or later. The model keeps the probability that the engine has its full speed, and work takes the time that
+is expected with it.
+"""
+
+from math import erf, sqrt
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine, Ramp
 
 
 def share_of_rows(op: Op, machine: Machine) -> float:
-    """Of the engine's rows those that an instruction needs: they are the partitions of what it reads."""
+    """Return the share of the engine's rows that an instruction needs: they are the partitions of what it reads."""
     return max([tile.partitions for _, tile in op.sources()], default=0) / machine.partitions
 
 
 class RampState:
-    """How much an engine was used in the last window. ``limited`` are the times in which it had less than its full
-    speed, from the first instruction's start to the last one's end; ``lost_ns`` is how much less these would take at
-    full speed."""
+    """How much an engine was used in the current window, and how probable its full speed is.
 
-    __slots__ = ("limited", "lost_ns", "needed", "rate", "recent", "slow", "used", "window")
+    ``limited`` are the times in which it more probably had less than its full speed, from the first instruction's start
+    to the last one's end; ``lost_ns`` is how much less all work would take at full speed.
+    """
+
+    __slots__ = ("end_of_window", "full", "limited", "lost_ns", "rate", "slow", "spread", "threshold", "used", "window")
 
     def __init__(self, ramp: Ramp) -> None:
         self.rate, self.window = float(ramp.rate), float(ramp.window_ns)
-        self.needed = float(ramp.threshold) * self.window
-        self.recent: deque[list[float]] = deque()           # [from when, until when, use of each ns]
-        self.used = 0.0                                     # of all of them
+        self.threshold, self.spread = float(ramp.threshold), float(ramp.spread) * sqrt(2)
+        self.full = 0.0                 # probability of full speed
+        self.used = 0.0                 # ns of the current window in which the engine works, times the share of rows
+        self.end_of_window = self.window
         self.limited: list[list[float]] = []
-        self.slow = False                                   # of the last work
+        self.slow = False               # the last work more probably had less than full speed
         self.lost_ns = 0.0
 
+    def begin_at_full_speed(self, start: float) -> None:
+        """Have the first work, which begins at ``start``, find the engine as work that used it enough leaves it."""
+        self.full, self.end_of_window = 1.0, start + self.window
+
     def end(self, start: float, busy: float, share: float) -> float:
-        """When work ends that takes ``busy`` at full speed and needs that share of the engine's rows."""
-        recent, since = self.recent, start - self.window
-        while recent and recent[0][1] <= since:
-            begin, end, use = recent.popleft()
-            self.used -= (end - begin) * use
-        used = self.used
-        if recent and recent[0][0] < since:
-            used -= (since - recent[0][0]) * recent[0][2]
-        if used >= self.needed:
-            end, use, self.slow = start + busy, share, False
-        else:
-            end, use = start + busy / self.rate, share * self.rate
-            self.lost_ns += end - start - busy
+        """Return when work ends that takes ``busy`` at full speed and needs that share of the engine's rows."""
+        if start >= self.end_of_window:
+            self.close_windows(start)
+        taken = busy * (self.full + (1.0 - self.full) / self.rate)
+        end = start + taken
+        if self.full < 0.5:
             if self.slow:
                 self.limited[-1][1] = end
             else:
                 self.limited.append([start, end])
-            self.slow = True
-        self.used += busy * share
-        if recent and recent[-1][1] == start and recent[-1][2] == use:
-            recent[-1][1] = end
+                self.slow = True
         else:
-            recent.append([start, end, use])
+            self.slow = False
+        self.lost_ns += taken - busy
+        while end > self.end_of_window:
+            self.used += (self.end_of_window - start) * share
+            start = self.end_of_window
+            self.close_windows(start)
+        self.used += (end - start) * share
         return end
+
+    def close_windows(self, now: float) -> None:
+        """Take the probability to the window that ``now`` is in. At full speed an engine that works all the time is
+        used as much as it has rows to do, at less speed that much less."""
+        use = self.used / self.window
+        self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
+        self.used = 0.0
+        self.end_of_window += self.window
+        if now >= self.end_of_window:           # nothing was used in the windows between
+            self.full *= self.enough(0.0)
+            self.end_of_window += (now - self.end_of_window) // self.window * self.window + self.window
+
+    def enough(self, use: float) -> float:
+        """Return the probability that a device counts at least the threshold where the model counts ``use``."""
+        return 0.5 + 0.5 * erf((use - self.threshold) / self.spread)

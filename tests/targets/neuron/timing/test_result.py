@@ -128,7 +128,7 @@ def test_stalls_have_their_cause():
     cost = TRN2.costs
     stalls = figures["stall_ns"]
     assert stalls["vector"]["dma"] > cost.dma.trigger_ns + cost.dma.notify_ns
-    assert stalls["vector"]["own result"] == pytest.approx(137)
+    assert stalls["vector"]["own result"] == pytest.approx(98)
     assert stalls["scalar"]["vector"] > 0 and stalls["sync"]["end"] > 0
     assert figures["busy_ns"]["sync"] == cost.dma.issue_ns
 
