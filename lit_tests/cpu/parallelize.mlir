@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Parallel loops run on several threads where no iteration touches what another one writes.
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=parallelize %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="parallelize" --mlir-print-ir-before=parallelize --mlir-print-ir-after=parallelize %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 #rows = affine_map<()[i] -> (i * 65536)>
