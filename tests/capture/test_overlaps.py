@@ -140,3 +140,16 @@ def test_conditions__that_hold_between_the_ends_alone():
     assert happens([short >= 3, short <= 1]) is False
     assert happens([long >= 1, long <= 3]) is None              # too many to tell, and at neither end
     assert happens([long <= 3]) is True
+
+
+@tries(60)
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(-4, 4), st.integers(6, 9))
+def test_iterations_that_meet_at_one_distance_alone(distance, coefficient, start, count):
+    """An access of two elements touches what that of the iteration so far away does, and no neighbour's."""
+    loop = symbol("k", (start, count, 1))
+    a = touch(Buffer((SIZE,), FLOAT32, "hbm", "t"), FLOAT32, Index(512, {loop: coefficient}), [(distance * coefficient, 2)],
+              True)
+    found = meeting(a, a, Apart(loop, count, frozenset()))
+    assert found is not None and abs(found.first - found.second) == distance
+    assert {found.first, found.second} <= set(numbers(loop))
+    assert found.element == (512 + coefficient * max(found.first, found.second),)

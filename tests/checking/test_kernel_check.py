@@ -271,3 +271,25 @@ def test_report__has_errors_first_and_what_has_no_line_before_lines():
     report = KernelReport("k", [note, late, warned, early, nowhere])
     assert report.ordered() == [nowhere, early, late, warned, note]
     assert report.json()["findings"][0]["location"] is None
+
+
+@beta.jit
+def functions_of(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.log(nl.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("zeros, negatives, said", [
+    ([(3, 7)], [], "makes the first -inf, at [3, 7], of src = 0"),
+    ([(3, 7), (5, 0)], [], "makes the first -inf, at [3, 7], of src = 0"),
+    ([], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1"),
+    ([(0, 1)], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1")])
+def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, negatives, said):
+    values = np.full((16, 8), 2, np.float32)
+    for places, value in ((zeros, 0), (negatives, -1)):
+        for place in places:
+            values[place] = value
+    finding, = nki_mlir.check(functions_of, values).of("not-finite")
+    assert finding.message.endswith(said)
+    assert finding.severity == ("error" if negatives else "warning")

@@ -15,6 +15,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
+ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer that any issuer may trigger
 
 
 class EngineChoice:
@@ -38,8 +39,8 @@ class EngineChoice:
         if op.engine != Engine.UNKNOWN.value:
             return (chosen,)
         if op.queued:
-            others = [e for e in ISSUERS if e is not chosen and e in op.engines] if self.issued and is_open(op) else []
-            return chosen, *others
+            others = ISSUERS if self.issued and ANY_ISSUER <= set(op.engines) else ()
+            return chosen, *[engine for engine in others if engine is not chosen and engine in op.engines]
         if chosen not in op.shared_engines or not self.balanced:
             return (chosen,)
         key = op.form()
@@ -59,8 +60,3 @@ class EngineChoice:
         except NkiMlirError:
             return False
         return all(f.contested and isinstance(f.error, NotOnTarget) for f in findings(there, self.machine))
-
-
-def is_open(op: Op) -> bool:
-    """Whether an operation is a transfer that any issuer may trigger."""
-    return op.queued and op.engine == Engine.UNKNOWN.value and {Engine.SYNC, Engine.SCALAR} <= set(op.engines)
