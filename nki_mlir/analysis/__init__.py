@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What passes ask: values that indices take, masks as boxes, effects on buffers and arguments, dead code."""
+"""Analyses for passes: values of indices, masks as boxes, effects on buffers and arguments, dead code, repeats."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
+"""Removes dead code after a rewrite: constants that fold, values and buffers that nothing reads, empty loops."""
 
 from collections.abc import Callable, Iterable
 from functools import cmp_to_key
@@ -27,7 +27,7 @@ def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Va
 
 
 def erase_dead_code(function: Operation) -> None:
-    """Erase what has no effect any more in a function: what upstream knows, and buffers that are only set."""
+    """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets that nothing reads."""
     manager = load("passmanager").PassManager.parse("func.func(trivial-dce)")
     manager.enable_verifier(False)
     manager.run(function)
@@ -36,7 +36,7 @@ def erase_dead_code(function: Operation) -> None:
 
 
 def _erase_memsets(function: Operation) -> bool:
-    """Erase those that nobody reads; whether there were any."""
+    """Erase memsets that nothing reads; return whether there were any."""
     memsets = operations_of(function, lambda name: name == MEMSET)
     overwritten = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
     for op in overwritten:
@@ -45,13 +45,13 @@ def _erase_memsets(function: Operation) -> bool:
 
 
 def _only_set(buffer: Value) -> bool:
-    """Whether nothing but memsets uses a buffer of the function."""
+    """Return whether the function allocates a buffer and only memsets use it."""
     return not isinstance(buffer.owner, ir.Block) and buffer.owner.name == "memref.alloc" and all(
         use.owner.name == MEMSET for use in buffer.uses)
 
 
 def _overwritten(memset: Operation) -> bool:
-    """Whether other operations write each element of a buffer, without reading it, before one of them reads it."""
+    """Return whether other operations write each element of a buffer before any of them reads it."""
     buffer, block = memset.operands[0], memset.block
     if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
         return False
@@ -66,8 +66,8 @@ def _overwritten(memset: Operation) -> bool:
 
 
 def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray) -> np.ndarray | None:
-    """The elements that nothing has written after the operations of a block, of which ``users`` use the buffer that
-    the tile is all of. None where one of them reads such an element, or may do so."""
+    """Return the elements that are unwritten after the operations of a block. ``users`` are the operations on the
+    buffer of which the tile is all. Return None if one of them reads, or may read, an unwritten element."""
     def order(one: Operation, other: Operation) -> int:
         return -1 if one.is_before_in_block(other) else 1
     inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
@@ -91,7 +91,7 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
 
 
 def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
-    """Note what an operation writes; False where it reads what nothing has written, or may do so."""
+    """Mark what an operation writes; return False if it reads, or may read, an unwritten element."""
     sources, targets = ([t for _, t in tiles if t.handle == tile.handle] for tiles in (op.sources(), op.targets()))
     def is_plain(t: Tile) -> bool:
         return not t.access.symbols_used() and t.access.partition is not None and t.dtype is tile.dtype
@@ -104,7 +104,7 @@ def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
 
 
 def elements_of(tile: Tile) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and columns of an on-chip buffer that a tile without symbols has, to index an array with."""
+    """Return the rows and columns of a tile without symbols in its on-chip buffer, as indices of an array."""
     access = tile.access
     assert access.partition is not None
     step, count = access.dims[0]
@@ -115,7 +115,7 @@ def elements_of(tile: Tile) -> tuple[np.ndarray, np.ndarray]:
 
 
 def covers(written: Tile, read: Tile) -> bool:
-    """Whether a tile that is written contains one that is read; False where that is not plain to see."""
+    """Return whether a written tile certainly contains a tile that is read."""
     a, b = written.access, read.access
     if a.symbols_used() or b.symbols_used() or a.dtype is not b.dtype or a.partition is None or b.partition is None:
         return False
@@ -128,6 +128,6 @@ def covers(written: Tile, read: Tile) -> bool:
 
 
 def ancestor_in(block: Block, op: Operation) -> Operation | None:
-    """The operation of ``block`` that is or contains ``op``; None where there is none."""
+    """Return the operation of ``block`` that is or contains ``op``, None if there is none."""
     return next((one for one in (op, *enclosing(op)) if one.block == block), None)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What operations do to memory: which buffers they read and write, and what a kernel does to each of its arguments."""
+"""Determines effects on memory: which buffers operations read and write, and how a kernel uses each of its arguments.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 
 @dataclass
 class Effects:
-    """The buffers that an operation, with all inside it, reads and writes."""
+    """The buffers that an operation and the operations inside it read and write."""
 
     reads: set[Value] = field(default_factory=set)
     writes: set[Value] = field(default_factory=set)
@@ -30,12 +31,12 @@ class Effects:
 
 
 def defining(value: Value) -> Operation | None:
-    """The operation that makes a value; None for a block argument."""
+    """Return the operation that defines a value, None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def memory_of(value: Value) -> Value:
-    """The buffer behind a chain of views, of whatever element types."""
+    """Return the buffer behind a chain of views, whatever their element types."""
     op = defining(value)
     while op is not None and op.name in VIEWS:
         value = op.operands[0]
@@ -44,7 +45,7 @@ def memory_of(value: Value) -> Value:
 
 
 def own_effects(op: Operation) -> Effects:
-    """Those of an operation alone, without what is inside it."""
+    """Return the effects of an operation without those of the operations inside it."""
     effects = Effects()
     _add(op, effects)
     return effects
@@ -57,7 +58,7 @@ def effects_of(op: Operation) -> Effects:
     return effects
 
 
-def _add(op: Operation, found: Effects) -> None:
+def _add(op: Operation, effects: Effects) -> None:
     if op.name in NO_EFFECT:
         return
     if op.name in ("linalg.generic", "linalg.fill"):
@@ -65,25 +66,25 @@ def _add(op: Operation, found: Effects) -> None:
         for k, value in enumerate(op.operands):
             if isinstance(value.type, ir.MemRefType):
                 if k < inputs:
-                    found.reads.add(memory_of(value))
+                    effects.reads.add(memory_of(value))
                     continue
-                found.writes.add(memory_of(value))
+                effects.writes.add(memory_of(value))
                 if op.name == "linalg.generic" and has_uses(op.regions[0].blocks[0].arguments[k]):
-                    found.reads.add(memory_of(value))
+                    effects.reads.add(memory_of(value))
         return
     if is_tile_op(op):
         tile_op = read_op(op)
-        found.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
-        found.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
+        effects.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
+        effects.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
         if tile_op.acts_outside:        # other programs write what all of them share
             *_, function = enclosing(op)
-            found.writes |= {a for a in function.regions[0].blocks[0].arguments
+            effects.writes |= {a for a in function.regions[0].blocks[0].arguments
                              if isinstance(a.type, ir.MemRefType)}
     for value in op.operands:
         if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
-            found.reads.add(memory_of(value))
+            effects.reads.add(memory_of(value))
             if op.name != "memref.load":
-                found.writes.add(memory_of(value))
+                effects.writes.add(memory_of(value))
 
 
 def has_uses(value: ir.Value) -> bool:
@@ -91,7 +92,7 @@ def has_uses(value: ir.Value) -> bool:
 
 
 def users_through_views(value: Value) -> list[Operation]:
-    """The operations that use a buffer, or a view of it, as anything but a view."""
+    """Return the operations that use a buffer, or a view of it, other than to view it."""
     users: list[Operation] = []
     for use in value.uses:
         op = use.owner.operation
@@ -103,13 +104,12 @@ def users_through_views(value: Value) -> list[Operation]:
 
 
 # -- arguments of a kernel ---------------------------------------------------------------------------------------------
-# Whether it reads one, writes it, writes every element of it. A kernel without a reader of a parameter can have it as a
-# plain result; an output that is provably written everywhere needs no initial zeros. ``covered`` is an answer of a
-# proof: False means not proved.
+# A parameter that no operation reads can be a plain result of the call, and an output that is provably written
+# everywhere needs no initial zeros. ``covered`` is the result of a proof: False means not proved.
 
 @dataclass
 class ArgumentEffects:
-    """What the operations of a kernel do to one argument."""
+    """How the operations of a kernel use one argument: ``covered`` says that they provably write every element."""
 
     reads: bool = False
     writes: bool = False
@@ -117,16 +117,16 @@ class ArgumentEffects:
 
 
 def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
-    """Effects on each argument of the function, in order (program ids have none)."""
+    """Return the effects on each argument of the function, in order (program ids have none)."""
     block = kernel.op.regions[0].blocks[0]
-    found = [ArgumentEffects() for _ in block.arguments]
+    effects_by_argument = [ArgumentEffects() for _ in block.arguments]
     for operation in operations_of(kernel.op, lambda name: True)[1:]:
         if is_tile_op(operation):
             op = read_op(operation)
             for field, tile in op.operands():
                 number = argument_number(tile.handle, block)
                 if number is not None:
-                    effects = found[number]
+                    effects = effects_by_argument[number]
                     effects.reads |= field.reads
                     effects.writes |= field.writes
                     effects.covered |= field.writes and covers(operation, op, tile)
@@ -134,21 +134,22 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
         for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
             number = argument_number(value, block)
             if number is not None and isinstance(value.type, ir.MemRefType):
-                found[number].reads = found[number].writes = True
-    return found
+                effects_by_argument[number].reads = effects_by_argument[number].writes = True
+    return effects_by_argument
 
 
 def argument_number(value: Value, block: Block) -> int | None:
-    """The place of a value among a block's arguments."""
+    """Return the index of a value among a block's arguments, None if it is none of them."""
     if isinstance(value.owner, ir.Block) and value.owner == block:
         return ir.BlockArgument(value).arg_number
     return None
 
 
 def covers(operation: Operation, op: Op, tile: Tile) -> bool:
-    """Whether the operation, over all iterations and programs, writes every element of the tile's buffer.
+    """Return whether the operation, over all iterations and programs, provably writes every element of the tile's
+    buffer.
 
-    The dims of its pattern and the symbols in its offset must tile the buffer.
+    It does if the dims of its pattern and the symbols in its offset tile the buffer.
     """
     if op.mask or op.limits or tile.dtype is not tile.base_dtype or not always_runs(operation):
         return False
@@ -163,8 +164,8 @@ def covers(operation: Operation, op: Op, tile: Tile) -> bool:
 
 
 def without_gap(steps: Iterable[tuple[int, int]]) -> int:
-    """The elements that (step, count) pairs reach, if these tile them like the digits of a mixed-radix number; else 0.
-    """
+    """Return the number of elements that (step, count) pairs reach if these tile them like the digits of a mixed-radix
+    number, else 0."""
     filled = 1
     for step, count in sorted(steps):
         if step != filled:
@@ -174,13 +175,13 @@ def without_gap(steps: Iterable[tuple[int, int]]) -> int:
 
 
 def always_runs(operation: Operation) -> bool:
-    """Whether nothing but loops that have an iteration stand around the operation."""
+    """Return whether only loops with at least one iteration enclose the operation."""
     *around, _ = enclosing(operation)
     return all(op.name == "scf.for" and loop_span(op) for op in around)
 
 
 def symbol_values(symbol: Value) -> range | None:
-    """All values of a loop variable or program id; None for values computed from them."""
+    """Return all values of a loop variable or program id; None for values that are computed from them."""
     if not isinstance(symbol.owner, ir.Block):
         return None
     holder = symbol.owner.owner.operation
@@ -191,7 +192,7 @@ def symbol_values(symbol: Value) -> range | None:
 
 
 def multiply_accumulates(kernel: KernelFunction) -> int:
-    """Multiply-accumulate operations of one launch, from its matrix products."""
+    """Return the number of multiply-accumulates in the matrix products of one launch."""
     total = 0
     for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.endswith("matmul")):
         runs = prod(len(loop_span(op) or ()) for op in enclosing(operation) if op.name == "scf.for")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What values index values can have where an operation stands: loop bounds, grids, conditions of enclosing ifs."""
+"""Computes the values that index values can have at an operation, from loop bounds, grids and enclosing conditions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ EMPTY: Mapping[Value, Span] = {}
 
 
 class SymbolValues:
-    """Intervals of linear forms over an operation's symbols, in the place of the operation."""
+    """Intervals of linear forms over an operation's symbols, as they are at the operation."""
 
     def __init__(self, operation: Operation, symbols: Sequence[Value]) -> None:
         numbering = Numbering(symbols)
@@ -23,12 +23,12 @@ class SymbolValues:
         self.values = numbering.values
 
     def interval(self, form: Linear, pinned: Mapping[Value, Span] = EMPTY) -> Span:
-        """Extremes of the form; ``pinned`` narrows values further."""
+        """Return the extremes of the form; ``pinned`` narrows values further."""
         return interval_given(form, self.facts, tuple(span_of(v, pinned) for v in self.values))
 
 
 def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
-    """Least and greatest value of an index value; raises ``UnknownSymbol``."""
+    """Return the least and greatest value of an index value; raises ``UnknownSymbol``."""
     if value in pinned:
         return pinned[value]
     op = defining(value)
@@ -41,7 +41,7 @@ def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
 
 
 def roots(value: Value) -> list[Value]:
-    """The loop variables and program ids that a symbol is computed from."""
+    """Return the loop variables and program ids from which a symbol is computed."""
     op = defining(value)
     if op is None:
         return [value]
@@ -49,7 +49,7 @@ def roots(value: Value) -> list[Value]:
 
 
 def constant_of(value: Value) -> int | None:
-    """The value of an index value that follows from constants alone."""
+    """Return the value of an index value that is computed from constants alone, else None."""
     op = defining(value)
     if op is None:
         return None
@@ -64,7 +64,7 @@ def constant_of(value: Value) -> int | None:
 
 
 def truth_of(condition: Value) -> bool | None:
-    """The value of an ``scf.if`` condition that follows from the ranges of what it compares."""
+    """Return the value of an ``scf.if`` condition if the ranges of its operands decide it, else None."""
     op = defining(condition)
     if op is None or op.name not in ("arith.cmpi", "arith.andi", "arith.ori"):
         return None

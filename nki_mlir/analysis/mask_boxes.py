@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks as boxes: one operation with the part of its mask that is a box put into its access patterns.
+"""Resolves masks: moves the part of a mask that is a box into the access patterns of the operation.
 
-A mask is a conjunction over the operation's iteration axes and symbols. What holds everywhere is dropped; the smallest
-box that contains all active elements shrinks starts and counts; only what is no box stays a mask. An instruction that
-is no loop nest becomes one for each group of rows under such a mask. No MLIR in here.
+A mask is a conjunction over the operation's iteration axes and symbols. Constraints that hold everywhere are dropped;
+the smallest box that contains all active elements shrinks starts and counts; the other constraints stay a mask. Under
+such a mask, an instruction that is no loop nest becomes one instruction for each group of rows with the same active
+elements. The module does not depend on MLIR.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,8 @@ class UnderMask(BrokenRule):
 
 @dataclass(frozen=True)
 class Box:
-    """A box of an iteration space, and the constraints left inside of it (over axes counted from its start)."""
+    """A box of an iteration space with the constraints that remain inside, over axes that count from the start of the
+    box."""
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]
@@ -41,7 +43,7 @@ class Box:
 
 
 def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[int, int]:
-    """Least and greatest value of a form over symbols and a box of axes."""
+    """Return the least and greatest value of a form over symbols and a box of axes."""
     low, high = interval(replace(form, axes=()))
     for axis, c in form.axes:
         reach = c * (counts[axis] - 1)
@@ -50,7 +52,8 @@ def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[i
 
 
 def verdict(equal: bool, low: int, high: int) -> bool | None:
-    """Whether what lies in ``low..high`` is 0 (``equal``), or not negative, everywhere (True) or nowhere (False)."""
+    """Return whether all values in ``low..high`` are 0 (``equal``) or not negative: True if all are, False if none is,
+    else None."""
     if high < 0 or (equal and low > 0):
         return False
     if equal:
@@ -59,7 +62,7 @@ def verdict(equal: bool, low: int, high: int) -> bool | None:
 
 
 def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None:
-    """The smallest box that contains every active element; None where there is none."""
+    """Return the smallest box that contains every active element, None if no element is active."""
     starts, counts = [0] * len(extents), list(extents)
     while True:
         rest, shrunk = [], False
@@ -85,12 +88,12 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
 
 
 def _flat(form: Linear, counts: Sequence[int]) -> Linear:
-    """The form without the axes that have one value."""
+    """Return the form without the axes of extent 1."""
     return replace(form, axes=tuple((axis, c) for axis, c in form.axes if counts[axis] > 1))
 
 
 def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: Interval) -> tuple[int, int]:
-    """What a constraint leaves of an axis, whatever the others are."""
+    """Return the range of an axis in which a constraint can hold for some values of the other axes."""
     form = constraint.form
     a = dict(form.axes)[axis]
     others = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
@@ -99,10 +102,10 @@ def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: 
 
 def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callable[[Op], bool] = lambda op: True
              ) -> Op | None:
-    """The operation with its mask resolved as far as the symbols' values allow; None where no element is active.
+    """Return the operation with its mask resolved as far as the values of symbols allow, None if no element is active.
 
-    Symbols with one value become constants. ``executes`` says that the operation surely runs: a limit that no symbol
-    value keeps is then an error. A box that ``accepts`` refuses stays a mask.
+    Symbols with one value become constants. With ``executes`` the operation certainly runs, so that a limit which
+    no value of the symbols satisfies is an error. If ``accepts`` refuses the operation on the box, the mask stays.
     """
     mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
     if mask or limits:
@@ -110,17 +113,17 @@ def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callab
         if box is None or (box.rest and not _depends(box.rest)
                            and not access.active_elements(box.rest, box.counts).any()):
             return None
-        limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
+        limits = tuple(remaining for c in limits if (remaining := _limit(c, box, interval, executes)) is not None)
         small = in_box(op, box, limits)
         op = small if accepts(small) else _pruned(op, interval)
     return with_used_symbols(op)
 
 
 def shrink(op: Op) -> Op | None:
-    """The operation with what is known here of its mask in its tiles; None where no element is active.
+    """Return the operation with the constant part of its mask resolved, None if no element is active.
 
-    ``row < 100`` on 128 rows gives an operation on 100 rows. What depends on a symbol that is not one number, or on two
-    axes at once, is left over.
+    ``row < 100`` on 128 rows gives an operation on 100 rows. Constraints on symbols with several values, or on two
+    axes at once, remain.
     """
     if not op.mask and not op.limits:
         return op
@@ -133,12 +136,12 @@ def shrink(op: Op) -> Op | None:
         """Over the axes of the box, without those that always hold."""
         moved = (replace(c, form=c.form.moved(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
-    left = undecided((*rest, *(c for c in mask if c.form.symbols)))
-    return in_box(op, Box(tuple(starts), tuple(counts), left), undecided(limits))
+    remaining = undecided((*rest, *(c for c in mask if c.form.symbols)))
+    return in_box(op, Box(tuple(starts), tuple(counts), remaining), undecided(limits))
 
 
 def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:
-    """The constraint with numbers for the symbols that have one value."""
+    """Replace the symbols of a constraint that have one value by that value."""
     form = constraint.form
     for symbol, _ in constraint.form.symbols:
         if ranges[symbol][0] == ranges[symbol][1]:
@@ -147,12 +150,12 @@ def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:
 
 
 def _depends(mask: Mask) -> bool:
-    """Whether a mask holds for other elements when symbols have other values."""
+    """Return whether the active elements of a mask depend on the values of symbols."""
     return any(c.form.symbols for c in mask)
 
 
 def _pruned(op: Op, interval: Interval) -> Op:
-    """The operation without the constraints that hold everywhere."""
+    """Return the operation without the constraints that hold everywhere."""
     extents = op.iteration().extents
     mask, limits = (tuple(c for c in m if not verdict(c.equal, *extremes(c.form, extents, interval)))
                     for m in (op.mask, op.limits))
@@ -160,7 +163,7 @@ def _pruned(op: Op, interval: Interval) -> Op:
 
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
-    """A bound that is left to run time, or None where the box or the rest of the mask proves it."""
+    """Return a bound that must be checked at run time, None if the box or the rest of the mask proves it."""
     form = limit.form.moved(box.starts)
     low, _ = extremes(form, box.counts, interval)
     if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
@@ -179,21 +182,22 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
 
 
 def in_box(op: O, box: Box, limits: Mask = ()) -> O:
-    """The operation on a box of its iteration space. A reduced dim that has extent 1 stays whole."""
+    """Return the operation on a box of its iteration space. A reduced dim of extent 1 is not cut."""
     iteration = op.iteration()
     fields: dict[str, Linear | Tile] = {name: getattr(op, name).moved(box.starts)
                                         for name, kind in op.attributes.items() if kind is Linear}
     for field, tile in op.operands():
         axes = iteration.axes[field.name]
-        whole_axes = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
-        starts = [0 if keep else box.starts[axis] for keep, axis in zip(whole_axes, axes)]
-        counts = [1 if keep else box.counts[axis] for keep, axis in zip(whole_axes, axes)]
+        uncut = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
+        starts = [0 if keep else box.starts[axis] for keep, axis in zip(uncut, axes)]
+        counts = [1 if keep else box.counts[axis] for keep, axis in zip(uncut, axes)]
         fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
     return changed(op, lambda tile: tile, mask=box.rest, limits=limits, **fields)
 
 
 def lawful(op: O) -> O:
-    """An operation on its mask's box. An instruction that is no loop nest keeps its rules, sizes above all."""
+    """Check that an instruction which is no loop nest keeps its rules, such as sizes, on its box; raises
+    ``UnderMask``."""
     if not op.is_loop_nest:
         try:
             verify(op)
@@ -203,7 +207,7 @@ def lawful(op: O) -> O:
 
 
 def with_used_symbols(op: Op) -> Op:
-    """The operation without the symbols that it does not use, those of one value being put in as constants."""
+    """Return the operation without unused symbols, and with constants for symbols of one value."""
     fixed = {k: low for k, (low, high) in enumerate(op.ranges) if low == high}
     used = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))
     if len(used) == len(op.symbols):
@@ -218,7 +222,7 @@ def with_used_symbols(op: Op) -> Op:
 
 
 def _forms(op: Op) -> list[Linear]:
-    """Every linear form of an operation."""
+    """Return every linear form of an operation."""
     forms = [c.form for c in (*op.mask, *op.limits)]
     for _, tile in op.operands():
         forms += [f for f in (tile.access.partition, tile.access.free) if f is not None]
@@ -226,25 +230,25 @@ def _forms(op: Op) -> list[Linear]:
 
 
 # -- rows with the same active elements --------------------------------------------------------------------------------
-# What an instruction that is no loop nest (a scan, a search) makes of a row depends on the sequence of the row's active
-# elements. Rows whose active elements are in the same places are gathered without the others into tiles of their own,
-# on which the instruction has no mask, and its results go back to where they belong.
+# The result of an instruction that is no loop nest (a scan, a search) depends on the sequence of a row's active
+# elements. Rows with active elements at the same positions are gathered, without their other elements, into a separate
+# tile. The instruction works on that tile without a mask, and its results are scattered back.
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows, and their active elements: ``offsets[k]`` are the positions along the k-th of the ``free`` axes."""
+    """Rows with the same active elements: ``offsets[k]`` are their positions along the k-th of the ``free`` axes."""
 
     rows: np.ndarray
     offsets: np.ndarray
     free: tuple[int, ...]
 
     def shape(self, axes: Sequence[int], tile: Tile) -> tuple[int, ...]:
-        """An operand's shape without the elements that are not active: the free axes are one dimension."""
+        """Return an operand's shape with its active elements only: the free axes become one dimension."""
         return tuple(len(self.rows) if axis == 0 else self.offsets.shape[1] if axis in self.free else extent
                      for axis, extent in zip(axes, tile.shape) if axis not in self.free[1:])
 
     def positions(self, axes: Sequence[int], tile: Tile) -> np.ndarray:
-        """Where the elements of that shape are in the operand: ``[its dims, elements]``."""
+        """Return the positions in the operand of the elements of that shape, as ``[its dims, elements]``."""
         dims = [axis for axis in axes if axis not in self.free[1:]]
         coordinates = []
         for axis, extent in zip(axes, tile.shape):
@@ -255,14 +259,15 @@ class RowGroup:
         return np.stack([v.ravel() for v in np.broadcast_arrays(*coordinates)])
 
     def runs(self) -> Iterator[tuple[int, int, int, tuple[int, ...], int]]:
-        """Boxes of it: (row, place among the rows, rows, place, and place among the elements, elements)."""
+        """Yield the boxes of the group: the first row, its index in the group, the number of rows, then the index of
+        the first element and its offsets, and the number of elements."""
         for first, rows in _runs(self.rows[None]):
             for start, count in _runs(self.offsets):
                 yield int(self.rows[first]), first, rows, (start, *map(int, self.offsets[:, start])), count
 
 
 def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
-    """The groups of an operation whose rows are apart; ``active`` is over its axes."""
+    """Return the groups of the rows of an operation that works on each row separately; ``active`` is over its axes."""
     iteration = op.iteration()
     free = tuple(a for a in range(1, len(iteration.extents)) if a not in iteration.reduced)
     flags = active[tuple(slice(None) if a == 0 or a in free else 0 for a in range(active.ndim))]
@@ -274,16 +279,17 @@ def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
 
 
 def on_group(op: O, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]], Tile]) -> O:
-    """The operation on tiles of the group alone, which ``tile(field, operand, shape)`` makes; it keeps its rules."""
+    """Return the operation on tiles of one group, which ``tile(field, operand, shape)`` creates; raises ``UnderMask``
+    if it breaks a rule."""
     axes = op.iteration().axes
     fields = op.attribute_values() | {f.name: tile(f.name, t, group.shape(axes[f.name], t)) for f, t in op.operands()}
     return lawful(type(op)(symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields))
 
 
-def _runs(places: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(first, count) of neighbours along the last axis."""
-    step = np.diff(places, axis=1)
+def _runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield (first, count) of runs of neighbours along the last axis."""
+    step = np.diff(positions, axis=1)
     breaks = np.flatnonzero((step[-1] != 1) | (step[:-1] != 0).any(axis=0)) + 1
-    edges = [0, *breaks.tolist(), places.shape[1]]
+    edges = [0, *breaks.tolist(), positions.shape[1]]
     for first, end in pairwise(edges):
         yield first, end - first

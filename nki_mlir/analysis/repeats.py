@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where a sequence of operations repeats, as loops, loops in loops among them.
+"""Rolls repeated parts of a sequence of operations into loops, also nested ones.
 
     load 0, add, load 8, add, store 0, load 100, add, load 108, add, store 1, ...
     for 2: (for 2: load + 8, add), store          moving by 100, 100, 1
 
-Operations are equal if they have one form and differ in where their tiles, indices and conditions start alone, by the
-same step from one repetition to the next, and in buffers that each repetition allocates and nothing else uses. Their
-order stays.
+Two operations can be iterations of one if they have the same form and differ only in the starts of their tiles,
+indices and conditions, by the same step in each iteration, and in buffers that each iteration allocates and only it
+uses. The order of operations does not change.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ O = TypeVar("O")
 
 @dataclass(eq=False)
 class Item(Generic[O]):
-    """What stands at one place of a sequence: an operation, or a loop.
+    """An element of a sequence: an operation, or a loop.
 
-    ``form`` is equal for items that differ in buffers and in their starts alone. ``sources`` are the items, or
-    other values, that define the operands; ``inner`` those that code inside of the operation uses.
+    ``form`` is equal for items that differ only in buffers and in their starts. ``sources`` are the items, or other
+    values, that define the operands; ``inner`` are those that code inside of the operation uses.
     """
 
     form: Hashable
@@ -37,7 +37,7 @@ class Item(Generic[O]):
     last_use: int = -1
 
     def operations(self) -> Iterator[O]:
-        """The operation, or those of all iterations."""
+        """Yield the operation, or the operations of all iterations."""
         if self.loop is None:
             assert self.operation is not None
             yield self.operation
@@ -48,7 +48,7 @@ class Item(Generic[O]):
 
 @dataclass(frozen=True)
 class Repetition(Generic[O]):
-    """Items that repeat: those of the first iteration, how many iterations there are, how far each item moves."""
+    """Items that repeat: ``body`` is the first iteration, ``steps`` says how far each item moves in an iteration."""
 
     body: Sequence[Item[O]]
     count: int
@@ -60,20 +60,20 @@ class Repetition(Generic[O]):
         return self.body[0].at
 
     def item(self) -> Item[O]:
-        """The loop as an item of the sequence around it."""
+        """Return the loop as an item of the enclosing sequence."""
         first = self.first
         inside = [[source.at - first if isinstance(source, Item) and source.at >= first else None
                    for source in item.sources] for item in self.body]
-        sources = [source for item, places in zip(self.body, inside)
-                   for source, place in zip(item.sources, places) if place is None]
-        form = (self.count, *[(item.form, *places) for item, places in zip(self.body, inside)], *self.steps)
+        sources = [source for item, offsets in zip(self.body, inside)
+                   for source, offset in zip(item.sources, offsets) if offset is None]
+        form = (self.count, *[(item.form, *offsets) for item, offsets in zip(self.body, inside)], *self.steps)
         starts = tuple([start for item in self.body for start in item.starts])
         return Item(form, starts, sources, loop=self)
 
 
 def with_loops(items: list[Item[O]], least: int, pairs: bool) -> list[Item[O]]:
-    """The sequence with loops for what repeats, inner ones first. ``least`` is how many operations a loop has to save;
-    with ``pairs``, two repetitions are enough where no third shows that the steps go on."""
+    """Return the sequence with loops for the parts that repeat, inner loops first. A loop must save ``least``
+    operations. With ``pairs``, two repetitions are enough; otherwise a third must confirm the steps."""
     forms: dict[Hashable, int] = {}
     while True:
         for item in items:
@@ -102,7 +102,8 @@ class _Level(Generic[O]):
             self.before.append(self.before[-1] + (1 if item.loop is None else sum(1 for _ in item.operations())))
 
     def runs(self) -> list[Repetition[O]]:
-        """From front to back, each as long as it goes. The last equal, and the last alike items give periods."""
+        """Return the loops from front to back, each as long as possible. The last equal and the last similar items
+        suggest periods."""
         repetitions: list[Repetition[O]] = []
         latest: dict[Hashable, deque[int]] = {}
         compared: dict[int, int] = {}           # by period, how far
@@ -130,17 +131,18 @@ class _Level(Generic[O]):
         return repetitions
 
     def goes_on(self, first: int, at: int) -> bool:
-        """Whether a third item follows the two as the second does the first: most that are alike do not repeat."""
+        """Return whether a third item follows the second as the second follows the first. Most similar pairs do not
+        repeat."""
         third = 2 * at - first
         return third < len(self.items) and self.items[third].form == self.items[at].form and (
             self.step(third, at) == self.step(at, first))
 
     def step(self, at: int, before: int) -> Steps:
-        """How far the tiles are moved from one item to another."""
+        """Return how far the tiles move from one item to another."""
         return tuple([a - b for a, b in zip(self.items[at].starts, self.items[before].starts)])
 
     def compare(self, first: int, period: int) -> tuple[list[Steps], int]:
-        """How far each item from there on moves in a period, and up to where items are alike."""
+        """Return how far each item from ``first`` on moves in a period, and where the repetition ends."""
         items, steps = self.items, list[Steps]()
         at = first + period
         while at < len(items) and items[at].form == items[at - period].form and self.fits(at, first, period):
@@ -153,7 +155,8 @@ class _Level(Generic[O]):
         return steps, at
 
     def fits(self, at: int, first: int, period: int) -> bool:
-        """Whether the operands are what they were a period before: from in front of the run, or as far back in it."""
+        """Return whether the operands are those of one period before: defined before the loop, or one period earlier.
+        """
         for new, old in zip(self.items[at].sources, self.items[at - period].sources):
             if isinstance(new, Item) and new.at >= first:
                 if not isinstance(old, Item) or new.at - old.at != period:
@@ -163,7 +166,7 @@ class _Level(Generic[O]):
         return True
 
     def repetition(self, first: int, period: int, steps: list[Steps], end: int) -> Repetition[O]:
-        """The complete repetitions up to there of which nothing is used in later ones or behind."""
+        """Return the complete repetitions up to ``end`` whose values no later repetition or operation uses."""
         count = (end - first) // period
         for number in range(first, first + count * period):
             before = (number - first) // period

@@ -97,8 +97,8 @@ class _Counting:
             return self.scalar(terminator(nest.block).operands[0], dict(zip(nest.block.arguments, nest.inputs)))
 
     def scalar(self, value: Value, arguments: dict[Value, Value]) -> Number | None:
-        """Return a scalar as a number, None if it is none or may overflow. In a body, ``given`` maps arguments to
-        tensors."""
+        """Return a scalar as a number, None if it is none or may overflow. In a body, ``arguments`` maps
+        block arguments to tensors."""
         if value in arguments:
             tensor = arguments[value]
             return self.element(tensor) if isinstance(tensor.type, ir.RankedTensorType) else self.scalar(tensor, {})

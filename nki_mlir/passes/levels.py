@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The level contract: which operations a module may contain at each level, and the checker that runs between passes."""
+"""Defines the contract of levels: the operations that a module may contain at each, checked between passes."""
 
 from enum import Enum
 from functools import lru_cache
@@ -15,7 +15,7 @@ VIEWS = ("memref.reinterpret_cast", "memref.subview", "memref.cast", "memref.sto
 
 
 class Level(Enum):
-    """A level's value is the operation names it allows; a name that ends in a dot is a prefix."""
+    """The operation names that a level allows; a name that ends in a dot is a prefix."""
 
     NKI = ("nki", ("nki.", "nisa.", *STRUCTURE))
     WAIST = ("waist", ("linalg.", "nisa.", "nki.device_print", *STRUCTURE, *VIEWS))
@@ -38,6 +38,6 @@ class IllegalAtLevel(NkiMlirError):
 
 
 def check_level(module: Module, level: Level, when: str) -> None:
-    """Every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
+    """Check that every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
     for op in operations_of(module, lambda name: not level.allows(name)):
         raise IllegalAtLevel(op=op.name, level=level.title, when=when).located(location_of(op))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The pass class, the registry of passes by name, and the checked run of a list of passes.
+"""Defines the pass class, finds passes by name, and runs lists of passes with checks between them.
 
 A pass is one class in one file named after it: ``split-masked-loops`` is in ``transforms/split_masked_loops.py``,
-a conversion in ``conversion``, code generation in ``targets/neuron/codegen``. The file is found by that name, so that
-no list of passes is kept. Fields are options.
+conversions are in ``conversion``, code generation is in ``targets/neuron/codegen``. The name leads to the file, so
+there is no list of passes. Fields are options.
 """
 
 import dataclasses
@@ -38,10 +38,11 @@ class BadOption(NkiMlirError):
 
 
 class Pass:
-    """Base of all passes. Subclasses give ``run(module)`` and state the level they read and the one they write.
+    """Base class of all passes. A subclass defines ``run(module)`` and declares the level it reads and the level it
+    writes.
 
-    ``reads`` and ``writes`` are names of ``Level``; None: any level, unchanged. Options are annotated class attributes
-    of type bool, int, float or str.
+    ``reads`` and ``writes`` are members of ``Level``; None stands for any level, which the pass keeps. Options are
+    annotated class attributes of type bool, int, float or str.
     """
 
     name: ClassVar[str] = ""
@@ -55,7 +56,7 @@ class Pass:
         dataclasses.dataclass(cls)
 
     def run(self, module: Module) -> None:
-        """Change the module in place. It is valid before and after, and means the same."""
+        """Change the module in place. It stays valid and keeps its meaning."""
 
 
 # A class statement with a name, of a pass; classes of operations have engines, too.
@@ -63,7 +64,7 @@ DECLARED_PASS = re.compile(r"^class \w+\((?:\w+\.)*Pass,[^)]*\bname=[\"']([^\"']
 
 
 def file_names(only: str = "") -> dict[str, str]:
-    """Pass name -> module, of one or of all, by looking at the files of the registered packages."""
+    """Map pass names to modules, for one name or all, from the files of the registered packages."""
     check_plugin_files(only)
     modules: dict[str, str] = {}
     for module, file in packages.files():
@@ -74,17 +75,17 @@ def file_names(only: str = "") -> dict[str, str]:
 
 
 def check_plugin_files(only: str = "") -> None:
-    """Raises an error where a plugin defines a pass in a file whose name is not the pass's."""
-    for one, file in packages.plugin_files():
+    """Raise an error if a plugin defines a pass in a file that is not named after it."""
+    for plugin, file in packages.plugin_files():
         for name in DECLARED_PASS.findall(file.read_text()):
             home = f"{name.replace('-', '_')}.py"
             if only in ("", name) and file.name != home:
-                raise extensions.BrokenPlugin(what=f"pass '{name}'", origin=one.origin,
+                raise extensions.BrokenPlugin(what=f"pass '{name}'", origin=plugin.origin,
                                               text=f"it is in {file.name}, and a pass is found by its file, {home}")
 
 
 def passes_named(name: str, options: str = "") -> "list[Pass]":
-    """The pass of that name, or those of a plugin's pipeline."""
+    """Return the pass of that name, or the passes of a plugin's pipeline."""
     pipeline = extensions.of("pipelines").get(name)
     if pipeline is None:
         return [pass_named(name, options)]
@@ -99,7 +100,7 @@ def passes_named(name: str, options: str = "") -> "list[Pass]":
 
 
 def pass_named(name: str, options: str = "") -> Pass:
-    """An instance, with options given as ``name=value other=value``."""
+    """Return a pass with options, which are written as ``name=value other=value``."""
     if name not in PASSES:
         modules = file_names(name)
         if name not in modules:
@@ -112,7 +113,7 @@ def pass_named(name: str, options: str = "") -> Pass:
 
 
 def options_of(cls: type, name: str, options: str) -> dict[str, Any]:
-    """The values of a pass's fields that ``name=value other=value`` gives."""
+    """Parse ``name=value other=value`` to values of the fields of a pass."""
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}
     values = {}
     for item in re.findall(r"[^\s,]+", options):
@@ -136,29 +137,29 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
 
 @runtime_checkable
 class Records(Protocol):
-    """What passes below MLIR work on."""
+    """The program that passes below MLIR work on."""
 
     def text(self) -> str:
-        """The records as text that people read."""
+        """Return the records as readable text."""
 
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of records."""
 
 
 Code = TypeVar("Code", bound=Module | Records)
 
 
 class PassObserver:
-    """Who is told of each pass as it runs; ``module()`` gives what the pass works on, where one wants to look."""
+    """An observer of each pass as it runs; ``module()`` returns what the pass works on."""
 
     def before(self, name: str, module: Callable[[], Module | Records]) -> None:
-        """A pass starts."""
+        """Called before a pass."""
 
     def after(self, name: str, module: Callable[[], Module | Records]) -> None:
-        """It has ended, and its result is of its level."""
+        """Called after a pass, when its result has been checked."""
 
     def around(self, name: str, module: Code, run: Callable[[Code], None]) -> None:
-        """Run a pass on a module between the two."""
+        """Run a pass on a module between the two calls."""
         self.before(name, lambda: module)
         run(module)
         self.after(name, lambda: module)
@@ -166,12 +167,12 @@ class PassObserver:
 
 @alone
 def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | None = None) -> None:
-    """Run them in order; the module's level is checked before the first and after each."""
-    for k, one in enumerate(passes):
-        if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):
-            check_level(module, one.reads, f"before {one.name}")
-        with phase(f"pass {one.name}, {k + 1} of {len(passes)}"):
-            (observer or PassObserver()).around(one.name, module, partial(_checked, one))
+    """Run passes in order; check the level of the module before the first pass and after each."""
+    for k, each in enumerate(passes):
+        if each.reads is not None and (k == 0 or passes[k - 1].writes is not each.reads):
+            check_level(module, each.reads, f"before {each.name}")
+        with phase(f"pass {each.name}, {k + 1} of {len(passes)}"):
+            (observer or PassObserver()).around(each.name, module, partial(_checked, each))
 
 
 def _checked(one: Pass, module: Module) -> None:
@@ -196,7 +197,7 @@ class UpstreamFailed(NkiMlirError):
 
 
 def is_upstream_pass(name: str) -> bool:
-    """Whether MLIR has a pass of that name."""
+    """Return whether MLIR has a pass of that name."""
     try:
         upstream_pass(name, "")
     except UnknownPass:
@@ -207,7 +208,7 @@ def is_upstream_pass(name: str) -> bool:
 
 
 def upstream_pass(name: str, options: str) -> Pass:
-    """The pass of that name."""
+    """Return MLIR's pass of that name; raises ``UnknownPass`` or ``UpstreamOption``."""
     text = f"{name}{{{options}}}" if options else name
     manager = load("passmanager").PassManager
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Input is not code: what a module from a file may not contain, checked before anything is compiled.
+"""Checks that a module from a file is data, not code, before anything is compiled.
 
-A declaration without a body is resolved from the process when it is compiled and then called; pointers made of integers
-and inline assembly reach any memory. Only the levels' own operations are taken.
+The compiler would resolve a declaration without a body in the process and call it; pointers from integers and inline
+assembly reach any memory. So a module may contain only the operations of the levels.
 """
 
 from nki_mlir.analysis.index_values import constant_of
@@ -20,7 +20,7 @@ REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.cal
 
 
 def dialects() -> list[str]:
-    """The dialects of which a module from a file may have operations."""
+    """Return the dialects whose operations a module from a file may contain."""
     return sorted({name.partition(".")[0] for name in ALLOWED})
 
 
@@ -87,7 +87,7 @@ def _iterations(loop: Operation) -> int:
 
 
 def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
-    """A division in an affine expression whose divisor is not a constant of at least 1; None without one."""
+    """Return a division in an affine expression whose divisor is no constant of at least 1, None if there is none."""
     if not isinstance(e, ir.AffineBinaryExpr):
         return None
     divides = isinstance(e, ir.AffineFloorDivExpr | ir.AffineCeilDivExpr | ir.AffineModExpr)
@@ -97,7 +97,8 @@ def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
 
 
 def _holds_location(holder: Attribute | ir.OpAttributeMap, safe: set[Attribute]) -> bool:
-    """Whether a location is among the attributes: the bindings give none, and end the process where they are asked."""
+    """Return whether a location is among the attributes: the bindings end the process when they are asked for its
+    value."""
     try:
         match holder:
             case ir.ArrayAttr():
