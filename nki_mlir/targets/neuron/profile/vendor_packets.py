@@ -39,6 +39,22 @@ def packet_rows(document: Document, transfers: Sequence[Row], ids: dict[int, int
     return rows
 
 
+def pending_rows(transfers: Sequence[Row]) -> list[Row]:
+    """Return how many transfers of each core are under way from each time on at which that changes: from the start of
+    the instruction that triggers one to the end of its last packet."""
+    changes: dict[tuple[int, int], int] = {}
+    for row in transfers:
+        core = int(str(row["pcore_idx"]))
+        for when, change in ((row["trigger"], 1), (row["end_ts"], -1)):
+            moment = core, int(str(when))
+            changes[moment] = changes.get(moment, 0) + change
+    rows, pending = list[Row](), dict[int, int]()
+    for (core, when), change in sorted(changes.items()):
+        pending[core] = pending.get(core, 0) + change
+        rows.append({"timestamp": when, "value": pending[core], "pcore_idx": core})
+    return rows
+
+
 def throttle_tables(document: Document) -> dict[str, list[Row]]:
     """When the ramp limits the tensor engine: k of n is the limit."""
     total = document["timing"]["total_ns"]

@@ -16,7 +16,7 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
 from nki_mlir.targets.neuron.profile.vendor_memory import tensor_rows, usage_tables, variable_names
-from nki_mlir.targets.neuron.profile.vendor_packets import packet_rows, throttle_tables
+from nki_mlir.targets.neuron.profile.vendor_packets import packet_rows, pending_rows, throttle_tables
 from nki_mlir.targets.neuron.profile.vendor_summary import queue_type, vendor_summary
 from nki_mlir.version import __version__
 
@@ -27,6 +27,7 @@ NOT_IN_SUMMARY = ("source", "interval", "nd_idx", "nc_idx", "throttle_active_tim
 OUTSIDE = {"input": "[[INPUT]]", "output": "[OUTPUT]"}          # where a transfer goes, as readers look for it
 SPILL = "[VIRTUAL]"
 TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"     # partitions where they are not the instruction's
+QUEUE = re.compile(r"\bqueue=(\d+)")
 PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
 
 Row = dict[str, object]
@@ -72,7 +73,8 @@ def vendor_tables(document: Document) -> Tables:
                if name not in NOT_IN_SUMMARY and not name.startswith("throttle_")}
     tables = {"Summary": [summary], "Metadata": [_metadata(document)], "Instruction": instructions,
               "ActiveTime": _active(document), "DmaPacketAggregated": transfers,
-              "DmaPacket": packet_rows(document, transfers, transfer_ids), "Flow": flows,
+              "DmaPacket": packet_rows(document, transfers, transfer_ids), "PendingDma": pending_rows(transfers),
+              "Flow": flows,
               "TensorInfo": tensor_rows(document), **usage_tables(document), **throttle_tables(document),
               "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document)}
     return tables | {"SchemaFields": [
@@ -158,13 +160,19 @@ def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
             "id": ids[k], "block_id": ids[k], "pcore_idx": tracks[track]["core"], "start_ts": round(begin),
             "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
             "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
-            "queue_idx": None, "queue_name": tracks[track]["name"].partition(" (")[0],
+            "queue_idx": _queue(known["text"][number]), "queue_name": tracks[track]["name"].partition(" (")[0],
             "queue_type": queue_type(document, number), "semaphore_id": None, "op": "read" if loads else "write",
             "variable": names.get(variable, variable) or None,
             "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
             "read_sbuf_partitions": read_chip[0], "read_num_sbuf_partitions": read_chip[1],
             "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1]})
     return rows, ids
+
+
+def _queue(text: str) -> int | None:
+    """Return the number of the queue of a transfer, by its assembly."""
+    queue = QUEUE.search(text)
+    return int(queue[1]) if queue else None
 
 
 def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:

@@ -82,6 +82,21 @@ def test_packets_are_the_parts_of_transfers(profile, tables):
     assert sum(summary[f"{kind}_dma_size_percent"] for kind in kinds) == pytest.approx(1.0)
 
 
+def test_transfers_are_pending_from_their_trigger_to_their_end(tables):
+    transfers, rows = tables["DmaPacketAggregated"], tables["PendingDma"]
+    assert [row["timestamp"] for row in rows] == sorted({row["timestamp"] for row in rows})
+    for row in rows:
+        when = row["timestamp"]
+        assert row["value"] == sum(one["trigger"] <= when < one["end_ts"] for one in transfers)
+    assert rows[-1]["value"] == 0 and max(row["value"] for row in rows) > 1
+
+
+def test_a_queue_has_a_number_and_a_name(tables):
+    queues = {(row["queue_idx"], row["queue_name"]) for row in tables["DmaPacketAggregated"]}
+    numbers, names = {number for number, _ in queues}, {name for _, name in queues}
+    assert len(queues) == len(numbers) == len(names) > 1 and all(type(number) is int for number in numbers)
+
+
 def test_tensors_have_what_is_loaded_of_them(tables):
     rows = {row["variable_name"]: row for row in tables["TensorInfo"]}
     assert {name: (row["type"], row["format"], row["shape"], row["size"]) for name, row in rows.items()} == {
