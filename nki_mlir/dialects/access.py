@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands as base buffer plus access pattern, in plain Python: linear forms, patterns, constraints, tiles.
+"""The operands of operations, in plain Python: a base buffer plus an access pattern, linear forms, constraints.
 
 An on-chip pattern has a partition start, a free offset inside each partition, and ``(step, count)`` pairs of which the
 first is the partition (step 1, or 0 where one partition is read by all lanes). An HBM pattern has one flat offset.
@@ -22,14 +22,15 @@ SPACES = (HBM, SBUF, PSUM)
 
 @dataclass(frozen=True)
 class Linear:
-    """``const + sum(c * symbol) + sum(c * axis)``; symbols and axes by position, zero coefficients left out."""
+    """The form ``const + sum(c * symbol) + sum(c * axis)``; symbols and axes by position, zero coefficients
+    left out."""
 
     const: int = 0
     symbols: tuple[tuple[int, int], ...] = ()
     axes: tuple[tuple[int, int], ...] = ()
 
     def interval(self, ranges: "Ranges", counts: tuple[int, ...] = ()) -> tuple[int, int]:
-        """Least and greatest value over the symbols' ranges and the axes' counts."""
+        """Return the least and the greatest value over the symbols' ranges and the axes' counts."""
         low = high = self.const
         for position, c in self.symbols:
             first, last = ranges[position]
@@ -42,22 +43,22 @@ class Linear:
         return low, high
 
     def plus(self, other: "Linear", factor: int = 1) -> "Linear":
-        """``self + factor * other``."""
+        """Return ``self + factor * other``."""
         return Linear(self.const + factor * other.const,
                       _merge(self.symbols, other.symbols, factor) if other.symbols else self.symbols,
                       _merge(self.axes, other.axes, factor) if other.axes else self.axes)
 
     def substitute(self, position: int, value: int) -> "Linear":
-        """The same form with a symbol's value put in; the positions of other symbols stay."""
+        """Return the form with a symbol replaced by a value; the positions of other symbols stay."""
         c = dict(self.symbols).get(position, 0)
         return Linear(self.const + c * value, tuple(s for s in self.symbols if s[0] != position), self.axes)
 
     def moved(self, starts: Sequence[int]) -> "Linear":
-        """The same form over axes that are counted from ``starts``."""
+        """Return the form over axes that are counted from ``starts``."""
         return Linear(self.const + sum(c * starts[axis] for axis, c in self.axes), self.symbols, self.axes)
 
     def at(self, values: "Sequence[int] | Mapping[int, int]") -> int:
-        """The value for given symbol values (axes taken as 0)."""
+        """Return the value for given symbol values (axes taken as 0)."""
         return self.const + sum([c * values[position] for position, c in self.symbols]) if self.symbols else self.const
 
 
@@ -74,7 +75,7 @@ ZERO = Linear()
 
 @dataclass(frozen=True)
 class Constraint:
-    """``form >= 0`` or, with ``equal``, ``form == 0``, over an op's iteration axes and symbols."""
+    """The condition ``form >= 0`` or, with ``equal``, ``form == 0``, over an op's iteration axes and symbols."""
 
     form: Linear
     equal: bool = False
@@ -84,7 +85,8 @@ Mask = tuple[Constraint, ...]                   # a conjunction; empty: no mask
 
 
 def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) -> tuple[int, int]:
-    """The first and last position of an axis where ``factor * position + rest`` can be >= 0 or, with ``equal``, 0.
+    """Return the first and last position of an axis where ``factor * position + rest`` can be >= 0 or, with ``equal``,
+    0.
 
     The rest is between ``least`` and ``greatest``.
     """
@@ -98,7 +100,8 @@ def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) 
 
 
 def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
-    """The smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the mask."""
+    """Return the smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the
+    mask."""
     low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
     for constraint in mask:
         const, axes = constraint.form.at(values), constraint.form.axes
@@ -115,7 +118,8 @@ def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tup
 
 def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
               ) -> np.ndarray:
-    """The values of a form over a box at the origin or at ``starts``, for these values of its symbols, as int64."""
+    """Return the values of a form over a box at the origin or at ``starts``, for these values of its symbols,
+    as int64."""
     rank = len(counts)
     total = np.full((1,) * rank, form.at(values), np.int64)
     for axis, c in form.axes:
@@ -126,7 +130,7 @@ def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), s
 
 def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
                     ) -> np.ndarray:
-    """A boolean array over the box: true where all constraints hold."""
+    """Return a boolean array over the box: true where all constraints hold."""
     active = np.ones(tuple(counts), np.bool_)
     for constraint in mask:
         position = values_of(constraint.form, counts, values, starts)
@@ -136,7 +140,7 @@ def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (
 
 @dataclass(frozen=True)
 class Access:
-    """Where a tile lies in its buffer. ``partition`` is None in HBM."""
+    """The elements of its buffer that a tile has, as a pattern. ``partition`` is None in HBM."""
 
     dtype: DType
     partition: Linear | None
@@ -144,7 +148,7 @@ class Access:
     dims: tuple[tuple[int, int], ...]
 
     def __hash__(self) -> int:
-        return self._hash           # passes look patterns up again and again
+        return self._hash           # passes look up patterns often
 
     @cached_property
     def _hash(self) -> int:
@@ -160,13 +164,13 @@ class Access:
         return self.dims if self.partition is None else self.dims[1:]
 
     def reach(self) -> tuple[int, int]:
-        """Least and greatest free offset relative to the start."""
+        """Return the least and the greatest free offset relative to the start."""
         low = sum(min(0, step * (count - 1)) for step, count in self.free_dims)
         high = sum(max(0, step * (count - 1)) for step, count in self.free_dims)
         return low, high
 
     def box(self, starts: Sequence[int], counts: Sequence[int]) -> "Access":
-        """The pattern of a box of the tile."""
+        """Return the pattern of a box of the tile."""
         moved = [start * step for start, (step, _) in zip(starts, self.dims)]
         dims = tuple((step, n) for (step, _), n in zip(self.dims, counts))
         if self.partition is None:
@@ -174,14 +178,14 @@ class Access:
         return Access(self.dtype, self.partition.plus(Linear(moved[0])), self.free.plus(Linear(sum(moved[1:]))), dims)
 
     def moved(self, dim: int, by: Linear) -> "Access":
-        """The pattern that starts so many steps of a dim further on."""
+        """Return the pattern that starts ``by`` steps of a dim further on."""
         step = self.dims[dim][0]
         if dim == 0 and self.partition is not None:
             return replace(self, partition=self.partition.plus(by, step))
         return replace(self, free=self.free.plus(by, step))
 
     def over(self, change: Callable[[Linear], Linear]) -> "Access":
-        """The pattern that starts at other forms."""
+        """Return the pattern with its start forms changed."""
         partition = None if self.partition is None else change(self.partition)
         return Access(self.dtype, partition, change(self.free), self.dims)
 
@@ -191,7 +195,7 @@ class Access:
 
 
 class Form:
-    """What tiles that differ in their buffers, and in where they start, have in common; equal ones are one object."""
+    """The common part of tiles that differ in their buffers, and in where they start; equal ones are one object."""
 
     __slots__ = ("is_whole", "row")
 
@@ -205,7 +209,7 @@ class Form:
 
 
 class Layout:
-    """What tiles that differ in their buffers only have in common; equal ones are one object (``Tile.layout``)."""
+    """The common part of tiles that differ only in their buffers; equal ones are one object (``Tile.layout``)."""
 
     __slots__ = ("form",)
 
@@ -221,16 +225,17 @@ Bounds = tuple[int, int, int, int]              # first partition and the one be
 
 @lru_cache(1 << 16)
 def _extent(dims: tuple[tuple[int, int], ...], dtype: DType) -> Bounds:
-    """Of an on-chip pattern: partitions; bytes from its start to its first, and to behind its last; of an element."""
+    """Return, for an on-chip pattern, its partitions; the bytes from its start to its first one, and to behind its
+    last; and the bytes of an element."""
     low, high = Access(dtype, ZERO, ZERO, dims).reach()
     return dims[0][1], low * dtype.itemsize, (high + 1) * dtype.itemsize, dtype.itemsize
 
 
 @dataclass(eq=False, slots=True)
 class Tile:
-    """An operand: a base buffer (``handle`` is whatever the holder keeps: an array, an SSA value) and its access.
+    """An operand: a base buffer (``handle``: an array, an SSA value) and its access pattern.
 
-    Immutable. (Not declared so: captures make a great many, and a frozen dataclass is slow to make.)
+    Immutable, though not declared so: captures create very many, and a frozen dataclass is slow to create.
     """
 
     handle: Any
@@ -238,14 +243,15 @@ class Tile:
     base_shape: tuple[int, ...]                 # physical: partitions first on chip
     base_dtype: DType
     access: Access
-    label: str = ""                             # how messages call it
+    label: str = ""                             # its name in messages
     _layout: Layout | None = field(default=None, init=False, repr=False)
     _form: Form | None = field(default=None, init=False, repr=False)
     _bounds: Bounds | None = field(default=None, init=False, repr=False)
 
     @property
     def bounds(self) -> Bounds:
-        """Between the ends of a tile on chip. Where symbols are part of its start they count as 0."""
+        """The first partition and the one behind the last, and bytes likewise, on chip. Symbols of the start count as
+        0."""
         if self._bounds is None:
             access = self.access
             partitions, low, high, size = _extent(access.dims, access.dtype)
@@ -275,14 +281,14 @@ class Tile:
         return tile
 
     def on(self, handle: object, label: str | None = None) -> "Tile":
-        """The same place of another buffer, which messages may call otherwise."""
+        """Return the same elements of another buffer, which messages may name by another label."""
         tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access,
                     self.label if label is None else label)
         tile._layout = self.layout
         return tile
 
     def patterned(self, **parts: Any) -> "Tile":
-        """The tile with other parts of its pattern."""
+        """Return the tile with some parts of its pattern replaced."""
         return replace(self, access=replace(self.access, **parts))
 
     @property
@@ -319,7 +325,7 @@ class Tile:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each dim are in the buffer."""
+        """The distances in the buffer between neighbours along each dim."""
         steps = [step for step, _ in self.access.dims]
         return (steps[0] * self.row, *steps[1:]) if self.on_chip else tuple(steps)
 
@@ -329,12 +335,12 @@ class Tile:
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """The steps of a buffer's dims, the last of which are next to each other."""
+    """Return the strides of a dense buffer's dims."""
     return tuple([prod(shape[d + 1:]) for d in range(len(shape))])
 
 
 def full_tile(handle: object, shape: Sequence[int], dtype: DType, space: str) -> Tile:
-    """All of a buffer."""
+    """Return all of a buffer as a tile."""
     steps, start = dense(shape), None if space == HBM else ZERO
     if start is not None:
         steps = (1, *steps[1:])
@@ -342,10 +348,10 @@ def full_tile(handle: object, shape: Sequence[int], dtype: DType, space: str) ->
 
 
 def same_buffer(a: Tile, b: Tile) -> bool:
-    """Whether two operands have one base buffer. An SSA value is a new Python object each time it is looked at."""
+    """Return whether two operands have one base buffer. An SSA value is a new Python object at each access."""
     return a.handle is b.handle or (not isinstance(a.handle, np.ndarray) and a.handle == b.handle)
 
 
 def same_place(a: Tile, b: Tile) -> bool:
-    """Whether two operands are element for element the same memory."""
+    """Return whether two operands are the same memory, element for element."""
     return same_buffer(a, b) and a.access == b.access

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Access patterns, masks and plain values as MLIR attributes, and back.
+"""Converts access patterns, masks and plain values to MLIR attributes, and back.
 
 ``#nki.access<f32, affine_map<()[s0] -> (0, s0 * 4)>, [[1, 128], [4, 64]]>`` is a pattern: its dtype, a map from the
 op's symbols to (partition, free offset) on chip or (offset) in HBM, and ``[step, count]`` pairs, partition first.
@@ -22,7 +22,7 @@ class Nki(ext.Dialect, name="nki"):
 
 
 class AccessAttr(Nki.Attribute, name="access"):
-    """How an operand lies in its buffer: dtype, starts, ``[step, count]`` pairs."""
+    """The access pattern of an operand: dtype, starts, ``[step, count]`` pairs."""
 
     dtype: ir.TypeAttr
     starts: ir.AffineMapAttr
@@ -30,14 +30,14 @@ class AccessAttr(Nki.Attribute, name="access"):
 
 
 T = TypeVar("T")
-Plain = str | float | tuple["Plain", ...]           # what fields and marks hold, but for affine forms
+Plain = str | float | tuple["Plain", ...]           # values of fields and marks, except affine forms
 
-LARGEST_STEP = 1 << 40          # of a pattern, and its largest extent: one of one element may have any step
+LARGEST_STEP = 1 << 40          # limit of steps and extents; a pattern of one element may have any step
 NO_MASK = "affine_set<() : (0 == 0)>"
 
 
 class MalformedAttribute(ValueError):
-    """An attribute from a file that does not have the documented form."""
+    """Raised for an attribute from a file that does not have the documented form."""
 
 
 class Attributes:
@@ -51,7 +51,7 @@ class Attributes:
         self.index = ir.IndexType.get()
 
     def value(self, value: Plain) -> Attribute:
-        """The attribute for a plain Python value of an op's field."""
+        """Return the attribute for a plain Python value of an op's field."""
         key = type(value), repr(value) if isinstance(value, float) else value        # 0.0 and -0.0 are equal
         if key not in self.memo:
             self.memo[key] = self._value(value)
@@ -77,7 +77,7 @@ class Attributes:
         return self.types[dtype.name]
 
     def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Type:
-        """``memref<128x512xf32, "sbuf">``."""
+        """Return a type such as ``memref<128x512xf32, "sbuf">``."""
         key = (shape, dtype.name, space)
         if key not in self.types:
             extents = "".join(f"{n}x" for n in shape)
@@ -94,7 +94,7 @@ class Attributes:
         return self.memo[key]
 
     def linear(self, form: Linear, axes: int, symbols: int) -> Attribute:
-        """A linear form as an affine map attribute."""
+        """Return a linear form as an affine map attribute."""
         return ir.AffineMapAttr.get(ir.AffineMap.get(axes, symbols, [expression(form)]))
 
     def mask(self, mask: Mask, axes: int, symbols: int) -> Attribute:
@@ -108,7 +108,7 @@ class Attributes:
 
 
 def expression(form: Linear) -> ir.AffineExpr:
-    """The affine expression of a linear form: axes are dims, symbols symbols."""
+    """Return the affine expression of a linear form: axes are dims, symbols symbols."""
     total = ir.AffineExpr.get_constant(form.const)
     for position, c in form.symbols:
         total = total + ir.AffineExpr.get_symbol(position) * c
@@ -118,7 +118,7 @@ def expression(form: Linear) -> ir.AffineExpr:
 
 
 def reported(op: ir.OpView, name: str, verify: Callable[[], None]) -> bool:
-    """Whether an operation is valid; what ``verify`` raises becomes a diagnostic at its location."""
+    """Return whether an operation is valid; an error that ``verify`` raises becomes a diagnostic at its location."""
     try:
         verify()
         return True
@@ -134,7 +134,7 @@ def reported(op: ir.OpView, name: str, verify: Callable[[], None]) -> bool:
 
 # -- reading back ------------------------------------------------------------------------------------------------------
 def elements(array: Attribute) -> list[Any]:
-    """The elements of an array attribute; the bindings do not give locations."""
+    """Return the elements of an array attribute, or raise an error: the bindings cannot read locations."""
     try:
         return list(array)
     except TypeError:
@@ -142,7 +142,7 @@ def elements(array: Attribute) -> list[Any]:
 
 
 def read_mask(attribute: Attribute) -> Mask:
-    """The constraints of a mask; empty for the neutral one.
+    """Return the constraints of a mask; none for the neutral one.
 
     The bindings build integer set attributes but do not read them, so the text is read as an affine map, which has the
     same expressions.
@@ -163,7 +163,7 @@ def read_mask(attribute: Attribute) -> Mask:
 
 
 def read_linear(e: ir.AffineExpr) -> Linear:
-    """The linear form of an affine expression; raises ``MalformedAttribute`` for mod and div."""
+    """Return the linear form of an affine expression; raise ``MalformedAttribute`` for mod and div."""
     match e:
         case ir.AffineConstantExpr():
             return Linear(e.value)
@@ -188,7 +188,7 @@ _BINARY: dict[type, str] = {ir.AffineAddExpr: "add", ir.AffineMulExpr: "mult", i
 
 def affine_value(e: ir.AffineExpr, operands: Sequence[T], dims: int, number: Callable[[int], T],
                  combine: Callable[[str, T, T], T]) -> T:
-    """What an affine expression is of operands, dims first, then symbols: ``combine`` adds, multiplies and divides."""
+    """Evaluate an affine expression on operands, dims first, then symbols: ``combine`` adds, multiplies and divides."""
     match e:
         case ir.AffineConstantExpr():
             return number(e.value)
@@ -204,7 +204,7 @@ def affine_value(e: ir.AffineExpr, operands: Sequence[T], dims: int, number: Cal
 
 
 def applied(mapping: ir.AffineMap, operands: Sequence[Linear]) -> Linear | None:
-    """The value of an affine map of forms; None of a map that is not linear."""
+    """Return the value of an affine map for forms as operands; None if the map is not linear."""
     try:
         (result,) = mapping.results
         form = read_linear(result)
@@ -223,7 +223,7 @@ _KINDS: dict[type, tuple[type[Attribute], str]] = {
 
 
 def read_value(attribute: Attribute, kind: type, name: str = "value") -> Any:
-    """The plain value of a field's attribute; raises ``MalformedAttribute`` where it has another kind."""
+    """Return the plain value of a field's attribute; raise ``MalformedAttribute`` if it has another kind."""
     expected, wording = _KINDS[kind]
     if isinstance(attribute, expected):
         if kind is tuple and all(isinstance(a, ir.IntegerAttr) for a in elements(attribute)):
@@ -236,8 +236,8 @@ def read_value(attribute: Attribute, kind: type, name: str = "value") -> Any:
 
 
 # -- what was read of types and attributes -----------------------------------------------------------------------------
-# A context has equal ones once, however many operations use them. Kept is what belongs to the context that was asked
-# for last. A process has one for its kernels, a tool one for its file.
+# A context has each type and attribute once, however many operations use it. Only the memo of the latest context is
+# kept: a process has one context for its kernels, a tool one for its file.
 
 _latest: tuple[object, dict[object, object]] = (None, {})
 
@@ -245,7 +245,7 @@ K = TypeVar("K", bound="Type | Attribute")
 
 
 def table_of(context: Context) -> dict[object, Any]:
-    """What has been read in a context."""
+    """Return the memo of a context."""
     global _latest
     latest = _latest                # another thread may change it from here on
     if latest[0] is not context:
@@ -254,7 +254,7 @@ def table_of(context: Context) -> dict[object, Any]:
 
 
 def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
-    """A function of one type or attribute, asked once for equal ones."""
+    """Memoize a function of one type or attribute per context."""
     @wraps(read)
     def ask(of: K) -> T:
         table: dict[object, T] = table_of(of.context)
@@ -267,7 +267,7 @@ def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
 
 @memoized
 def read_access(attribute: Attribute) -> Access:
-    """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
+    """Return the pattern of an ``AccessAttr``; raise ``MalformedAttribute`` if it is none."""
     if not isinstance(attribute, AccessAttr):
         raise MalformedAttribute(f"{attribute} is not an access pattern '#nki.access<...>'")
     starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
@@ -279,7 +279,7 @@ def read_access(attribute: Attribute) -> Access:
 
 @memoized
 def element_type(attribute: Attribute) -> DType:
-    """The element type that the attribute of a type names; raises ``MalformedAttribute``."""
+    """Return the element type that a type attribute names; raise ``MalformedAttribute`` if the language lacks it."""
     element = str(ir.TypeAttr(attribute).value)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"'{element}' is not an element type of the language")
@@ -288,7 +288,7 @@ def element_type(attribute: Attribute) -> DType:
 
 @memoized
 def read_dims(attribute: Attribute) -> tuple[tuple[int, int], ...]:
-    """The (step, count) pairs of a pattern; raises ``MalformedAttribute``."""
+    """Return the (step, count) pairs of a pattern; raise ``MalformedAttribute`` if they are none."""
     pairs = elements(ir.ArrayAttr(attribute))
     if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in elements(d)] == [ir.IntegerAttr] * 2 for d in pairs):
         raise MalformedAttribute(f"dims {attribute} are not [step, count] pairs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Buffers in IR: the parts of their types, and the values of globals."""
+"""Reads buffers in IR: the parts of their types, and the values of globals."""
 
 import re
 
@@ -13,7 +13,7 @@ from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 @memoized
 def memref_parts(kind: Type) -> tuple[tuple[int, ...], DType, str]:
-    """Shape, element type and memory of a memref type; the shape must be static."""
+    """Return shape, element type and memory of a memref type; the shape must be static."""
     memref = ir.MemRefType(kind)
     if not memref.has_static_shape:
         raise Unsupported(feature=f"a buffer of type {kind}", instead="give it a static shape")
@@ -28,7 +28,7 @@ def element_dtype(kind: Type) -> DType:
 
 
 def global_array(op: Operation) -> np.ndarray:
-    """The values of the global that a ``memref.get_global`` names."""
+    """Return the values of the global that a ``memref.get_global`` names."""
     name = op.attributes["name"].value
     module = op
     while module.name != "builtin.module":
@@ -41,7 +41,7 @@ def global_array(op: Operation) -> np.ndarray:
 
 
 def elements(attribute: Attribute, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    """A dense elements attribute as an array."""
+    """Return a dense elements attribute as an array."""
     try:
         array = np.array(attribute)
     except (TypeError, ValueError, BufferError, NotImplementedError):
@@ -53,7 +53,8 @@ def elements(attribute: Attribute, shape: tuple[int, ...], dtype: DType) -> np.n
 
 
 def printed_elements(text: str, dtype: DType) -> np.ndarray:
-    """The elements of ``dense<"0x...">``, all bytes in one, or of ``dense<[1.0, 0x7F]>``, numbers and bit patterns."""
+    """Parse the elements of ``dense<"0x...">``, which are all bytes, or of ``dense<[1.0, 0x7F]>``, numbers and bit
+    patterns."""
     values = text[text.index("<") + 1:text.rindex("> : ")]
     if values.startswith('"'):
         return np.frombuffer(bytes.fromhex(values[3:-1]), dtype.numpy)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where the op classes are: every module in the folders of the op families, so that no list is kept by hand.
+"""Loads the op classes: every module in the folders of the op families, so that no list is maintained by hand.
 
-Plugins add theirs.
+Plugins add their classes.
 """
 
 import ast
@@ -22,7 +22,7 @@ from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 
 FAMILIES = ("nki", "nisa")
-PLUGIN_OPCODES = range(0xC0, 0xF0)              # no operation of ours has one of these
+PLUGIN_OPCODES = range(0xC0, 0xF0)              # no operation of the toolchain has one of these
 SCALAR_TABLES: dict[str, Iterable[str]] = {"alu": ALU, "activation": ACTIVATIONS}   # by the function of a body
 NAME = re.compile("[a-z_][a-z0-9_]*")          # of operations and their fields, as IRDL has them
 
@@ -47,7 +47,7 @@ def load() -> None:
 
 
 def add(one: extensions.Extension) -> None:
-    """The classes of a plugin's module. Their names are new, and they are added before the dialects are registered."""
+    """Add the classes of a plugin's module. Their names must be new, and no dialect registered yet."""
     before = dict(REGISTRY)
     extensions.load(one)
     for name, cls in before.items():
@@ -65,11 +65,12 @@ def add(one: extensions.Extension) -> None:
 
 
 def _fault(cls: type[Op], others: Iterable[type[Op]]) -> str:
-    """What is wrong with the opcode of a plugin's class, or with the functions that it computes by."""
+    """Return what is wrong with a plugin's class, in its opcode or in the functions that it computes with; "" if
+    nothing."""
     if cls.opcode not in PLUGIN_OPCODES:
         return f"opcode {cls.opcode:#x} is not from {PLUGIN_OPCODES[0]:#x} to {PLUGIN_OPCODES[-1]:#x}"
-    if taken := next((other for other in others if other.opcode == cls.opcode), None):
-        return f"opcode {cls.opcode:#x} is that of {taken.full_name()} in {taken.__module__}"
+    if owner := next((other for other in others if other.opcode == cls.opcode), None):
+        return f"opcode {cls.opcode:#x} is that of {owner.full_name()} in {owner.__module__}"
     for function, name in _scalar_functions(cls):
         table = SCALAR_TABLES[function]
         if name not in table:
@@ -79,10 +80,10 @@ def _fault(cls: type[Op], others: Iterable[type[Op]]) -> str:
 
 
 def _scalar_functions(cls: type[Op]) -> Iterator[tuple[str, str]]:
-    """("alu", "add") for each ``s.alu("add", ...)`` that the text of a class has."""
+    """Yield ("alu", "add") for each ``s.alu("add", ...)`` in the text of a class."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, SyntaxError):                  # its text is not there: errors come when it is used
+    except (OSError, SyntaxError):                  # without source, errors come when it is used
         return
     for node in ast.walk(tree):
         match node:
@@ -92,6 +93,6 @@ def _scalar_functions(cls: type[Op]) -> Iterator[tuple[str, str]]:
 
 
 def is_late(name: str) -> bool:
-    """Whether the dialects were registered without an operation, which no later one can be added to."""
+    """Return whether the dialects were registered without an operation, which cannot be added afterwards."""
     operations = getattr(sys.modules.get(f"{__package__}.mlir_ops"), "OPERATIONS", None)
     return operations is not None and name not in operations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Upstream's operations that many passes create at the insertion point, and the types that these need."""
+"""Creates upstream operations that many passes need at the insertion point, and their types."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,31 +9,31 @@ EQUAL, NOT_EQUAL = 0, 1                 # predicates of arith.cmpi
 
 
 def value_of(name: str, kind: Type, *operands: Value, **attributes: Attribute) -> Value:
-    """The value of a new operation with one result."""
+    """Create an operation with one result, and return that."""
     return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
 
 
 def constant(value: int, kind: Type | None = None) -> Value:
-    """An integer; an index value where no type is given."""
+    """Create an integer constant; an index if no type is given."""
     kind = kind or ir.IndexType.get()
     return value_of("arith.constant", kind, value=ir.IntegerAttr.get(kind, value))
 
 
 def compared(predicate: int, a: Value, b: Value) -> Value:
-    """What ``arith.cmpi`` says of two values."""
+    """Create an ``arith.cmpi`` of two values."""
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
     return value_of("arith.cmpi", ir.IntegerType.get_signless(1), a, b, predicate=number)
 
 
 def applied(expression: ir.AffineExpr, symbols: Sequence[Value]) -> Value:
-    """The index value of an affine expression of symbols."""
+    """Create the index value of an affine expression of symbols."""
     mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [expression]))
     return value_of("affine.apply", ir.IndexType.get(), *symbols, map=mapping)
 
 
 def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap], iterators: Attribute,
                          body: Callable[[list[Value]], Value], results: Sequence[Type] = ()) -> Operation:
-    """A ``linalg.generic`` with one output, its last operand; ``body`` computes what it yields."""
+    """Create a ``linalg.generic`` with one output, its last operand; ``body`` computes the yielded value."""
     op = ir.Operation.create("linalg.generic", results=results, operands=list(operands), regions=1, attributes={
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]), "iterator_types": iterators,
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - 1, 1])})
@@ -45,16 +45,16 @@ def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap]
 
 
 def declared(name: Attribute, kind: Attribute, regions: int = 1) -> Operation:
-    """A private function, whose body has still to come."""
+    """Create a private function without a body."""
     return ir.Operation.create("func.func", regions=regions, attributes={
         "sym_name": name, "function_type": kind, "sym_visibility": ir.StringAttr.get("private")})
 
 
 def terminator(block: Block) -> Operation:
-    """The operation that ends a block."""
+    """Return the operation that ends a block."""
     return block.operations[len(block.operations) - 1].operation
 
 
 def buffer_type(kind: ir.MemRefType, element: Type | None = None) -> ir.MemRefType:
-    """The type of a buffer with the shape and the memory of a view, and its elements or others."""
+    """Return the type of a buffer with the shape and the memory of a view, and its element type or ``element``."""
     return ir.MemRefType.get(kind.shape, element or kind.element_type, None, kind.memory_space)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the conditions of enclosing ``scf.if`` operations say about an operation's symbols, for proofs of bounds."""
+"""Derives facts about an operation's symbols from the conditions of enclosing ``scf.if`` operations, to prove bounds.
+"""
 
 from collections.abc import Sequence
 
@@ -11,10 +12,10 @@ SGE, EQ = 5, 0
 
 
 class Numbering:
-    """SSA values as symbol positions: an op's own symbols first, others as they are met.
+    """Numbers SSA values as symbol positions: an op's own symbols first, others in the order of use.
 
-    ``forms`` has the linear forms of values that were looked at; None of one that is still looked at: a verifier sees
-    IR before it is known that no value is made from itself.
+    ``forms`` has the linear forms of values that were visited; None for one whose visit is not finished, because a
+    verifier sees IR before it is known that no value depends on itself.
     """
 
     def __init__(self, symbols: Sequence[Value]) -> None:
@@ -28,7 +29,7 @@ class Numbering:
 
 
 def enclosing_facts(operation: Operation, numbering: Numbering) -> list[Linear]:
-    """Linear forms that are ``>= 0`` where the operation stands."""
+    """Return linear forms that are ``>= 0`` at the operation."""
     facts: list[Linear] = []
     block = operation.operation.block
     while True:
@@ -50,7 +51,7 @@ def _negated(form: Linear) -> Linear:
 
 
 def _comparisons(condition: Value, numbering: Numbering, seen: set[Value]) -> list[tuple[Linear, bool]]:
-    """The conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
+    """Return the conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
     if isinstance(condition.owner, ir.Block) or condition in seen:
         return []
     seen.add(condition)
@@ -64,7 +65,7 @@ def _comparisons(condition: Value, numbering: Numbering, seen: set[Value]) -> li
 
 
 def integer_constant(value: Value) -> int | None:
-    """The number an ``arith.constant`` gives; None for anything else."""
+    """Return the number of an ``arith.constant``; None for any other value."""
     if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
         return None
     attributes = value.owner.attributes
@@ -73,7 +74,7 @@ def integer_constant(value: Value) -> int | None:
 
 
 def linear_of(value: Value, numbering: Numbering) -> Linear:
-    """An index value as a linear form over the values that it is computed from, with constants as numbers."""
+    """Return an index value as a linear form over the values that it is computed from, with constants as numbers."""
     if value in numbering.values:
         return Linear(0, ((numbering.position(value), 1),))
     if value not in numbering.forms:
@@ -83,7 +84,7 @@ def linear_of(value: Value, numbering: Numbering) -> Linear:
 
 
 def _defined_form(value: Value, numbering: Numbering) -> Linear | None:
-    """The form that the value's operation gives; None where the value stands for itself."""
+    """Return the form that the value's operation computes; None if the value itself is a symbol."""
     if isinstance(value.owner, ir.Block):
         return None
     if (number := integer_constant(value)) is not None:
@@ -105,10 +106,10 @@ def _defined_form(value: Value, numbering: Numbering) -> Linear | None:
 
 
 def interval_given(form: Linear, facts: Sequence[Linear], ranges: Ranges) -> tuple[int, int]:
-    """The interval of a form where every fact is ``>= 0``.
+    """Return the interval of a form where every fact is ``>= 0``. It is safe, but not always the tightest.
 
     Adding such a fact m times can only raise a value, so ``form <= form + m * fact``; m is chosen so that a shared
-    symbol cancels. Safe, not always the tightest.
+    symbol cancels.
     """
     low, high = form.interval(ranges)
     for fact in facts:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether linear equations and inequalities have a solution in integers of given ranges.
+"""Decides whether linear equations and inequalities have a solution in integers of given ranges.
 
-Access patterns have few variables with coefficients of mixed radix (a row's length, a tile's width, 1): those that run
-through one interval together become one variable, bounds and common divisors settle nearly all others. What is left is
-searched, up to a number of steps.
+Access patterns have few variables with coefficients of mixed radix (a row's length, a tile's width, 1): variables that
+together take every value of an interval become one variable; bounds and common divisors decide nearly all other cases.
+The rest is searched, up to a number of steps.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
-STEPS = 400                     # of a search before it is given up
+STEPS = 400                     # the most steps of a search
 
 Span = tuple[int, int]          # least and greatest value
 
 
 class Row(NamedTuple):
-    """``const + sum(c * variable) >= 0`` or, with ``equal``, ``== 0``; variables by position, each once."""
+    """The row ``const + sum(c * variable) >= 0`` or, with ``equal``, ``== 0``; variables by position, each once."""
 
     const: int
     terms: tuple[tuple[int, int], ...]
@@ -25,12 +25,13 @@ class Row(NamedTuple):
 
 
 class SearchTooLong(Exception):
-    """The search took too many steps."""
+    """Raised when the search takes too many steps."""
 
 
 @lru_cache(1 << 14)
 def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS) -> tuple[int, ...] | None:
-    """Values of the variables for which all rows hold, None if there are none; raises ``SearchTooLong``."""
+    """Return values of the variables for which all rows hold, None if there are none; raise ``SearchTooLong`` if
+    undecided."""
     if any(low > high for low, high in spans):
         return None
     joined = Joined(spans, rows)
@@ -41,7 +42,7 @@ def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS)
 class Joined:
     """The system with variables joined that all rows see together.
 
-    ``x + k * y`` takes every value between its ends where x has as many values as k; such a pair is one variable.
+    ``x + k * y`` takes every value between its ends where x has as many values as k; such a pair becomes one variable.
     """
 
     def __init__(self, spans: Sequence[Span], rows: Sequence[Row]) -> None:
@@ -69,7 +70,8 @@ class Joined:
         self.rows = [Row(row.const, tuple(t), row.equal) for row, t in zip(rows, terms)]
 
     def grouped(self, members: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """Members, by rising multiples, in groups that take every multiple of their first one's between their ends."""
+        """Group members, by rising multiples, so that a group takes every multiple of its first one's between
+        its ends."""
         groups: list[list[tuple[int, int]]] = []
         for multiple, variable in members:
             for group in groups:
@@ -91,7 +93,7 @@ class Joined:
         return low, high
 
     def split(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Values of the given variables that add up to those of the joined ones."""
+        """Return values of the given variables that add up to those of the joined ones."""
         assigned = [low for low, _ in self.variable_spans]
         for group, value in zip(self.groups, values):
             for k in range(len(group) - 1, -1, -1):
@@ -106,7 +108,7 @@ class Joined:
 
 
 class Search:
-    """Narrows ranges by the rows, and tries what is left of one variable after the other."""
+    """Narrows ranges by the rows, and tries the remaining values of one variable after the other."""
 
     def __init__(self, rows: Sequence[Row], steps: int) -> None:
         self.rows, self.left = rows, steps
@@ -115,11 +117,11 @@ class Search:
         low, high = [s[0] for s in spans], [s[1] for s in spans]
         if not self.narrowed(low, high):
             return None
-        open_ones = [v for v in range(len(low)) if low[v] < high[v]]
-        if not open_ones:
+        open_variables = [v for v in range(len(low)) if low[v] < high[v]]
+        if not open_variables:
             return low
         bound = {v for row in self.rows if row.equal for v, _ in row.terms}
-        chosen = min(open_ones, key=lambda v: (v not in bound, high[v] - low[v]))
+        chosen = min(open_variables, key=lambda v: (v not in bound, high[v] - low[v]))
         for first, last in parts(low[chosen], high[chosen]):
             self.left -= 1
             if self.left < 0:
@@ -132,7 +134,7 @@ class Search:
         return None
 
     def narrowed(self, low: list[int], high: list[int]) -> bool:
-        """Take from the ranges what a row excludes; False where nothing is left."""
+        """Remove from the ranges the values that a row excludes; return False if none remain."""
         changed, rounds = True, 0
         while changed and rounds < 30:
             changed, rounds = False, rounds + 1
@@ -148,8 +150,8 @@ class Search:
                 for v, c in terms:
                     if low[v] == high[v]:
                         continue
-                    own_most, own_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
-                    ends = bounded(c, most - c * own_most, least - c * own_least, equal)
+                    term_most, term_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
+                    ends = bounded(c, most - c * term_most, least - c * term_least, equal)
                     if ends[0] is not None and ends[0] > low[v]:
                         low[v], changed = ends[0], True
                     if ends[1] is not None and ends[1] < high[v]:
@@ -170,7 +172,7 @@ class Search:
 
 
 def parts(low: int, high: int) -> list[Span]:
-    """A range in pieces to try: its values, or two halves where these are many."""
+    """Split a range into pieces to try: its values, or two halves if there are many."""
     if high - low < 8:
         return [(n, n) for n in range(low, high + 1)]
     middle = (low + high) // 2
@@ -178,7 +180,7 @@ def parts(low: int, high: int) -> list[Span]:
 
 
 def bounded(c: int, most: int, least: int, equal: bool) -> tuple[int | None, int | None]:
-    """Bounds of x where ``c * x + rest >= 0`` (``== 0``) and the rest lies between ``least`` and ``most``."""
+    """Return bounds of x where ``c * x + rest >= 0`` (``== 0``) and the rest lies between ``least`` and ``most``."""
     # c * x >= -most, and for an equation c * x <= -least
     if c > 0:
         return -(most // c), -least // c if equal else None
@@ -186,24 +188,24 @@ def bounded(c: int, most: int, least: int, equal: bool) -> tuple[int | None, int
 
 
 def on_lattice(row: Row, low: list[int], high: list[int]) -> tuple[bool, bool]:
-    """Bounds of an equation's variables moved to values that the divisors of the others' coefficients allow.
+    """Tighten an equation's bounds to values that the divisors of the other variables' coefficients allow.
 
-    (whether any are left, whether a bound moved)
+    Return (whether any values remain, whether a bound changed).
     """
     fixed = row.const + sum([c * low[v] for v, c in row.terms if low[v] == high[v]])
     free = [(v, c) for v, c in row.terms if low[v] < high[v]]
     if not free:
         return fixed == 0, False
-    before, behind = [0], [0]
+    before, after = [0], [0]
     for _, c in free:
         before.append(gcd(before[-1], c))
     for _, c in reversed(free):
-        behind.append(gcd(behind[-1], c))
+        after.append(gcd(after[-1], c))
     if fixed % before[-1]:
         return False, False
     moved = False
     for k, (v, c) in enumerate(free):
-        others = gcd(before[k], behind[len(free) - 1 - k])
+        others = gcd(before[k], after[len(free) - 1 - k])
         if others == 0:                         # c * v + fixed == 0
             if fixed % c or not low[v] <= -fixed // c <= high[v]:
                 return False, False

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The signature of a kernel in IR: what each argument of its function is, the grid, the results.
+"""The signature of a kernel in IR: the kinds of its function's arguments, the grid, the results.
 
-``arg_attrs`` carry ``nki.name``, ``nki.shared = n`` (the n-th output made by the kernel) or ``nki.program_id = axis``;
-an argument without marks is an input. ``nki.results`` names the arguments that hold the results, ``nki.grid`` the grid.
-With ``nki.may_alias`` the caller may give inputs that overlap in memory; without it, an input that the kernel writes
-overlaps no other one.
+``arg_attrs`` carry ``nki.name``, ``nki.shared = n`` (the n-th output that the kernel allocates) or ``nki.program_id
+= axis``; an argument without marks is an input. ``nki.results`` lists the arguments that contain the results,
+``nki.grid`` the grid. With ``nki.may_alias`` inputs may overlap in memory; without it, an input that the kernel
+writes overlaps no other one.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class ArgumentSpec:
     name: str
     shape: tuple[int, ...] = ()
     dtype: DType | None = None
-    space: str = HBM                    # kernels have them in HBM; parts of one, on their own, may not
+    space: str = HBM                    # kernels have them in HBM; an outlined part of one may not
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class KernelFunction:
 
 
 def kernel_functions(module: Module) -> list[KernelFunction]:
-    """Every function of the module, in order; raises ``BadSignature``."""
+    """Return every function of the module, in order; raise ``BadSignature`` for one that is no kernel."""
     target = _mark(module.operation.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
     kernels = []
     for op in module.body.operations:
@@ -72,7 +72,7 @@ def kernel_functions(module: Module) -> list[KernelFunction]:
 
 
 def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
-    """The only function, or the one of that name."""
+    """Return the only function, or the one with ``name``."""
     functions = kernel_functions(module)
     chosen = [f for f in functions if name in (None, f.name)]
     if len(chosen) != 1:
@@ -119,7 +119,7 @@ def _describe(op: Operation, target: str) -> KernelFunction:
 
 
 def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, where: str) -> Any:
-    """The plain value of an optional attribute, None where it is absent."""
+    """Return the plain value of an optional attribute, None if it is absent."""
     if key not in attributes:
         return None
     try:
@@ -129,7 +129,7 @@ def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, whe
 
 
 def _memref(kind: Type, name: str, number: int) -> tuple[tuple[int, ...], DType, str]:
-    """Shape, element type and memory of a whole buffer."""
+    """Return shape, element type and memory of a complete buffer."""
     memref = ir.MemRefType(kind) if isinstance(kind, ir.MemRefType) else None
     if memref is None or not memref.has_static_shape or str(memref.element_type) not in BY_MLIR:
         raise BadSignature(what=f"argument {number} of {name} has type {kind}, not a memref of static shape")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where a program stands among others: the programs of its launch, and the ranks that run it.
+"""The other programs of a launch, or ranks, that a program exchanges data with.
 
-Operations at which several of them meet ask for their own place here. Whoever runs several programs gives each its
-place; a program that was given none is alone.
+Operations at which several of them meet look up the current member here, which the runner of several programs sets for
+each. A program without a setting is alone.
 """
 
 from collections.abc import Hashable
@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 
 class Member(Protocol):
-    """One of several that run, by number."""
+    """One of several programs or ranks that run together, by number."""
 
     number: int
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
-        """What each of the members gave at this occurrence of ``key`` between them, in their order.
+        """Return the values that the members passed at this occurrence of ``key`` between them, in their order.
 
-        The value must not change any more.
+        The value must not change afterwards.
         """
 
 
 class FewerRanks(Unsupported):
-    """A rank meets others of which some do not run; ``count``: how many ranks would have to."""
+    """A rank meets others of which some do not run; ``count``: the number of ranks that must run."""
 
     def __init__(self, what: str, members: tuple[int, ...], running: int) -> None:
         where = "by itself" if running == 1 else f"on {running} ranks"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""MLIR operations from the op classes: declaration in IRDL, the context, an ``Op`` written to IR and read back.
+"""Builds MLIR operations from the op classes: declares them in IRDL, writes an ``Op`` to IR and reads it back.
 
-Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the attributes
-``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only where bounds are left to
-run time; other discardable attributes are kept as they are.
+Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the
+attributes ``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only if bounds
+are checked at run time; other discardable attributes are kept as they are.
 """
 
 import sys
@@ -46,7 +46,7 @@ STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
 
 
 def _verify(op: ir.OpView) -> bool:
-    """Structure and rules of one operation; findings are diagnostics at its location."""
+    """Verify the structure and rules of one operation; findings are diagnostics at its location."""
     name = op.operation.name            # a field of the operation may be called name, too
     present = op.attributes
     if any([field not in present for field in ("access", "mask", *REGISTRY[name].attributes)]):
@@ -85,10 +85,10 @@ BASES = {str: "string", float: "float", bool: "integer", int: "integer", tuple: 
 
 
 def irdl_of(cls: type[Op]) -> str:
-    """The ``irdl.operation`` of a tile operation.
+    """Return the ``irdl.operation`` of a tile operation as text.
 
-    As text, for the bindings would make a class for each, which takes many times as long. Fields that share a
-    constraint would have to be equal, so that each has its own.
+    The bindings would create a class for each, which takes many times as long. Fields that shared a constraint
+    would have to be equal, so each has a separate one.
     """
     operands = [(f.name, "optional " if f.optional else "") for f in cls.tiles] + [("symbols", "variadic ")]
     bases = {"access": "array", "mask": "integer_set"} | {name: BASES[kind] for name, kind in cls.attributes.items()}
@@ -102,24 +102,24 @@ def irdl_of(cls: type[Op]) -> str:
 
 
 def declared(dialect: str) -> list[type[Op]]:
-    """The tile operations of a dialect."""
+    """Return the tile operations of a dialect."""
     return [cls for cls in REGISTRY.values() if cls.dialect == dialect]
 
 
 def irdl_of_dialect(dialect: str) -> str:
-    """The ``irdl.dialect`` of its tile operations."""
+    """Return the ``irdl.dialect`` of its tile operations."""
     operations = "\n    ".join(map(irdl_of, declared(dialect)))
     return f"irdl.dialect @{dialect} {{\n    {operations}\n}}"
 
 
 class Rules:
-    """What the verifier calls for a tile operation."""
+    """The trait by which the verifier checks a tile operation."""
 
     verify_invariants = staticmethod(_verify)
 
 
-# To give an attribute its class, the bindings import a module named after its dialect, and do so again for each one,
-# because a failed import is not remembered (30 us). These modules are the answer they look for.
+# To find an attribute's class, the bindings import a module named after its dialect, and try again for each attribute,
+# because a failed import is not memoized (30 us). So these modules exist.
 for _name in ("nki", "nisa", "scalar"):
     sys.modules.setdefault(f"{ext.__package__}.{_name}", sys.modules[__name__])
 
@@ -136,7 +136,7 @@ func.func @f(%a: memref<1xf32>, %c: i1, %x: f32) {
 
 
 def load_dialects(context: Context) -> None:
-    """Load our dialects and the upstream ones a module may contain; harmless when they are loaded already."""
+    """Load this project's dialects and the upstream ones a module may contain, unless they are loaded already."""
     with context, ir.Location.unknown():
         for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
             if not context.is_dialect_loaded(name):
@@ -151,8 +151,8 @@ def load_dialects(context: Context) -> None:
 
 @alone
 def new_context() -> Context:
-    """A context with everything loaded."""
-    context = ir.Context(load_on_create_dialects=["irdl"])          # in which ours are declared; else it loads all
+    """Return a context with all dialects loaded."""
+    context = ir.Context(load_on_create_dialects=["irdl"])          # needed to declare the dialects; else it loads all
     load_dialects(context)
     return context
 
@@ -160,13 +160,14 @@ def new_context() -> Context:
 @alone
 @cache
 def shared_context() -> Context:
-    """The process's own context, for modules that come from kernels."""
+    """Return the context of the process for modules that come from kernels."""
     return new_context()
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[TileField, Tile]] = ()) -> dict[str, Attribute]:
-    """The attribute dictionary of an operation, whose operands may be given. Optional tiles need segment sizes."""
+    """Return the attribute dictionary of an operation; its operands may be passed. Optional tiles need
+    segment sizes."""
     present = present or op.operands()
     count, axes = len(op.symbols), 0
     if op.mask or op.limits or op.has_linear_attributes:
@@ -199,12 +200,12 @@ def is_tile_op(operation: Operation) -> bool:
 
 
 def meetings_of(function: Operation) -> list[Operation]:
-    """The operations at which a function's programs, or ranks, meet others."""
+    """Return the operations at which a function's programs, or ranks, meet others."""
     return operations_of(function, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
 
 
 class Known:
-    """What was read of an operation, for all that have its attributes and types: an ``Op`` without handles."""
+    """An operation as it was read, for all with equal attributes and types: an ``Op`` without handles."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -214,12 +215,12 @@ class Known:
         return len(operands) > len(self.op.operands())
 
     def with_ranges(self, operation: Operation, operands: Sequence[Value]) -> Op:
-        """The ``Op`` for all that asks no handles: that of the operation where symbols have ranges."""
+        """Return the ``Op`` for uses that need no handles: the operation's own if symbols have ranges."""
         return read_op(operation) if self.has_symbols(operands) else self.op
 
 
 def recognize(operation: Operation) -> tuple[Known, list[Value]]:
-    """What the operation is, and its operands."""
+    """Return the memoized record of an operation, and its operands."""
     operands = list(operation.operands)
     try:
         attributes = operation.attributes.items()
@@ -234,7 +235,8 @@ def recognize(operation: Operation) -> tuple[Known, list[Value]]:
 
 
 def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
-    """The ``Op`` of an MLIR operation: ranges are those of its symbols, handles SSA values or those of ``tile_of``."""
+    """Return the ``Op`` of an MLIR operation: ranges are those of its symbols, handles SSA values or those of
+    ``tile_of``."""
     operation = operation.operation
     known, operands = recognize(operation)
     handles = iter(operands)
@@ -245,7 +247,7 @@ def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.
 
 
 def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]) -> Op:
-    """The ``Op`` that the attributes and the operands' types describe."""
+    """Return the ``Op`` that the attributes and the operands' types describe."""
     cls = REGISTRY[name]
     present = _present_tiles(cls, attributes, len(operands))
     symbols = len(operands) - len(present)
@@ -263,7 +265,7 @@ def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]
 
 
 def _present_tiles(cls: type[Op], attributes: dict[str, Attribute], operands: int) -> list[TileField]:
-    """The tile fields that an operation has operands for."""
+    """Return the tile fields that an operation has operands for."""
     present = list(cls.tiles)
     if any(f.optional for f in cls.tiles):
         sizes = attributes["operandSegmentSizes"] if "operandSegmentSizes" in attributes else None

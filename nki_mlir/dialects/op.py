@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The op class: fields, verifier, reference, lowering, cost and encoding of one operation, in one place.
+"""The op class: fields, verifier, reference, lowering, cost and encoding of one operation, together in one class.
 
 A class lists its tiles and attributes as annotated fields. An instance is one operation: its tiles are ``Tile``
 records, its attributes plain Python values. Eager execution, capture, the interpreter, the conversions and the emitter
-all work on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same classes. This file knows no
-MLIR.
+all work on such instances; ``dialects.mlir_ops`` builds the MLIR operations from the same classes. This file does not
+use MLIR.
 """
 
 import inspect
@@ -28,12 +28,12 @@ from nki_mlir.scalar.activation.entry import evaluate
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, convert
 
-FRESH = "nki.fresh"             # of an operation: it reads elements that a mask left out, which are zeros
+FRESH = "nki.fresh"             # marks an operation that reads elements that a mask left out, which are zeros
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute
 
-    In: TypeAlias = Tile            # what the field of an operation holds
+    In: TypeAlias = Tile            # the value of an operation's field
     Out: TypeAlias = Tile
     InOut: TypeAlias = Tile
     Integers: TypeAlias = tuple[int, ...]
@@ -50,69 +50,69 @@ else:
         """Annotation of a tile that is read and then written (accumulation)."""
 
 
-V = TypeVar("V")                # a value of one element, as whoever asks has them: an array, an SSA value, a node
+V = TypeVar("V")                # the value of one element in some form: an array, an SSA value, a node
 Results: TypeAlias = np.ndarray | tuple[np.ndarray | None, ...] | None      # of ``reference``
 
 
 class ScalarFunctions(Protocol[V]):
-    """The scalar library on values of one kind: what a ``body`` is built with."""
+    """The scalar library for values of one kind, with which a ``body`` is built."""
 
     def constant(self, value: float) -> V:
-        """The number as a value of the dtype in which the operation computes."""
+        """Return the number as a value of the dtype in which the operation computes."""
 
     def alu(self, name: str, *values: V) -> V:
-        """An operator of ``scalar.alu``, by name."""
+        """Apply an operator of ``scalar.alu``, by name."""
 
     def activation(self, name: str, value: V) -> V:
-        """A function of ``scalar.activation``, by name."""
+        """Apply a function of ``scalar.activation``, by name."""
 
 
 class LoweringBuilder(Protocol):
-    """The forms that the waist has: what ``lower`` chooses from."""
+    """The forms of the waist, among which ``lower`` chooses."""
 
     def keep(self, op: "Op") -> None:
-        """The operation stays as it is."""
+        """Keep the operation as it is."""
 
     def elementwise(self, op: "Op") -> None:
-        """``dst = op.body(sources)``, element for element."""
+        """Emit ``dst = op.body(sources)``, element for element."""
 
     def elementwise_with_rows(self, op: "Op", alu: str) -> None:
-        """As ``elementwise``, and the values of ``dst``, before they are rounded, folded over the free axes."""
+        """Emit ``elementwise``, and fold the values of ``dst``, before they are rounded, over the free axes."""
 
     def reduction(self, op: "Op", alu: str, negate: bool = False) -> None:
-        """``dst = src`` folded over the op's reduced axes."""
+        """Emit ``dst = src`` folded over the op's reduced axes."""
 
     def contraction(self, op: "Op", accumulate: bool) -> None:
-        """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
+        """Emit ``dst`` = the sum over the reduced axis of the product of the last two sources, or add it with
+        ``accumulate``."""
 
     def recurrence(self, op: "Op") -> None:
-        """``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
+        """Emit ``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
 
     def rows(self, op: "Op") -> "RowBuilder | None":
-        """Computes values of whole partitions, in float32. None where a mask divides them: the operation stays."""
+        """Return a builder of values of whole partitions, in float32; None if a mask divides them."""
 
 
 class RowBuilder(Protocol):
-    """Values a partition, kept as [P, 1] tiles of float32. Nothing is written to the operation's tiles before
-    ``write``.
-    """
+    """Computes one value per partition, as [P, 1] tiles of float32. Only ``write`` writes to the operation's tiles."""
 
     def constant(self, value: float) -> Tile:
-        """The value in each partition."""
+        """Return the value in each partition."""
 
     def each(self, value: Callable[..., object], *rows: Tile) -> Tile:
-        """``value(scalar builder, of each of the rows)``."""
+        """Return ``value(scalar builder, of each of the rows)``."""
 
     def sum(self, value: Callable[..., object], elements: Sequence[Tile], *rows: Tile) -> Tile:
-        """The sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the free axes."""
+        """Return the sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the
+        free axes."""
 
     def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
-        """The values as the columns of dst [P, n]."""
+        """Write the values as the columns of dst [P, n]."""
 
 
 @dataclass(frozen=True)
 class TileField:
-    """A tile that a class declares: what the operation does with it, and whether it may be absent."""
+    """A tile that a class declares: whether the operation reads or writes it, and whether it may be absent."""
 
     name: str
     role: type                  # In, Out or InOut
@@ -129,7 +129,7 @@ class TileField:
 
 @dataclass(frozen=True)
 class Iteration:
-    """An op as a loop nest: extents of its axes, the axes of each tile's dims, and which axes are reduced."""
+    """An op as a loop nest: extents of its axes, the axes of each tile's dims, and the axes that are reduced."""
 
     extents: tuple[int, ...]
     axes: dict[str, tuple[int, ...]]            # tile field -> iteration axis of each of its dims
@@ -138,8 +138,8 @@ class Iteration:
 
 def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]], shared: Callable[[str, Tile], int]
                   ) -> Iteration:
-    """The axes ``main``. ``shared`` says how many of them a tile's first dims are; each other dim of a tile becomes an
-    axis that is reduced."""
+    """Return the iteration over the axes ``main`` and separate axes of tiles. ``shared`` returns how many of ``main``
+    are a tile's first dims; each other dim becomes an axis that is reduced."""
     extents, axes = list(main), {}
     for field, tile in operands:
         first, rank = shared(field.name, tile), len(tile.shape)
@@ -155,11 +155,11 @@ ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
 
 
 class Op:
-    """Base of all tile operations. Subclasses give ``verify``, ``reference``, ``lower``, ``work`` and ``encode``.
+    """Base of all tile operations. Subclasses define ``verify``, ``reference``, ``lower``, ``work`` and ``encode``.
 
-    ``mask`` restricts the iteration space; ``limits`` are constraints that must hold wherever the mask does and that
-    could not be proved when the op was made; ``symbols`` are the holder's handles of the symbols that access patterns,
-    mask and limits count by position, ``ranges`` their values.
+    ``mask`` restricts the iteration space; ``limits`` are constraints that must hold wherever the mask does and
+    that were not proved when the op was created; ``symbols`` are the handles of the symbols that access patterns,
+    mask and limits number by position, ``ranges`` their values.
     """
 
     name: ClassVar[str] = ""
@@ -167,30 +167,30 @@ class Op:
     tiles: ClassVar[tuple[TileField, ...]] = ()
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, object]] = {}
-    blank: ClassVar[dict[str, object]] = {}      # what fields hold that are not given
+    blank: ClassVar[dict[str, object]] = {}      # values of fields that are not given
     inputs: ClassVar[tuple[str, ...]] = ()      # the names of the tiles that it reads
     outputs: ClassVar[tuple[str, ...]] = ()     # and that it writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
-    shared_engines: ClassVar[tuple[Engine, ...]] = ()   # of these, any may have it where the rules of both hold
-    engine = Engine.SYNC.value                  # by name; of what needs none, the one in whose stream it stands
-    offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # of operands that may begin after a legal start partition, too
-    destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
-    is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
-    rows_apart: ClassVar[bool] = False          # what it makes of a row depends on the row's sequence of elements alone
-    partition_group: ClassVar[int] = 1          # partitions that take from each other: masks leave whole groups
-    chooses: ClassVar[bool] = False             # an element is one of a source or the other, as data or places say
-    keeps_bits: ClassVar[bool] = False          # sources are handed over as they are, unless ``compute`` says a dtype
+    shared_engines: ClassVar[tuple[Engine, ...]] = ()   # engines that may exchange it where the rules of both hold
+    engine = Engine.SYNC.value                  # by name; of an operation that needs none, the engine of its stream
+    offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # operands that may begin at an offset from a legal start
+    destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories that its result may be in
+    is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent, and can be left out
+    rows_apart: ClassVar[bool] = False          # the result of a row depends only on the row's sequence of elements
+    partition_group: ClassVar[int] = 1          # partitions that exchange data: masks leave whole groups
+    chooses: ClassVar[bool] = False             # data or positions choose each element from one of its sources
+    keeps_bits: ClassVar[bool] = False          # sources are passed as they are, unless ``compute`` is a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
-    since: ClassVar[int] = 2                    # the generation of the machine that it came with
-    law: ClassVar[str] = ""                     # of the machine's costs, by the free elements of the tile ``walked``
+    since: ClassVar[int] = 2                    # the first generation of the machine that has it
+    law: ClassVar[str] = ""                     # of the machine's costs: by the free elements of the tile ``walked``
     walked: ClassVar[str] = "dst"
-    queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
-    acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
-    addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
+    queued: ClassVar[bool] = False              # a transfer, which an engine issues to a queue
+    acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such operations keep their order
+    addressed_by_data: ClassVar[str] = ""       # the tile whose elements data select
 
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "", opcode: int = 0,
                           since: int = 2, **kw: object) -> None:
@@ -231,14 +231,14 @@ class Op:
         self.extra = extra or {}                # discardable attributes, kept by every pass
 
     def outline(self) -> tuple[object, ...]:
-        """Equal for operations that differ in their buffers only, and in masks and limits."""
+        """Return a key that is equal for operations that differ only in their buffers, masks and limits."""
         values = self.__dict__
         tiles = [None if (tile := values[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
         return (type(self), *tiles, *[same_value(values[name]) for name in self.attributes])
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
-        """A key that is equal for operations of equal outline whose tiles may start at different offsets."""
+        """Return a key that is equal for operations of equal outline whose tiles may start at different offsets."""
         return tuple([part.form if type(part) is Layout else part for part in outline])
 
     def form(self) -> tuple[object, ...]:
@@ -247,18 +247,18 @@ class Op:
         forms = [None if (tile := values[f.name]) is None else tile._form or tile.form for f in self.tiles]
         return (type(self), *forms, *[same_value(values[name]) for name in self.attributes])
 
-    # -- what holds for all ops ----------------------------------------------------------------------------------------
+    # -- common to all ops ---------------------------------------------------------------------------------------------
     @classmethod
     def full_name(cls) -> str:
         return f"{cls.dialect}.{cls.name}"
 
     def operands(self) -> list[tuple[TileField, Tile]]:
-        """The tiles that are present, in the order of the fields."""
+        """Return the tiles that are present, in the order of the fields."""
         values = self.__dict__
         return [(f, t) for f in self.tiles if (t := values[f.name]) is not None]
 
     def sources(self) -> list[tuple[str, Tile]]:
-        """The tiles that ``reference`` gets, by name: those that are read, in the order of the fields."""
+        """Return the tiles that ``reference`` gets, by name: those that are read, in the order of the fields."""
         values = self.__dict__
         return [(name, t) for name in self.inputs if (t := values[name]) is not None]
 
@@ -273,64 +273,66 @@ class Op:
     def attribute_values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.attributes}
 
-    # -- what subclasses say -------------------------------------------------------------------------------------------
+    # -- defined by subclasses -----------------------------------------------------------------------------------------
     @property
     def runs_on(self) -> Engine:
-        """Whose stream it is in."""
+        """The engine in whose stream it is."""
         return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
 
     def verify(self, check: Check) -> None:
-        """Rules that hold on every target."""
+        """Check the operation's rules that hold on every target."""
 
     def verify_target(self, check: TargetCheck) -> None:
         """Check the operation's rules that depend on the machine."""
 
     @property
     def compute(self) -> DType | None:
-        """The dtype sources are converted to before ``reference``; None: they are handed over as they are."""
+        """The dtype that sources are converted to before ``reference``; None: they are passed as they are."""
         return None if self.keeps_bits else FLOAT32
 
     def axes_apart(self, iteration: Iteration) -> frozenset[int]:
-        """The axes along which no element has to do with another: what is there can be done piece by piece."""
+        """Return the axes along which elements are independent: the operation can be split into pieces along them."""
         if self.is_loop_nest:
             return frozenset(range(len(iteration.extents))) - iteration.reduced
         return frozenset({0} if self.rows_apart else ())
 
     def index_forms(self) -> tuple[Linear, ...]:
-        """Affine forms whose values, over the iteration space, ``body`` gets after the sources (in ``compute``)."""
+        """Return affine forms whose values over the iteration space ``body`` gets after the sources."""
         return ()
 
     def iteration(self) -> Iteration:
         raise InternalError(f"{self.full_name()} has no loop form")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        """Which elements of the tile ``addressed_by_data`` an operation without a mask reads or writes.
+        """Return which elements of the tile ``addressed_by_data`` an operation without a mask reads or writes, as
+        booleans.
 
         ``tiles`` are the operands by name, ``forms`` the values of ``index_forms``.
         """
         raise InternalError(f"{self.full_name()} has fixed addresses")
 
     def reference(self, *sources: np.ndarray) -> Results:
-        """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out.
+        """Compute the operation in NumPy: take arrays of the tiles' shapes, and return the new value of ``dst``.
 
-        Several destinations: a tuple. None leaves one as it is.
+        Several destinations: return a tuple. None leaves one as it is.
         """
         raise InternalError(f"{self.full_name()} has no reference")
 
     def lower(self, b: LoweringBuilder) -> None:
-        """The meaning in linalg, emitted through ``b``; what is no loop nest stays as it is."""
+        """Emit the operation in linalg through ``b``; one that is no loop nest stays as it is."""
         if self.is_loop_nest:
             raise InternalError(f"{self.full_name()} has no lowering")
         b.keep(self)
 
     @property
     def function_set(self) -> str:
-        """The set of functions that the scalar engine has to have at hand for it; none: an empty name."""
+        """The set of functions that the scalar engine must have loaded; "" if none."""
         function = self.__dict__.get("fn")
         return "" if function is None else table_of(function)
 
     def work(self) -> Work:
-        """What its engine does, which the machine has costs for: as ``law`` says. Of a transfer: to trigger it."""
+        """Return the work of its engine, which the machine has costs for: as ``law`` says. Of a transfer: to
+        issue it."""
         if self.queued:
             return ISSUE
         if not self.law:
@@ -342,7 +344,7 @@ O = TypeVar("O", bound=Op)
 
 
 def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
-    """A copy of the operation with each tile replaced, and other fields as given."""
+    """Copy an operation with each tile, and the given fields, replaced."""
     copy = object.__new__(type(op))
     values = copy.__dict__
     values.update(op.__dict__)
@@ -354,7 +356,7 @@ def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
 
 
 def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O:
-    """A copy of the operation with every form of its symbols changed, and other fields as given."""
+    """Copy an operation with every form of its symbols changed, and the given fields replaced."""
     def tile(t: Tile) -> Tile:
         a = t.access
         if not a.free.symbols and (a.partition is None or not a.partition.symbols):
@@ -368,12 +370,12 @@ def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O
 
 
 def affine_attributes(op: Op) -> dict[str, Linear]:
-    """The attributes of an operation that are affine forms of its axes and symbols, by name."""
+    """Return the attributes of an operation that are affine forms of its axes and symbols, by name."""
     return {name: getattr(op, name) for name, kind in op.attributes.items() if kind is Linear}
 
 
 def same_value(value: Any) -> object:
-    """Equal for values that are the same. Numbers that are equal need not be: 1 and True, 0.0 and -0.0."""
+    """Return a key that is equal for identical values. Equal numbers may differ: 1 and True, 0.0 and -0.0."""
     kind = type(value)
     if kind is str:
         return value
@@ -387,31 +389,31 @@ class NkiOp(Op):
 
 
 class NisaOp(Op):
-    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``: it stays open until
-    ``schedule-instructions`` chooses among those that compute the same."""
+    """An engine instruction. ``engine`` names one of the class's engines, or ``unknown``: ``schedule-instructions``
+    then chooses one that computes the same."""
 
     dialect = "nisa"
     engine: str = "unknown"
 
     @property
     def runs_on(self) -> Engine:
-        """The engine it was given, or the first that can run it, which decides what it computes."""
+        """Its engine, or the first that can run it, which decides what it computes."""
         chosen = ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
 
     def same_on(self, engine: Engine) -> bool:
-        """Whether it has the same values on another of its engines."""
+        """Return whether it computes the same values on another of its engines."""
         return on_engine(self, engine).compute is self.compute
 
 
 def on_engine(op: Op, engine: Engine) -> Op:
-    """The operation on an engine that is named."""
+    """Return the operation on another engine."""
     return changed(op, lambda tile: tile, engine=engine.value)
 
 
 @cache
 def _own_fields(owner: type) -> tuple[dict[str, TileField], dict[str, type]]:
-    """The tiles and the attributes that a class itself declares. Families are asked again for each of their classes."""
+    """Return the tiles and attributes that a class itself declares, memoized because families have many classes."""
     tiles: dict[str, TileField] = {}
     attributes: dict[str, type] = {}
     for field, kind in inspect.get_annotations(owner).items():
@@ -447,7 +449,8 @@ class Elementwise(Op):
         b.elementwise(self)
 
     def body(self, s: ScalarFunctions[V], *values: V) -> V:
-        """The scalar expression of ``dst``, built through ``s`` (constants, alu, activation) from the sources."""
+        """Return the scalar expression of ``dst``, built through ``s`` (constants, alu, activation) from
+        the sources."""
         raise InternalError(f"{self.full_name()} has no scalar body")
 
     def reference(self, *sources: np.ndarray) -> Results:
@@ -455,7 +458,7 @@ class Elementwise(Op):
 
 
 def constant_value(value: float, dtype: DType) -> float | int:
-    """A constant as ``dtype`` holds it. Unlike a conversion of elements it does not go through float32."""
+    """Convert a constant to ``dtype``. Unlike a conversion of elements it does not go through float32."""
     if dtype.is_float:
         with np.errstate(over="ignore"):
             return float(convert(np.asarray(value, np.float32), dtype))
@@ -469,13 +472,14 @@ def constant_value(value: float, dtype: DType) -> float | int:
 
 @lru_cache(4096)
 def array_constant(value: float, sign: float, dtype: DType) -> np.ndarray:
-    """A constant as an array without dims. Zeros are equal, so the sign tells them apart."""
+    """Return a constant as an array without dims. ``sign`` distinguishes zeros, which are equal."""
     number: np.ndarray = dtype.numpy.type(constant_value(value, dtype))
     return number
 
 
 class ArrayScalars:
-    """Evaluates a scalar body on whole arrays: the NumPy side of what ``lower`` emits as scalar operations."""
+    """Evaluates a scalar body on complete arrays: the NumPy counterpart of the scalar operations that
+    ``lower`` emits."""
 
     def __init__(self, compute: DType | None) -> None:
         self.compute = compute or FLOAT32

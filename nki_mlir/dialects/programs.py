@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that an instruction or a graph calls by name: what they compute, on NumPy arrays.
+"""Programs that an instruction or a graph calls by name, as functions on NumPy arrays.
 
-Custom C++ operators are such programs. They are above the dialects: what opens their libraries registers itself here
-when it is loaded, and knows the libraries of this process, no others. A name in a module is no reason to load a file.
+Custom C++ operators are such programs. Their loader is above the dialects: it registers itself here when it is
+imported, and knows only the libraries that this process has loaded. A name in a module never loads a file.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class ResultShape(NkiMlirError):
 
 
 class Libraries(Protocol):
-    """Where operators are found by name. Both raise ``NotLoaded``."""
+    """Finds operators by name. Both methods raise ``NotLoaded``."""
 
     def program(self, library: str, function: str) -> Program:
         """Find a program by its library and function."""
@@ -50,15 +50,16 @@ def register(libraries: Libraries) -> None:
 
 
 def program(library: str, function: str) -> Program:
-    """The program of a library that is loaded in this process."""
+    """Return the program of a library that is loaded in this process."""
     if (library, function) not in PROGRAMS:
         PROGRAMS[library, function] = _registered(function, library, library).program(library, function)
     return PROGRAMS[library, function]
 
 
-def operator_record(said: dict[str, object]) -> Any:
-    """The record of a graph's call of an operator, by what the graph says of it."""
-    return _registered(str(said["operator"]), str(said["library"]), str(said["file"])).record(said)
+def operator_record(configuration: dict[str, object]) -> Any:
+    """Return the record of a graph's call of an operator, from the call's configuration."""
+    operator, library, file = (str(configuration[name]) for name in ("operator", "library", "file"))
+    return _registered(operator, library, file).record(configuration)
 
 
 def _registered(operator: str, library: str, file: str) -> Libraries:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The place in a kernel's source that an operation comes from.
+"""Reads the source locations of operations: the position in a kernel's source that an operation comes from.
 
-In a linked program a location also names the graph's operation or the kernel that the operation is of: its origin.
+In a linked program a location also names the graph's operation or the kernel that the operation belongs to: its
+origin.
 """
 
 from collections.abc import Iterator
@@ -10,14 +11,14 @@ from contextlib import contextmanager
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, of any installation
-ORIGIN = "nki.origin: "                 # in front of an origin, to tell it from names that frameworks give
+OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, in any installation
+ORIGIN = "nki.origin: "                 # prefix of an origin, which distinguishes it from frameworks' names
 
-KERNEL = "kernel "                      # begins the origin of what a kernel does
+KERNEL = "kernel "                      # prefix of the origin of a kernel's operations
 
 
 def location_of(operation: Operation) -> Location | None:
-    """(file, line, column) of an operation's location, and its origin; None where it has no file."""
+    """Return (file, line, column) of an operation's location, and its origin; None if it has no file."""
     return source_location(operation.location)
 
 
@@ -30,7 +31,7 @@ def source_location(at: ir.Location) -> Location | None:
 
 @contextmanager
 def errors_at(operation: Operation) -> Iterator[None]:
-    """Errors that are raised within have the operation's place, unless they have one."""
+    """Give errors that the ``with`` block raises the operation's location, unless they have one."""
     try:
         yield
     except NkiMlirError as error:
@@ -38,7 +39,8 @@ def errors_at(operation: Operation) -> Iterator[None]:
 
 
 def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
-    """The place in a file within a location: where something stood before it was inlined, renamed or joined."""
+    """Return the file position within a location, from before the operation was inlined, renamed or fused; None
+    without one."""
     match location:
         case ir.FileLineColLoc():
             return location
@@ -53,12 +55,12 @@ def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
 
 
 def is_own(location: ir.FileLineColLoc) -> bool:
-    """Whether a place is on the way from a user's call to the framework."""
+    """Return whether a location is on the way from a user's call to the framework."""
     return any(part in location.filename for part in OWN)
 
 
 def origin_of(location: ir.Location) -> str:
-    """The graph's operation or the kernel that a location names, the outermost; empty where it names none."""
+    """Return the graph's operation or the kernel that a location names, the outermost; "" if it names none."""
     match location:
         case ir.NameLoc():
             name: str = location.name_str
@@ -71,12 +73,12 @@ def origin_of(location: ir.Location) -> str:
 
 
 def with_origin(origin: str, location: ir.Location | None = None) -> ir.Location:
-    """A location that names an origin."""
+    """Return a location that names an origin."""
     return ir.Location.name(ORIGIN + origin, location)
 
 
 def name_operations(module: Module, file: str) -> None:
-    """Each operation of a graph is the origin of what it is lowered to. Text without locations is that of ``file``."""
+    """Make each operation of a graph the origin of its lowering. ``file`` is the file of text without locations."""
     with module.context:
         for op in operations_of(module, lambda name: True):
             at = file_location(op.location)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What values index values can have: loop variables, program ids, loaded numbers, and what is computed from them."""
+"""Computes the ranges of index values: loop variables, program ids, loaded numbers, and values computed from them."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,8 @@ class UnknownSymbol(NkiMlirError):
 
 
 def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
-    """Least and greatest value of a loop variable, a program id, a loaded number, or what is computed from such."""
+    """Return the least and the greatest value of a loop variable, a program id, a loaded number, or a value computed
+    from such."""
     span = _range(value, {})
     if span is None:
         raise UnknownSymbol(op=op.name if op is not None else "?")
@@ -32,7 +33,8 @@ def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
 
 
 def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
-    """``known`` has the values that are being looked at: a verifier sees IR whose values may depend on themselves."""
+    """Return the range of a value. ``known`` has the values whose visit has begun: a verifier sees IR with cyclic
+    values."""
     if value not in known:
         known[value] = None
         known[value] = _range_of_definition(value, known)
@@ -72,19 +74,19 @@ def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple
 
 
 def range_of_type(kind: Type) -> Span | None:
-    """All values of an integer type; those of ``i1`` are 0 and 1."""
+    """Return all values of an integer type; those of ``i1`` are 0 and 1. None for another type."""
     if not isinstance(kind, ir.IntegerType):
         return None
     signed = not kind.is_unsigned and kind.width > 1
     return (-1 << kind.width - 1, (1 << kind.width - 1) - 1) if signed else (0, (1 << kind.width) - 1)
 
 
-def _cast_range(operation: Operation, given: Span) -> Span | None:
-    """A cast that keeps the number: not one to a narrower type, nor one that reads its sign as a digit."""
+def _cast_range(operation: Operation, span: Span) -> Span | None:
+    """Return the range of a cast that keeps the number; None if it narrows the type or reads the sign as a digit."""
     truth = range_of_type(operation.operands[0].type) == (0, 1)
     by_sign = operation.name in ("arith.index_cast", "arith.extsi")
-    keeps = not truth if by_sign else given[0] >= 0
-    return given if keeps and _fits(given, operation.results[0].type) else None
+    keeps = not truth if by_sign else span[0] >= 0
+    return span if keeps and _fits(span, operation.results[0].type) else None
 
 
 def _fits(span: Span, kind: Type) -> bool:
@@ -93,7 +95,7 @@ def _fits(span: Span, kind: Type) -> bool:
 
 
 def affine_range(mapping: ir.AffineMap, ranges: Sequence[Span]) -> tuple[int, int] | None:
-    """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
+    """Return the interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
     if len(mapping.results) != 1 or mapping.n_inputs != len(ranges):
         return None
     try:
@@ -103,7 +105,7 @@ def affine_range(mapping: ir.AffineMap, ranges: Sequence[Span]) -> tuple[int, in
 
 
 def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
-    """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
+    """Return the interval of an expression; raise ``MalformedAttribute`` for one that is not understood."""
     try:
         form = read_linear(e)
     except MalformedAttribute:
@@ -113,7 +115,7 @@ def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tu
 
 
 def _curved_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
-    """That of one that is not linear: with quotients and remainders in it."""
+    """Return the interval of an expression that is not linear: with quotients and remainders in it."""
     if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
         by = read_linear(e.rhs)
         if by.symbols or by.axes or by.const <= 0:
@@ -131,7 +133,7 @@ def _curved_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[
 
 
 def loop_span(loop: Operation) -> range | None:
-    """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
+    """Return the iteration values of an ``scf.for`` with constant bounds; None if they are dynamic."""
     low, high, step = (integer_constant(value) for value in list(loop.operands)[:3])
     return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
@@ -152,7 +154,8 @@ def _program_range(function: Operation, position: int) -> tuple[int, int] | None
 
 def check_bounds(operation: Operation, symbols: Sequence[Value], ranges: Ranges, check: Callable[[Interval], None]
                  ) -> None:
-    """``check`` bounds by the ranges of an operation's symbols and, if need be, by the conditions it stands under."""
+    """Check bounds by the ranges of an operation's symbols and, if need be, by the conditions of
+    enclosing ``scf.if``."""
     try:
         check(lambda form: form.interval(ranges))
     except OutOfBounds:

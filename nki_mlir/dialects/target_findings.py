@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which rules of a target one operation breaks.
+"""Finds the rules of a target that one operation breaks.
 
-Builders check what a kernel emits, the pass ``verify-target`` checks what is about to become instruction streams.
-Transfers, to or from HBM, have no rules of partitions and sizes.
+Builders check the operations that a kernel emits, the pass ``verify-target`` checks them before they become
+instruction streams. Transfers, to or from HBM, have no rules of partitions and sizes.
 """
 
 from nki_mlir.dialects.access import HBM, PSUM
@@ -12,13 +12,13 @@ from nki_mlir.machine import Engine, Machine
 
 
 def is_transfer(op: Op) -> bool:
-    """Whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
+    """Return whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
     return op.queued or any(tile.space == HBM for _, tile in op.operands())
 
 
 def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
-    """The rules of a target that an instruction breaks. A masked instruction may be split into several: only rules
-    that each of them breaks count."""
+    """Return the rules of a target that an instruction breaks. A masked instruction may be split into several: only
+    rules that each of them breaks count."""
     check = TargetCheck(op, machine)
     check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
     op.verify_target(check)

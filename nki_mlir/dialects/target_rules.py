@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules of one target, for one instruction: partitions an engine begins at, sizes, memories, generations.
 
-An operation's class says its own (``since``, ``verify_target``); here is what holds for all instructions of an engine.
-``target_findings.py`` checks an operation by them.
+An operation's class has its own rules (``since``, ``verify_target``); this module has those of all instructions of an
+engine. ``target_findings.py`` checks an operation by them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,19 +18,19 @@ from nki_mlir.scalar.dtypes import DType
 # Tiles begin at quadrants, and each lane finds its data in its own partition.
 
 def is_spread(tile: Tile) -> bool:
-    """Whether all lanes read one partition, which only a transfer can do."""
+    """Return whether all lanes read one partition, which only a transfer can do."""
     step, count = tile.access.dims[0]
     return step == 0 and count > 1
 
 
 def starts_legally(machine: Machine, tile: Tile, offsets: tuple[int, ...] = (0,)) -> bool:
-    """Whether an engine may begin at the tile's partition, whatever the values of its symbols.
+    """Return whether an engine may begin at the tile's partition, whatever the values of its symbols.
 
     ``offsets`` from a legal start are legal, too.
     """
     start = tile.access.partition
     assert start is not None
-    steps = (c for _, c in start.symbols)                       # sums of multiples of what is legal are legal
+    steps = (c for _, c in start.symbols)                       # sums of multiples of legal starts are legal
     return (any(o <= start.const and machine.legal_start_partition(start.const - o, tile.partitions) for o in offsets)
             and all(machine.legal_start_partition(abs(c), tile.partitions) for c in steps))
 
@@ -126,8 +126,8 @@ class RuleOfTarget(TargetRule):
 class Finding(NamedTuple):
     """A rule that an instruction breaks.
 
-    ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: those of the current
-    generation do not, so that its kernels have to keep it.
+    ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: the documents of the
+    current generation agree on it, so its kernels must obey it.
     """
 
     error: KernelError
@@ -136,7 +136,7 @@ class Finding(NamedTuple):
 
 
 class TargetedOperation(Protocol):
-    """What rules of a target read of an operation, besides the fields that they name."""
+    """An operation, as far as rules of targets read it besides the fields that they name."""
 
     engine: str
 
@@ -151,7 +151,7 @@ class TargetedOperation(Protocol):
 
 
 class TargetCheck:
-    """The rules for one operation on one machine; it collects those that the operation breaks."""
+    """Checks the rules for one operation on one machine, and collects those that the operation breaks (``found``)."""
 
     def __init__(self, op: TargetedOperation, machine: Machine) -> None:
         self.op, self.machine = op, machine
@@ -162,13 +162,13 @@ class TargetCheck:
         self.found.append(Finding(raised, contested or settled, settled))
 
     def need(self, generation: int, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
-        """What a generation came with."""
+        """Check that the machine is of a generation that has ``what``."""
         if self.machine.generation < generation:
             self.broken(NotOnTarget, contested, settled, what=what, needs=generation, has=self.machine.generation,
                         instead=instead)
 
     def rule(self, holds: bool, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
-        """A rule of this operation alone."""
+        """Check a rule of this operation alone."""
         if not holds:
             self.broken(RuleOfTarget, contested, settled, what=what, instead=instead)
 
@@ -179,15 +179,18 @@ class TargetCheck:
                         expected=", ".join(map(str, allowed)))
 
     def one_a_row(self, *labels: str, contested: bool = False) -> None:
-        """Operands of which each lane reads one value for all elements of its partition."""
+        """Check operands of which each lane reads one value for all elements of its partition."""
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
                 self.broken(NotOneARow, contested, operand=label, count=tile.free_elements)
 
     def operators(self, *names: str, settled: bool = False) -> None:
-        """ALU operators are on the engine. What documents allow GpSimd besides differs between instructions:
-        ``settled`` are those for which the newest ones say it."""
+        """Check that the engine has the ALU operators.
+
+        Documents differ between instructions in what they allow on GpSimd besides: ``settled`` are those for which
+        the newest ones say it.
+        """
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
             self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
@@ -229,7 +232,8 @@ class TargetCheck:
             self.broken(TooManyElements, operand=operand, count=tile.free_elements, limit=limit, space=tile.space)
 
     def bank(self, dst: Tile) -> None:
-        """A buffer larger than a bank begins at one, so where a pattern lies in its buffer tells its bank."""
+        """Check that a result lies in one PSUM bank. A buffer larger than a bank begins at one, so an offset
+        determines the bank."""
         bank, size = self.machine.psum_bank_bytes, dst.dtype.itemsize
         if dst.row * size <= bank:
             return
@@ -241,7 +245,7 @@ class TargetCheck:
 
 
 def _starts(op: TargetedOperation, tile: Tile) -> Iterator[int]:
-    """Free offsets that a tile can have: all of them, or those of each symbol on its own, which are as telling."""
+    """Yield free offsets that a tile can have: those of each symbol alone, which suffice to find a crossing."""
     free = tile.access.free
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)
     yield base

@@ -13,7 +13,8 @@ from nki_mlir.dialects.verifier import Check, Interval, OutOfBounds, Overlapping
 
 
 def verify(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> None:
-    """The rules of one operation but for what its mask decides (``verify_mask``) and the bounds (``verify_bounds``)."""
+    """Check the rules of one operation except those that its mask decides (``verify_mask``) and bounds
+    (``verify_bounds``)."""
     check = Check(op)
     for field, tile in op.operands() if operands is None else operands:
         check.tile(field.name, tile, field.writes)
@@ -23,7 +24,7 @@ def verify(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> 
 
 
 def verify_mask(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> None:
-    """What is left of an operation names no element of a destination twice, and is whole groups of partitions."""
+    """Check that the unmasked part of an operation writes no element twice, and has whole groups of partitions."""
     for field, tile in op.operands() if operands is None else operands:
         if field.writes and names_twice(op, field.name, tile):
             raise OverlappingWrite(tile=tile.describe(), op=op.name)
@@ -35,16 +36,16 @@ def verify_mask(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None
         form, steps = constraint.form, dict(constraint.form.axes)
         if 0 not in steps:
             continue
-        bound = form.const + (1 if steps[0] == -1 else 0)           # the first partition that is in, or is not
-        whole = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
+        bound = form.const + (1 if steps[0] == -1 else 0)           # the first partition inside, or outside
+        has_whole_groups = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
         outside = not form.symbols and steps == {0: -1} and bound >= iteration.extents[0]
-        Check(op).rule(outside or (whole and not constraint.equal and steps in ({0: 1}, {0: -1})),
+        Check(op).rule(outside or (has_whole_groups and not constraint.equal and steps in ({0: 1}, {0: -1})),
                        f"a mask on partitions leaves whole groups of {size}, which work together",
                        f"let it end at a multiple of {size}")
 
 
 def verify_bounds(op: Op, interval: Interval) -> None:
-    """Every operand stays in its buffer, where the op carries no mask or limits that decide it at run time."""
+    """Check that every operand stays in its buffer, unless the op has a mask or limits that decide it at run time."""
     if op.mask or op.limits:
         return
     for field, tile in op.operands():
@@ -52,7 +53,7 @@ def verify_bounds(op: Op, interval: Interval) -> None:
 
 
 def in_buffer(tile: Tile, interval: Interval, label: str) -> None:
-    """A tile does not leave its buffer; ``interval`` gives the extremes of a start."""
+    """Check that a tile does not leave its buffer; ``interval`` returns the extremes of a start."""
     access = tile.access
     low, high = interval(access.free)
     reach = access.reach()
@@ -68,15 +69,15 @@ def in_buffer(tile: Tile, interval: Interval, label: str) -> None:
 
 
 # -- overlap -----------------------------------------------------------------------------------------------------------
-# Destinations that name an element twice: which of two writes stays no document says, and executors may differ.
+# Destinations that contain an element twice: no document says which write remains, and executors may differ.
 
 Dims = tuple[tuple[int, int], ...]
 
 
 def names_twice(op: Op, name: str, tile: Tile) -> bool:
-    """Whether what an operation's mask leaves of a tile names an element more than once.
+    """Return whether the part of a tile that an operation's mask leaves contains an element more than once.
 
-    Constraints on symbols are taken to hold: what is refused may be apart in every iteration, what is not is apart.
+    Constraints on symbols are assumed to hold: a refused tile may be disjoint in every iteration, an accepted one is.
     """
     dims = tile.access.free_dims
     if not meets_itself(dims):
@@ -91,7 +92,7 @@ def names_twice(op: Op, name: str, tile: Tile) -> bool:
 
 @lru_cache(1 << 12)
 def meets_itself(dims: Dims) -> bool:
-    """Whether two places of a pattern of ``(step, count)`` have one offset."""
+    """Return whether two positions of a pattern of ``(step, count)`` have one offset."""
     reach, apart = 0, True
     for step, count in sorted((abs(step), count) for step, count in dims if count > 1):
         apart = apart and step > reach
@@ -109,11 +110,11 @@ def meets_itself(dims: Dims) -> bool:
 
 @lru_cache(1 << 10)
 def masked_meets_itself(dims: Dims, on_chip: bool, mask: Mask, extents: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """The same of the places that a mask without symbols leaves of an iteration space."""
+    """Return the same for the positions that a mask without symbols leaves of an iteration space."""
     starts, counts, rest = masked_box(mask, extents, ())
     active = np.argwhere(active_elements(rest, counts, (), starts)) + starts
     points = active[:, list(axes)] * [count > 1 for _, count in dims]
     distinct, steps = np.unique(points, axis=0), np.array([step for step, _ in dims])
-    behind = int(on_chip)                   # one offset in two partitions is two elements
-    named = np.column_stack([distinct[:, :behind], distinct[:, behind:] @ steps[behind:]])
+    first_free = int(on_chip)                   # one offset in two partitions is two elements
+    named = np.column_stack([distinct[:, :first_free], distinct[:, first_free:] @ steps[first_free:]])
     return len(np.unique(named, axis=0)) < len(distinct)

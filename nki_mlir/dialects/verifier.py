@@ -24,7 +24,7 @@ class OutOfBounds(KernelError, IndexError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        low = self.values.get("low")            # subclasses say otherwise where the index lies
+        low = self.values.get("low")            # subclasses describe the index differently
         if isinstance(low, int) and low < 0:
             return "", "start the range at 0, or pass mask= with a condition that keeps the index at 0 or more"
         return super().advice
@@ -64,12 +64,12 @@ ONE_WIDTH = "give all operands one shape, or use nisa.tensor_scalar for one valu
 
 
 def agreement(first: Sequence[int], other: Sequence[int]) -> str:
-    """What mends operands of two shapes."""
+    """Return advice for operands of two shapes."""
     return PartitionMismatch.fix if first[:1] != other[:1] else ONE_WIDTH
 
 
 class BrokenRule(KernelError):
-    """A rule of one operation, which says with it what to do."""
+    """A rule of one operation, with the advice to give."""
 
     code = "NKI-RULE"
     message = "'{op}': {what}"
@@ -145,7 +145,7 @@ class Check:
         self.name = op.name
 
     def tile(self, label: str, tile: Tile, writes: bool) -> None:
-        """What holds for every operand: the partition form, self-overlap of destinations."""
+        """Check the rules of every operand: the partition form, self-overlap of destinations."""
         access = tile.access
         if tile.on_chip:
             step, count = access.dims[0]
@@ -157,7 +157,7 @@ class Check:
             raise OverlappingWrite(tile=tile.describe(), op=self.name)
 
     def present(self, *labels: str) -> list[tuple[str, Tile]]:
-        """The operands of these fields, without those that are absent."""
+        """Return the operands of these fields, without those that are absent."""
         return [(label, tile) for label in labels if (tile := getattr(self.op, label)) is not None]
 
     def spaces(self, label: str, *allowed: str) -> None:
@@ -187,7 +187,7 @@ class Check:
                                     fix=agreement(first, tile.shape))
 
     def alike(self, *labels: str) -> None:
-        """Operands on chip, of one shape."""
+        """Check that operands are on chip and of one shape."""
         self.on_chip(*labels)
         self.same_shape(*labels)
 
@@ -212,13 +212,14 @@ class Check:
                                  expected="one of " + ", ".join(map(str, allowed)))
 
     def alu(self, attribute: str, *operands: int) -> None:
-        """An ALU operation of one of these numbers of operands."""
+        """Check that an attribute names an ALU operation of one of these numbers of operands."""
         name = getattr(self.op, attribute)
         if name not in ALU or ALU[name].arity not in operands:
             self.one_of(attribute, [name for name, op in ALU.items() if op.arity in operands])
 
     def bits(self, attributes: Sequence[str], *labels: str) -> bool:
-        """Whether the operations are bit operations: all or none of them; then the tiles are integers."""
+        """Check that all or none of the operations are bit operations, and with them tiles of integers; return whether
+        they are."""
         names = [getattr(self.op, a) for a in attributes]
         on_bits = [ALU[n].on_bits for n in names if n != "bypass"]
         self.rule(all(on_bits) or not any(on_bits),
@@ -236,7 +237,7 @@ class Check:
                                 fix=f"make it with shape {tuple(expected)}")
 
     def per_partition(self, like: str, *labels: str) -> None:
-        """Tiles of one value for each partition of ``like``."""
+        """Check tiles of one value for each partition of ``like``."""
         count = getattr(self.op, like).shape[0]
         for label, tile in self.present(*labels):
             self.rule(tile.free_elements == 1 and tile.shape[0] == count,
@@ -244,14 +245,14 @@ class Check:
                       f"give it the shape [{count}, 1]")
 
     def same_partitions(self, *labels: str) -> None:
-        """Tiles that are there have one number of partitions."""
+        """Check that the present tiles have one number of partitions."""
         counts = {label: tile.shape[0] for label, tile in self.present(*labels)}
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
         self.rule(len(set(counts.values())) <= 1, f"{' and '.join(counts)} have one number of partitions, got {listed}",
                   "give each the same partitions")
 
     def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:
-        """A rule of this op alone, and what to do where it does not hold."""
+        """Check a rule of this op alone; ``fix`` is the advice if it does not hold."""
         if not holds:
             raise BrokenRule(op=self.name, what=what, fix=fix)
 

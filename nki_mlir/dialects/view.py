@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.view``: a tile as a memref, which keeps what is partition and what is free.
+"""Defines ``nki.view``, a tile as a memref that keeps the distinction of partition and free dims.
 
 ``%v = "nki.view"(%a, %i) {access = #nki.access<f32, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>}
 : (memref<128x512xf32, "sbuf">, index) -> memref<128x64xf32, strided<[512, 1], offset: ?>, "sbuf">``. The type follows
@@ -25,8 +25,8 @@ DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 class ViewOp(Nki.Operation, name="view", traits=[ext.Pure]):
     """A tile as a memref; `dims` and `masked` are optional.
 
-    `dims` are those that the memref has, where that is not all: the others have one element. With `masked` the view may
-    leave its buffer, for a mask or limits of its users decide what is touched.
+    `dims` are the dims of the pattern that the memref has, by default all; the others have one element. With
+    `masked` the view may leave its buffer: a mask or limits of its users decide which elements are touched.
     """
 
     source: Operand
@@ -54,22 +54,23 @@ def _verify(op: Operation) -> None:
 
 
 def view_type(tile: Tile, dims: Sequence[int]) -> ir.MemRefType:
-    """The type of a view of a tile that has these of its dims."""
+    """Return the type of a view of a tile that has these of its dims."""
     offset, strides = tile.offset, tile.strides
-    start = offset.const if not offset.symbols and offset.const >= 0 else DYNAMIC     # MLIR takes no negative ones
+    start = offset.const if not offset.symbols and offset.const >= 0 else DYNAMIC     # MLIR accepts no negative ones
     return ir.MemRefType.get([tile.shape[d] for d in dims], ir.Type.parse(tile.dtype.mlir),
                              ir.StridedLayoutAttr.get(start, [strides[d] for d in dims]), ir.StringAttr.get(tile.space))
 
 
 def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
-    """The tile of an ``nki.view``, whose symbols are the operands after the first, and the dims that the memref has."""
+    """Return the tile of an ``nki.view``, whose symbols are the operands after the first, and the dims that the memref
+    has."""
     source, *symbols = op.operands
     tile, chosen = _pattern(op, source, len(symbols))
     return tile.on(source), chosen
 
 
 def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[int, ...]]:
-    """The same, the tile in no buffer."""
+    """Return the same with a tile without a buffer, memoized."""
     access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
     table = table_of(op.context)
     key = "nki.view", source.type, symbols, access, dims
@@ -89,9 +90,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
 
 
 def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
-    """How many elements a view starts behind the buffer, or a subview behind its source: a number, and values with
-    factors.
-    """
+    """Return the distance in elements from the buffer's start to a view's, or from a source to a subview of it: a
+    number, and values with factors."""
     source, *values = op.operands
     if op.name == "nki.view":
         first = _pattern(op, source, len(values))[0].offset             # in elements of the tile's dtype
@@ -103,7 +103,8 @@ def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
 
 
 def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
-    """The tile of a pattern in a buffer of this type, without a handle; raises ``MalformedAttribute``."""
+    """Return the tile of a pattern in a buffer of this type, without a handle; raise ``MalformedAttribute`` if they do
+    not fit."""
     space, shape, dtype = _buffer_of(of, label)
     if (access.partition is None) != (space == "hbm"):
         raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
@@ -116,7 +117,7 @@ def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
 
 
 def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
-    """The memory, the shape and the element type of a buffer; raises ``MalformedAttribute``."""
+    """Return the memory, the shape and the element type of a buffer; raise ``MalformedAttribute`` if it is none."""
     table, key = table_of(of.context), ("buffer", of)
     known: tuple[str, tuple[int, ...], DType] | None = table.get(key)
     if known is not None:
@@ -139,7 +140,8 @@ def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
 
 
 class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
-    """The same memory as a memref of another element type, which no memref operation gives. On chip partitions stay.
+    """The same memory as a memref of another element type, which no memref operation can express. On chip partitions
+    stay.
 
     ``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``
     """
@@ -157,7 +159,7 @@ class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
 
 
 def _row_bytes(kind: Type) -> tuple[str, int, int]:
-    """Memory, partitions, and bytes of one of them, of a whole buffer."""
+    """Return memory, partitions, and bytes of a partition of a complete buffer."""
     element, space = str(getattr(kind, "element_type", "")), getattr(kind, "memory_space", None)
     if element not in BY_MLIR or not isinstance(space, ir.StringAttr) or not kind.has_static_shape or (
             isinstance(kind.layout, ir.StridedLayoutAttr)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions of an engine's stream: an operation, what it waits for and what it signals; and the control operations.
+"""Instructions of an engine's stream: an operation with its waits and signals; and the control operations.
 
 The operation is an ``Op`` with mnemonic and opcode (the ``nisa`` family, and ``nki.device_print``) whose tiles lie in
 the physical memories and whose symbols are registers, or a ``Control``.
@@ -21,7 +21,7 @@ from nki_mlir.machine.engine import table_of
 from nki_mlir.scalar.activation import ACTIVATIONS
 
 REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max
-COMPLETIONS = Machine.dma_engines       # what a finished transfer adds to its queue's semaphore: one for each of them
+COMPLETIONS = Machine.dma_engines       # a finished transfer adds one for each of them to its queue's semaphore
 
 
 class NoEncoding(NkiMlirError):
@@ -41,21 +41,21 @@ class Register:
 
 
 class Label(int):
-    """The place of an instruction in its stream: where a branch goes."""
+    """The index of an instruction in its stream: the target of a branch."""
 
 
 Scalar = Register | int
 
 
 class Wait(NamedTuple):
-    """Do not start before the semaphore is at least ``value``."""
+    """A condition on the start of an instruction: the semaphore is at least ``value``."""
 
     semaphore: int
     value: int
 
 
 class Update(NamedTuple):
-    """Add ``amount`` to the semaphore when the instruction (of a DMA: the transfer) is complete."""
+    """The signal of an instruction: add ``amount`` to the semaphore when it (of a DMA: the transfer) is complete."""
 
     semaphore: int
     amount: int
@@ -68,13 +68,13 @@ CONTROLS: dict[str, type["Control"]] = {}           # by mnemonic
 class Control:
     """Base of the operations on registers and semaphores.
 
-    Fields are of type Register, Scalar, int, str, Label or Tile (one element, at a fixed place).
+    Fields are of type Register, Scalar, int, str, Label or Tile (one element, at a fixed address).
     """
 
     name: ClassVar[str] = ""
     mnemonic: ClassVar[str] = ""
     opcode: ClassVar[int] = 0
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {}      # what a field of type str may be
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}      # the values of a field of type str
     inputs: ClassVar[tuple[str, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ()
 
@@ -84,7 +84,7 @@ class Control:
 
     @classmethod
     def kinds(cls) -> dict[str, object]:
-        """Field name -> type, in order."""
+        """Map the names of fields to their types, in order."""
         return {f.name: f.type for f in dataclasses.fields(cls)}        # type: ignore[arg-type]
 
     def values(self) -> dict[str, object]:
@@ -116,7 +116,7 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def signed(value: int) -> int:
-    """A register's 32 bits as a signed number."""
+    """Return a register's 32 bits as a signed number."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -162,7 +162,7 @@ class TensorLoad(Control, mnemonic="TENSOR_LOAD", opcode=0x06):
 
 @dataclass(frozen=True)
 class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
-    """Go on at ``target`` if lhs op rhs holds."""
+    """Branch to ``target`` if lhs op rhs holds."""
 
     op: str
     lhs: Scalar
@@ -173,7 +173,7 @@ class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
 
 @dataclass(frozen=True)
 class ActTableLoad(Control, mnemonic="ACT_TABLE_LOAD", opcode=0x07):
-    """Brings a set of functions to the scalar engine, in place of the one it has."""
+    """Loads a set of functions into the scalar engine, in place of its current one."""
 
     table: str
     choices = {"table": tuple(dict.fromkeys(filter(None, map(table_of, ACTIVATIONS))))}
@@ -182,8 +182,8 @@ class ActTableLoad(Control, mnemonic="ACT_TABLE_LOAD", opcode=0x07):
 # -- instructions ------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Instruction:
-    """One entry of a stream. ``queue`` is the DMA queue that a transfer is put into; ``work`` what the operation does,
-    where that is known already."""
+    """One entry of a stream. ``queue`` is the DMA queue of a transfer; ``work`` is the operation's work, if it is
+    known."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()
@@ -193,7 +193,7 @@ class Instruction:
     work: Work | None = field(default=None, compare=False, repr=False)
 
     def work_of(self, op: Op) -> Work:
-        """What its operation ``op`` does, worked out once."""
+        """Return the work of its operation ``op``, memoized."""
         if self.work is None:
             self.work = op.work()
         return self.work
@@ -201,7 +201,7 @@ class Instruction:
 
 @cache
 def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
-    """Every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""
+    """Return every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""
     catalogue.load()
     classes: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
     for cls in REGISTRY.values():
@@ -221,7 +221,7 @@ def by_opcode() -> dict[int, type[Op] | type[Control]]:
 
 
 def check_encodable(cls: type[Op]) -> None:
-    """Raises ``NoEncoding`` for an operation that no stream can contain."""
+    """Raise ``NoEncoding`` for an operation that no stream can contain."""
     for missing in ("mnemonic", "opcode"):
         if not getattr(cls, missing):
             raise NoEncoding(op=cls.full_name(), missing=missing)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ``isa`` dialect: a program as IR, with a region of blocks for each engine; programs written so, and read back.
+"""The ``isa`` dialect: a program as IR, with a region of blocks for each engine; it writes and reads programs.
 
-``isa.program`` holds the variables, semaphores and queues, then one ``isa.stream`` an engine. A block ends with
-``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Everything else is ``isa.instruction``, whose mnemonic names
-the class that says what its tiles, fields and rules are.
+``isa.program`` contains the variables, semaphores and queues, then one ``isa.stream`` an engine. A block ends with
+``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Every other operation is ``isa.instruction``, whose mnemonic
+names the class with its tiles, fields and rules.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nki_mlir.dialects.verification import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
 
-LIVE = "isa.live"               # on a program: its live ranges, where they are known
+LIVE = "isa.live"               # on a program: its live ranges, if they are known
 
 
 class Isa(ext.Dialect, name="isa"):
@@ -50,7 +50,7 @@ class VariableOp(Isa.Operation, name="variable"):
 
 
 class SemaphoreOp(Isa.Operation, name="semaphore"):
-    """A semaphore. Its number is its place among the program's."""
+    """A semaphore. Its number is its index among the program's."""
 
     label: ir.StringAttr
 
@@ -71,7 +71,8 @@ class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
 
 
 class _Signalling(Isa.Operation):
-    """What all instructions have: ``waits`` are [semaphore, value], ``update`` is [semaphore, amount] or empty."""
+    """The attributes of all instructions: ``waits`` are [semaphore, value], ``update`` is [semaphore, amount]
+    or empty."""
 
     waits: ir.ArrayAttr
     update: ir.ArrayAttr
@@ -104,7 +105,7 @@ def _verify(op: Op | isa.Control) -> None:
 
 
 class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
-    """Go to the first successor if ``lhs op rhs``, else to the second. Sides are numbers or registers ("r1")."""
+    """Branch to the first successor if ``lhs op rhs``, else to the second. Sides are numbers or registers ("r1")."""
 
     op: ir.StringAttr
     sides: ir.ArrayAttr
@@ -120,7 +121,7 @@ class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
 
 
 class NextOp(Isa.Operation, name="next", traits=[ir.IsTerminatorTrait]):
-    """Go on with the successor, which comes next in the stream."""
+    """Continue with the successor, which comes next in the stream."""
 
 
 class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
@@ -128,7 +129,7 @@ class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
 
 
 def load_isa(context: Context) -> None:
-    """Load the dialect, and ``nki`` for access patterns; harmless when they are loaded already."""
+    """Load the dialect, and ``nki`` for access patterns, unless they are loaded already."""
     with context, ir.Location.unknown():
         for name, dialect in (("nki", Nki), ("isa", Isa)):
             if not context.is_dialect_loaded(name):
@@ -137,7 +138,7 @@ def load_isa(context: Context) -> None:
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 def program_text(program: Program) -> str:
-    """The program as IR text."""
+    """Return the program as IR text."""
     context = ir.Context()
     load_isa(context)
     with context, ir.Location.unknown():
@@ -147,7 +148,7 @@ def program_text(program: Program) -> str:
 
 
 def write_program(module: Module, program: Program) -> None:
-    """Put the program into the module, in place of what it contains."""
+    """Write the program to the module, in place of its contents."""
     load_isa(module.context)
     for operation in reversed(list(module.body.operations)):
         operation.operation.erase()
@@ -159,12 +160,12 @@ class _ProgramWriter:
         self.program, self.make = program, Attributes()
         self.unknown = ir.Location.unknown()
         value = self.make.value
-        whole = self.operation("isa.program", module.body, {
+        program_op = self.operation("isa.program", module.body, {
             "kernel": value(program.kernel), "target": value(program.target), "sbuf_bytes": value(program.sbuf_bytes),
             "psum_bytes": value(program.psum_bytes),
             "notes": value(tuple(program.notes)),
             **({LIVE: value(tuple(map(str, program.live)))} if program.live else {})}, regions=1)
-        body = whole.regions[0].blocks.append()
+        body = program_op.regions[0].blocks.append()
         for v in program.variables:
             self.operation("isa.variable", body, {
                 "label": value(v.name), "kind": value(v.kind), "index": value(v.index),
@@ -189,7 +190,8 @@ class _ProgramWriter:
                                    ip=ir.InsertionPoint(block))
 
     def stream(self, region: Region, stream: Sequence[isa.Instruction]) -> None:
-        """Blocks start at branch targets and behind branches; the first has no predecessors."""
+        """Write a stream as blocks, which start at branch targets and behind branches; the first has
+        no predecessors."""
         targets = {int(i.op.target) for i in stream if isinstance(i.op, isa.CompareBranch)}
         starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, isa.CompareBranch))})
         entry = region.blocks.append() if 0 in targets else None
@@ -242,7 +244,7 @@ class _ProgramWriter:
                 **self.signals(instruction)}
 
     def tile(self, tile: Tile, registers: int) -> Attribute:
-        """[memory or variable, access]."""
+        """Return [memory or variable, access]."""
         where = tile.handle.name if tile.space == HBM else tile.space
         return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
 
@@ -259,7 +261,7 @@ class NotAProgram(NkiMlirError):
 
 
 def read_program(module: Module) -> Program:
-    """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
+    """Return the program of a module; raise ``NotAProgram`` or ``MalformedAttribute`` if it has none."""
     programs = [op for op in module.body.operations if op.operation.name == "isa.program"]
     if len(programs) != 1:
         raise NotAProgram(what=f"the module has {len(programs)} programs").located(location_of(
@@ -290,7 +292,7 @@ def read_program(module: Module) -> Program:
 
 
 def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[isa.Instruction]:
-    """The instructions in the order of the blocks."""
+    """Return the instructions in the order of the blocks."""
     blocks = list(stream.regions[0].blocks)
     starts, total = [], 0
     for block in blocks:
@@ -298,8 +300,8 @@ def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[isa.I
         total += sum(op.operation.name in ("isa.instruction", "isa.branch") for op in block.operations)
     instructions: list[isa.Instruction] = []
     for block in blocks:
-        for one in block.operations:
-            op = one.operation
+        for nested in block.operations:
+            op = nested.operation
             if op.name == "isa.instruction":
                 instructions.append(read_instruction(op, variables))
             elif op.name == "isa.branch":
@@ -317,11 +319,11 @@ def engine_named(name: str) -> Engine:
 
 
 def variables_of(program: Operation) -> dict[str, Variable]:
-    """The variables of an ``isa.program``."""
+    """Return the variables of an ``isa.program``."""
     variables = {}
-    for one in program.regions[0].blocks[0].operations:
-        if one.operation.name == "isa.variable":
-            marks = one.operation.attributes
+    for nested in program.regions[0].blocks[0].operations:
+        if nested.operation.name == "isa.variable":
+            marks = nested.operation.attributes
             kind = ir.MemRefType(marks["type"].value)
             variables[marks["label"].value] = Variable(
                 marks["label"].value, marks["kind"].value, marks["index"].value, tuple(kind.shape),
@@ -336,10 +338,10 @@ def read_signals(op: Operation) -> tuple[tuple[isa.Wait, ...], isa.Update | None
 
 
 def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> isa.Instruction:
-    """One ``isa.instruction``. Without the program's variables they are looked up around it.
+    """Read one ``isa.instruction``. Without ``variables`` the program's are looked up around it.
 
-    Raises ``MalformedAttribute``, or the error of what an attribute names: the dialect declares the kind of each
-    attribute, not what arrays and dictionaries hold.
+    Raise ``MalformedAttribute``, or the error of the object that an attribute names: the dialect declares the kind
+    of each attribute, not the contents of arrays and dictionaries.
     """
     try:
         return _instruction(op, variables)
@@ -367,11 +369,11 @@ def _instruction(op: Operation, variables: dict[str, Variable] | None) -> isa.In
     return isa.Instruction(decoded, *read_signals(op), None if queue < 0 else queue, location_of(op))
 
 
-def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:
-    """A named entry, or ``MalformedAttribute``."""
-    if name not in found:
+def entry(entries: ir.DictAttr, name: str, mnemonic: str) -> Any:
+    """Return a named entry, or raise ``MalformedAttribute``."""
+    if name not in entries:
         raise MalformedAttribute(f"{mnemonic} lacks '{name}'")
-    return found[name]
+    return entries[name]
 
 
 def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> isa.Scalar | str:
@@ -382,7 +384,7 @@ def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> isa.Scalar | str:
 
 
 def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> isa.Scalar:
-    """One of what a branch compares."""
+    """Read one side of a branch's comparison."""
     value = read_scalar(attribute)
     if isinstance(value, str):
         raise MalformedAttribute(f"a branch compares numbers and registers, not '{value}'")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program for one core: instruction streams, HBM variables, semaphores, DMA queues; and how memory is addressed.
+"""A program for one core: instruction streams, HBM variables, semaphores, DMA queues; and the addresses of memory.
 
-Text, binary container, the ``isa`` dialect and the simulator all stand for this one record.
+Text, binary container, the ``isa`` dialect and the simulator all represent this one record.
 """
 
 import math
@@ -18,7 +18,7 @@ from nki_mlir.scalar.dtypes import UINT8, DType
 PARTITION_STRIDE = 0x40000              # between partitions in the linear on-chip address space
 PSUM_BASE = 0x2000000                   # SBUF starts at 0
 KINDS = ("input", "output", "internal", "constant")
-SPILLED = ".spilled"            # in the name of memory for tiles that do not fit on chip
+SPILLED = ".spilled"            # suffix of the names of variables for spilled tiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Semaphore:
-    """A counter; its number is its place in ``Program.semaphores``. ``name`` says who counts it up."""
+    """A counter; its number is its index in ``Program.semaphores``. ``name`` tells which engine or queue counts
+    it up."""
 
     name: str
 
@@ -55,9 +56,9 @@ class Queue:
 
 @dataclass(frozen=True)
 class DeviceLiveRange:
-    """A buffer on chip, and where instructions use it: of each engine the first and the last place in its stream.
+    """A buffer on chip, and its uses by instructions: for each engine the first and the last index in its stream.
 
-    It is ``size`` bytes from ``byte`` on of each of ``partitions`` from ``partition`` on.
+    It has ``size`` bytes from ``byte`` on in each of ``partitions`` from ``partition`` on.
     """
 
     name: str
@@ -69,14 +70,14 @@ class DeviceLiveRange:
     spans: tuple[tuple[Engine, int, int], ...]
 
     def __str__(self) -> str:
-        """The range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
+        """Return the range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
         address = linear_address(self.space, self.partition, self.byte)
         spans = " ".join(f"{engine.asm}:{first}-{last}" for engine, first, last in self.spans)
         return f"{self.name} {self.space} {address:#x} {self.partitions}*{self.size} {spans}"
 
     @classmethod
     def read(cls, text: str) -> "DeviceLiveRange | None":
-        """The range that a text stands for; None where it stands for none."""
+        """Parse the range in assembly; None if the text is none."""
         match = LIVE_RANGE.fullmatch(text)
         if match is None:
             return None
@@ -94,9 +95,12 @@ LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1
 
 @dataclass(repr=False)
 class Program:
-    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was compiled. ``live``
-    has the buffers on chip where they are known, which only checks need. ``static_descriptors``: the compiler writes
-    the descriptors of all transfers, which neither text nor binary says."""
+    """All that one core needs to run a kernel.
+
+    High-water marks are bytes per partition; ``notes`` say how it was compiled. ``live`` has the buffers on chip
+    where they are known, which only checks need. ``static_descriptors``: the compiler writes the
+    descriptors of all transfers, which neither text nor binary records.
+    """
 
     kernel: str
     target: str
@@ -120,24 +124,24 @@ class Program:
             [engine.value, len(stream), stream[0].op.mnemonic] for engine, stream in self.streams.items() if stream])
 
     def of_kind(self, kind: str) -> list[Variable]:
-        """The variables of a kind, in the order of their places."""
+        """Return the variables of a kind, by index."""
         return sorted((v for v in self.variables if v.kind == kind), key=lambda v: v.index)
 
 
 def instruction_counts(program: Program) -> dict[str, int]:
-    """Engine name -> length of its stream."""
+    """Map the names of engines to the lengths of their streams."""
     return {engine.value: len(stream) for engine, stream in program.streams.items()}
 
 
 # -- physical memory ---------------------------------------------------------------------------------------------------
 def memory_shape(space: str, machine: Machine) -> tuple[int, int]:
-    """(partitions, bytes per partition) of an on-chip memory."""
+    """Return (partitions, bytes per partition) of an on-chip memory."""
     size = machine.sbuf_physical_bytes_per_partition if space == SBUF else machine.psum_bytes_per_partition
     return machine.partitions, size
 
 
 def on_chip_tile(space: str, access: Access, machine: Machine, label: str = "") -> Tile:
-    """A tile whose base buffer is a whole memory; the access has its physical partition and offset."""
+    """Return a tile whose base buffer is a complete memory; the access has its physical partition and offset."""
     return Tile(None, space, memory_shape(space, machine), UINT8, access, label)
 
 
@@ -146,23 +150,24 @@ def hbm_tile(variable: Variable, access: Access, label: str = "") -> Tile:
 
 
 def linear_address(space: str, partition: int, byte: int) -> int:
-    """The address of a byte of a partition in the linear on-chip address space."""
+    """Return the address of a byte of a partition in the linear on-chip address space."""
     return (PSUM_BASE if space == PSUM else 0) + partition * PARTITION_STRIDE + byte
 
 
 def split_address(address: int) -> tuple[str, int, int]:
-    """(memory, partition, byte) of a linear address."""
+    """Return (memory, partition, byte) of a linear address."""
     space, rest = (PSUM, address - PSUM_BASE) if address >= PSUM_BASE else (SBUF, address)
     return space, rest // PARTITION_STRIDE, rest % PARTITION_STRIDE
 
 
 def scaled(form: Linear, factor: int) -> Linear:
-    """The form times a number: offsets in elements become bytes."""
+    """Return the form times a number: offsets in elements become bytes."""
     return Linear(form.const * factor, tuple((s, c * factor) for s, c in form.symbols))
 
 
 def descriptors(op: Op) -> tuple[int, int] | None:
-    """A transfer as runs that are contiguous on both sides: (how many, bytes of each). None where that is no copy."""
+    """Return the number of runs of a transfer that are contiguous on both sides, and the bytes of each; None if it is
+    no copy."""
     axes, tiles = op.iteration().axes, {f.name: t for f, t in op.operands()}
     if tiles.keys() != {"dst", "src"} or sorted(axes["dst"]) != sorted(axes["src"]):
         return None
@@ -176,6 +181,6 @@ def descriptors(op: Op) -> tuple[int, int] | None:
 
 
 def _steps(tile: Tile) -> Sequence[int]:
-    """Steps in elements; a step to another partition is never contiguous."""
+    """Return steps in elements; a step to another partition is never contiguous."""
     steps = [step for step, _ in tile.access.dims]
     return [0, *steps[1:]] if tile.on_chip else steps

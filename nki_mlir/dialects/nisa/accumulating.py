@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions that run the accumulation registers: activations, selections with a running row maximum, exponential,
+"""Instructions that use the accumulation registers: activations, selections with a running row maximum, exponential,
 tensor_scalar that accumulates; and the scan, a recurrence along the free axis.
 
-The machine's registers are an operand, ``accumulator`` [P, 1]: each command says what becomes of them.
+The machine's registers are an operand, ``accumulator`` [P, 1], which each command updates.
 """
 
 from typing import TYPE_CHECKING
@@ -30,12 +30,12 @@ PAIRS = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), 
 
 
 def per_row(value: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """One value a partition, to compute with a tile."""
+    """Reshape one value per partition, to compute with a tile."""
     return value.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of_integers: bool) -> np.ndarray:
-    """The registers after a command, [P, 1...] float32; ``value`` is the instruction's elementwise result."""
+    """Return the registers after a command, [P, 1...] float32; ``value`` is the instruction's elementwise result."""
     identity = np.float32(ALU[op].identity(FLOAT32) or 0.0)
     start = np.full_like(before, identity) if command in ("reset", "reset_reduce") else before
     if command not in ("reduce", "reset_reduce"):
@@ -45,7 +45,7 @@ def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of
 
 
 class Accumulating(PartitionWise):
-    """Family: ``dst``, the registers ``accumulator`` and, where the kernel names it, ``reduce_res`` that reads them."""
+    """Family: ``dst``, the registers ``accumulator`` and, if the kernel names it, ``reduce_res`` that reads them."""
 
     rows_apart = True
     dst: Out
@@ -251,7 +251,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
 
 
 class _WithOperand(Accumulating):
-    """Family: first src op0 operand0, a [P, 1] tile or the constant ``imm0``; then what the class adds."""
+    """Family: first src op0 operand0, a [P, 1] tile or the constant ``imm0``; then the class's own computation."""
 
     src: In
     operand0: In | None
@@ -265,7 +265,7 @@ class _WithOperand(Accumulating):
         self.verify_accumulator(check)
 
     def with_operand(self, src: np.ndarray, operand: tuple[np.ndarray, ...], reverse: bool = False) -> np.ndarray:
-        """src op0 operand0, or the other way round."""
+        """Return src op0 operand0, or operand0 op0 src with ``reverse``."""
         right = per_row(operand[0], src) if operand else np.float32(self.imm0)          # type: ignore[attr-defined]
         return np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, reverse))  # type: ignore[attr-defined]
 
@@ -373,7 +373,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         return scanned.reshape(data0.shape)
 
     def next(self, s: ScalarFunctions[V], carry: V, first: V, second: V) -> V:
-        """The value after ``carry``."""
+        """Return the value after ``carry``."""
         inner = s.alu(self.op0, *((carry, first) if self.reverse0 else (first, carry)))
         return s.alu(self.op1, *((second, inner) if self.reverse1 else (inner, second)))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Collective instructions: transfers and reductions between the ranks of a group, or the programs of a launch.
 
-``groups`` are lists of members' numbers as JSON: a member exchanges with those that it is in one list with.
+``groups`` are lists of members' numbers as JSON: a member exchanges data with those in the same list.
 """
 
 import json
@@ -38,7 +38,7 @@ class BadCounts(KernelError, IndexError):
 
 
 def parsed(groups: str) -> list[list[int]]:
-    """The lists of members; empty where the text is none."""
+    """Return the lists of members; none if the text is malformed."""
     try:
         lists = json.loads(groups)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def check_groups(check: Check, groups: str) -> None:
 
 
 class Collective(Meeting):
-    """Operands are all in HBM or all in SBUF. A queue's transfer that the cores for collectives carry out."""
+    """Family: operands are all in HBM or all in SBUF. A transfer in a queue that the cores for collectives execute."""
 
     destinations = (SBUF,)
     queued = True
@@ -77,21 +77,21 @@ class Collective(Meeting):
         check.unmasked()
 
     def hops(self, members: int) -> int:
-        """Steps from member to member, one after the other."""
+        """Return the number of steps from member to member, one after the other."""
         return members - 1
 
     def largest_group(self) -> int:
         return 2
 
     def transfer_ns(self, machine: Machine) -> float:
-        """How long it is under way, beside the engines."""
+        """Return the time of the transfer in ns, in which the engines continue."""
         moved = max(t.partitions * t.free_elements * t.dtype.itemsize for _, t in self.operands())
         costs = machine.costs
         return self.hops(self.largest_group()) * costs.control.hop_ns + moved / costs.dma.hbm_bytes_per_ns
 
 
 class Grouped(Collective):
-    """Between the members of a group. ``over``: ranks, or programs of a launch."""
+    """Family: between the members of a group. ``over``: ranks, or programs of a launch."""
 
     groups: str
     over: str = RANKS
@@ -112,7 +112,8 @@ class Grouped(Collective):
         return max(map(len, parsed(self.groups)))
 
     def elements(self, check: Check, whole: str = "") -> None:
-        """dst and src are of one size, or ``whole`` holds as many of the other as there are members."""
+        """Check that dst and src are of one size, or that ``whole`` has as many times the other's elements as there
+        are members."""
         for n in map(len, parsed(self.groups)):
             sizes = {label: prod(getattr(self, label).shape) * (n if whole and label != whole else 1)
                      for label in ("dst", "src")}
@@ -121,7 +122,7 @@ class Grouped(Collective):
                        f"give {whole} {n} times the elements of the other" if whole else "give both as many elements")
 
     def divides(self, check: Check) -> None:
-        """Axis 0 of src has a part for each member."""
+        """Check that axis 0 of src has a part for each member."""
         for n in map(len, parsed(self.groups)):
             check.rule(self.src.shape[0] % n == 0, f"src{list(self.src.shape)} has no {n} equal parts along axis 0",
                        f"give it a multiple of {n} rows")
@@ -144,7 +145,7 @@ SYNC = (Engine.SYNC, Engine.GPSIMD)
 
 
 class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="CC_ALL_REDUCE", opcode=0x82):
-    """dst = the fold of everyone's src."""
+    """dst = the fold of all members' src."""
 
     op: str
 
@@ -158,14 +159,14 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
         self.elements(check)
 
     def hops(self, members: int) -> int:
-        return 2 * (members - 1)                # parts are folded round the ring, and sent round it
+        return 2 * (members - 1)                # parts are folded around the ring, then sent around it
 
     def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return self.folded([v for v, in values]).reshape(self.dst.shape)
 
 
 class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GATHER", opcode=0x83):
-    """dst = everyone's src, one after the other along ``dim``."""
+    """dst = all members' src, concatenated along ``dim``."""
 
     dim: int = 0
 
@@ -181,7 +182,7 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
 
 class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mnemonic="CC_REDUCE_SCATTER",
                       opcode=0x84):
-    """dst = this member's part, along axis 0, of the fold of everyone's src."""
+    """dst = this member's part, along axis 0, of the fold of all members' src."""
 
     op: str
 
@@ -197,7 +198,7 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
 
 
 class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_ALL", opcode=0x85):
-    """dst = this member's part of everyone's src, one after the other along axis 0."""
+    """dst = this member's part of each member's src, concatenated along axis 0."""
 
     def verify(self, check: Check) -> None:
         super().verify(check)
@@ -267,10 +268,10 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
 
 
 class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VARYING", opcode=0x88):
-    """Parts of src, of a size that ``metadata`` has, to all members (``to_all``) or to each member its own.
+    """Sends parts of src, of sizes in ``metadata``, to all members (``to_all``) or a separate one to each member.
 
-    Rows of the metadata: counts that are sent, where they begin in src, counts that are received (written unless
-    ``counts_known``), and with ``displaced`` where they go in dst; else a sender has its slot, dst's size over the
+    Rows of the metadata: counts that are sent, their starts in src, counts that are received (written unless
+    ``counts_known``), and with ``displaced`` their starts in dst; else each sender has a slot of dst's size over the
     number of members.
     """
 
@@ -301,11 +302,11 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
         for s, ((data, *_), theirs) in enumerate(zip(values, tables)):
             column = 0 if self.to_all else position
             count, start = int(theirs[0, column]), int(theirs[1, column])
-            at = int(table[3, s]) if self.displaced else s * (flat.size // n)
-            if start + count > data.size or at + count > flat.size:
-                raise BadCounts(what=f"member {members[s]} sends {count} elements from {start} of {data.size} to {at} "
-                                     f"of {flat.size}")
-            flat[at:at + count] = data.reshape(-1)[start:start + count]
+            start_in_dst = int(table[3, s]) if self.displaced else s * (flat.size // n)
+            if start + count > data.size or start_in_dst + count > flat.size:
+                raise BadCounts(what=f"member {members[s]} sends {count} elements from {start} of {data.size} "
+                                     f"to {start_in_dst} of {flat.size}")
+            flat[start_in_dst:start_in_dst + count] = data.reshape(-1)[start:start + count]
             table[2, s] = count
         return received, None if self.counts_known else table.reshape(self.metadata.shape).astype(np.uint32)
 

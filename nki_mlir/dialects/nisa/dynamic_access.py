@@ -2,8 +2,8 @@
 """Copies whose addresses have a run-time part: an access pattern whose start is read from a tile, columns by offsets,
 indices of one or two dimensions of a tensor.
 
-For patterns and columns the table is a whole buffer ([1, N] in HBM, [P, N] on chip); a pattern gives the places of
-the other tile's elements in a row of it, and the index tile moves them: by one value, or by one value for each row.
+For patterns and columns the table is a complete buffer ([1, N] in HBM, [P, N] on chip). A pattern gives the other
+tile's elements their positions in a row of it; the index tile moves them by one value, or by one value for each row.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ GROUPS = (Machine.gpsimd_group, Machine.quadrant)
 class PatternAddressed(DataAddressed):
     """Base of the two directions.
 
-    ``place = start + sum(steps[k] * position[k]) + scale * index``, where the index is below ``extent``.
+    ``position = start + sum(steps[k] * index[k]) + scale * offset``, where the offset is below ``extent``.
     """
 
     index: In
@@ -51,8 +51,8 @@ class PatternAddressed(DataAddressed):
 
     def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(rows, places, where they are in bounds), each of the moved tile's shape; an index outside may be an
-        error."""
+        """Return (rows, columns, whether they are in bounds), each of the moved tile's shape. An index outside may be
+        an error."""
         rank = len(moved)
         along = [np.arange(n).reshape(-1, *(1,) * (rank - 1 - k)) for k, n in enumerate(moved)]
         values = index.reshape(-1).astype(np.int64)
@@ -71,7 +71,7 @@ class PatternAddressed(DataAddressed):
         return rows, columns, good
 
     def reachable(self) -> Tile:
-        """From the first place of index 0 to the last one of the greatest index; an index outside moves nothing."""
+        """Return the table from the first position of index 0 to the last one of the greatest index."""
         rows, *columns = self.table.shape
         if len(columns) != 1:
             return self.table
@@ -93,7 +93,8 @@ class PatternAddressed(DataAddressed):
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
                     mnemonic="DYNAMIC_READ", opcode=0x70):
-    """dst[i...] = src.flat[start + steps * i + scale * index]; ``mode`` skip leaves what has no address untouched."""
+    """dst[i...] = src.flat[start + steps * i + scale * index]; ``mode`` skip leaves elements out of
+    bounds untouched."""
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
@@ -117,7 +118,7 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
 
 
 def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
-    """[P, count]: the offsets of each partition. A group of partitions shares those of its rows, partition by
+    """Return [P, count]: the offsets of each partition. A group of partitions shares those of its rows, partition by
     partition."""
     p = index.shape[0]
     columns = index.reshape(p, -1).astype(np.int64)
@@ -198,9 +199,9 @@ def check_columns(places: np.ndarray, length: int) -> None:
 
 
 # -- indices of one or two dimensions of a tensor ----------------------------------------------------------------------
-# Element e of the piece is at place ``position(e) + sum(scales[k] * offset[k])`` of the table, which is counted row by
-# row: on chip in each partition by itself, by a DMA transfer over the whole table. Index k of the element, ``first(e)``
-# or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those of the dimension.
+# Element e of the piece is at index ``position(e) + sum(scales[k] * offset[k])`` of the table, which is counted row by
+# row: on chip in each partition separately, in a DMA transfer over the complete table. Index k of the element,
+# ``first(e)`` or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those of the dimension.
 
 MOST_INDICES = 2
 
@@ -238,7 +239,8 @@ class RunTimeIndexed(DataAddressed):
 
     def flat_offsets(self, shape: tuple[int, ...], length: int, offset: np.ndarray, position: np.ndarray,
                      first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(offsets, where all indices are in bounds) of a piece; what is not is an error unless it is skipped."""
+        """Return (offsets, whether all indices are in bounds) of a piece. An index outside is an error unless it is
+        skipped."""
         of_piece = (slice(None),) * len(shape) + (0,) * (position.ndim - len(shape))
         columns = offset.reshape(offset.shape[0], -1).astype(np.int64)
         offsets, good, moved = position[of_piece], np.ones(shape, np.bool_), []
@@ -258,7 +260,8 @@ class RunTimeIndexed(DataAddressed):
         return offsets, good
 
     def element(self, place: int, indices: Sequence[int], length: int) -> tuple[int, int]:
-        """A place of the table as errors count it: in its tensor, from the table's start; and the tensor's elements."""
+        """Return a position in the table as errors count it, from the table's start in its tensor, and the tensor's
+        elements."""
         table = self.table
         rest = place - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
         if table.on_chip or not 0 <= rest < length:
@@ -282,7 +285,7 @@ class RunTimeIndexed(DataAddressed):
 
 
 class OnChip(RunTimeIndexed):
-    """By an engine: each partition reads and writes its own row, at one place for all."""
+    """By an engine: each partition reads and writes its own row, at one position for all."""
 
     law, walked = "dynamic_copy", "piece"
 
@@ -321,7 +324,8 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
 
 
 class IndirectTransfer(RunTimeIndexed):
-    """By DMA: any place of a table in HBM, or in SBUF across its partitions; ``mode`` skip leaves what is outside."""
+    """By DMA: any element of a table in HBM, or in SBUF across its partitions; ``mode`` skip leaves out indices
+    outside."""
 
     mode: str = "error"
     table_apart = True
@@ -344,7 +348,8 @@ class DmaDynamicReadOp(IndirectTransfer, name="dma_dynamic_read", engines=(Engin
 
 class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,),
                         mnemonic="DMA_DYNAMIC_WRITE", opcode=0x65):
-    """dst.flat[position(e...) + scales * offset] = src[e...], or that added with ``rmw``; equal places accumulate."""
+    """dst.flat[position(e...) + scales * offset] = src[e...], or that added with ``rmw``; equal
+    positions accumulate."""
 
     rmw: str = "bypass"
     addressed_by_data = "dst"

@@ -21,17 +21,17 @@ ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))    
 
 
 def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
-    """The engines have one PSUM read port: some source must be in SBUF."""
+    """Check that some source is in SBUF: the engines have one PSUM read port."""
     check.rule(any(getattr(op, label).space != PSUM for label in labels),
                f"at most one of {' and '.join(labels)} may be in PSUM", "copy one of them to SBUF first")
 
 
 # -- variants of work --------------------------------------------------------------------------------------------------
-# What an engine does at another rate, by what the tiles are: behind the name of a law. Whether a machine has a law for
-# a variant is its matter; where it has none, that of the work itself holds.
+# A variant of a work is done at another rate, which depends on the tiles; it is appended to the name of the law. If a
+# machine has no law for a variant, that of the work itself holds.
 
 def of_dtype(*tiles: Tile) -> str:
-    """``.bfloat16`` or ``.float16`` where all tiles are that, in SBUF."""
+    """Return ``.bfloat16`` or ``.float16`` if all tiles have that dtype and are in SBUF, else ""."""
     first = tiles[0].dtype
     narrow = first.is_float and first.bits == 16
     alike = all(t.dtype is first and t.space != PSUM for t in tiles)
@@ -39,7 +39,7 @@ def of_dtype(*tiles: Tile) -> str:
 
 
 def of_tiles(*tiles: Tile) -> str:
-    """``.psum`` where a tile is in PSUM, else what the dtype makes of it."""
+    """Return ``.psum`` if a tile is in PSUM, else the variant of the dtype."""
     return ".psum" if any(t.space == PSUM for t in tiles) else of_dtype(*tiles)
 
 
@@ -160,7 +160,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
 
 
 def apply_alu(s: ScalarFunctions[V], op: str, value: V, operand: V, reverse: bool) -> V:
-    """One step of a two-operation instruction; operations of one operand ignore the second."""
+    """Apply one step of a two-operation instruction; operations of one operand ignore the second."""
     if op == "bypass":
         return value
     if ALU[op].arity == 1:
@@ -312,7 +312,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
 
     @property
     def compute(self) -> DType:
-        """Values that stay of their type stay as they are: float32 does not hold all integers."""
+        """The values' dtype if they keep it, since float32 cannot represent all integers; else float32."""
         return select_compute(INT32, self.src.dtype) if self.dst.dtype is self.src.dtype else FLOAT32
 
     def index_forms(self) -> tuple[Linear, ...]:

@@ -19,8 +19,8 @@ SOURCES = tuple(f"source{k}" for k in range(6))
 class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
     """dst = function(sources, numbers), a function of a library of programs for the GpSimd cores.
 
-    The cores transfer tensors in from HBM and out to it themselves, through their own memories. How often, how much,
-    and the ``busy`` cycles of the slowest core are what its emulation counted when the program was made.
+    The cores transfer tensors from and to HBM themselves, through their own memories. The counts of transfers and
+    bytes, and the ``busy`` cycles of the slowest core, come from an emulation when the program was built.
     """
 
     dst: Out
@@ -68,7 +68,7 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
 
 
 def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:
-    """Whether shapes are those of tiles, but for how the elements are divided."""
+    """Return whether shapes have as many elements as the tiles."""
     if shapes and len(shapes) != len(tiles):
         return False
     return all(isinstance(shape, list) and all(isinstance(n, int) for n in shape) and prod(shape) == prod(tile)
@@ -76,7 +76,7 @@ def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:
 
 
 def _parsed(text: str) -> list[object]:
-    """The list that a text is; one that no rule allows where it is none."""
+    """Return the list that a text contains; one that breaks every rule if it contains none."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):

@@ -22,25 +22,26 @@ class IndirectOutOfBounds(OutOfBounds):
     fix = "correct the indices, or pass oob_mode.skip to leave such rows untouched"
 
     def counted_from(self, start: int) -> "IndirectOutOfBounds":
-        """The same error of a table that starts inside of its tensor."""
+        """Return the same error for a table that starts inside of its tensor."""
         self.values["index"] += start
         return self
 
 
 def rows_of(table: Tile) -> tuple[int, int, int]:
-    """How many elements it is from a row of a table to the next, how many there are, and how many rows."""
+    """Return the distance in elements between rows of a table, the number of its elements, and the number of
+    its rows."""
     if table.on_chip:
         return math.prod(table.shape[1:]), math.prod(table.shape), table.shape[0]
     return table.access.dims[0][0], table.row, table.shape[0]
 
 
 def no_row(row: int, step: int, size: int, rows: int) -> IndirectOutOfBounds:
-    """The error of a number that is no row of a table, of which ``rows_of`` has the rest."""
+    """Return the error of a number that is no row of a table; ``rows_of`` returns the other arguments."""
     return IndirectOutOfBounds(index=row * step, size=size, row=row, rows=rows)
 
 
 def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the table, and which of them are in bounds; an index outside is an error unless skipped.
+    """Return the rows of the table, and which of them are in bounds; an index outside is an error unless skipped.
 
     The error counts elements of the table's tensor, from the table's start.
     """
@@ -52,9 +53,9 @@ def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray,
 
 
 class DataAddressed(NisaOp):
-    """Base of copies of which data choose the elements of one tile, the table; the other one is the piece.
+    """Base of copies in which data select the elements of one tile, the table; the other tile is the piece.
 
-    ``addressed_by_data`` is the table: ``src`` of what reads, ``dst`` of what writes.
+    ``addressed_by_data`` is the table: ``src`` of a read, ``dst`` of a write.
     """
 
     is_loop_nest = False
@@ -62,7 +63,7 @@ class DataAddressed(NisaOp):
     dst: InOut
     src: In
     keeps_bits = True
-    # What is done with an index outside, and with an element that is written already; attributes where it may be said.
+    # The treatment of indices out of bounds, and of elements written before; some classes have them as attributes.
     mode = "error"
     rmw = "bypass"
 
@@ -84,31 +85,31 @@ class DataAddressed(NisaOp):
         return self.dst if self.addressed_by_data == "src" else self.src
 
     def sources(self) -> list[tuple[str, Tile]]:
-        """What was in dst of a read stays only where elements are skipped."""
+        """Return the tiles that ``reference`` gets: dst of a read is among them only if elements may be skipped."""
         stays = self.addressed_by_data == "dst" or self.mode == "skip"
         return [(name, tile) for name, tile in super().sources() if stays or name != "dst"]
 
     def reachable(self) -> Tile:
-        """The part of the table in which all elements lie that an index in bounds chooses."""
+        """Return the part of the table that contains all elements that an index in bounds selects."""
         return self.table
 
     def table_start(self, values: Sequence[int]) -> int:
-        """Where the table starts in its tensor, for these values of the symbols."""
+        """Return the start of the table in its tensor, for these values of the symbols."""
         return 0 if self.table.on_chip else self.table.access.free.at(values)
 
     def goes_with_piece(self, field: str) -> bool:
-        """Whether a tile has a row for each row of the piece."""
+        """Return whether a tile has a row for each row of the piece."""
         return False
 
     def iteration(self) -> Iteration:
-        """The piece's axes; those of the other tiles but for rows that go with the piece's."""
+        """Return the piece's axes, and those of the other tiles except rows that correspond to the piece's."""
         rank, piece = len(self.piece.shape), self.piece_field
         return with_own_axes(self.piece.shape, self.operands(),
                              lambda name, tile: rank if name == piece else int(self.goes_with_piece(name)))
 
     def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...], good: np.ndarray
              ) -> np.ndarray:
-        """The table's elements ``at`` places; where there is none, what was in dst before."""
+        """Return the table's elements at indices ``at``; where they are not ``good``, the elements of dst before."""
         if not before:
             return convert(flat[at], self.dst.dtype, self.src.dtype)
         values = before[0].copy()
@@ -116,7 +117,7 @@ class DataAddressed(NisaOp):
         return values
 
     def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, good: np.ndarray) -> None:
-        """Put the good elements of src ``at`` their places of the table, or add them with ``rmw``."""
+        """Write the good elements of src to indices ``at`` of the table, or add them with ``rmw``."""
         at = tuple([a[good] for a in at])
         if self.rmw == "bypass":
             flat[at] = convert(src, self.dst.dtype, self.src.dtype)[good]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Base of instructions at which several programs meet, and those of the cores of one launch: barrier, exchange.
+"""Base of instructions at which several programs meet, and those between the cores of one launch: barrier, exchange.
 
-Each gives values and gets those of all. They keep their order in a program, and nothing orders them against those of
-others but the meeting itself.
+Each member passes values and gets those of all. Such instructions keep their order in a program; only the meeting
+itself orders them with those of other programs.
 """
 
 from abc import abstractmethod
@@ -29,30 +29,32 @@ class WrongPartner(KernelError):
 
 
 class Meeting(Opaque):
-    """A subclass says who meets (``members``), and what it makes of everyone's values (``combined``)."""
+    """Base of meetings. A subclass defines who meets (``members``), and the result from all members' values
+    (``combined``)."""
 
     acts_outside = True
 
     @property
     def between(self) -> str:
-        """Programs of a launch, or ranks."""
+        """The kind of members: programs of a launch, or ranks."""
         return PROGRAMS
 
     @abstractmethod
     def members(self, own: int) -> Sequence[int]:
-        """The numbers of those that meet, for the member ``own``."""
+        """Return the numbers of those that meet, for the member ``own``."""
 
     def occasion(self) -> Hashable:
-        """Exchanges between the same members that are told apart."""
+        """Return a key that distinguishes exchanges between the same members."""
         return self.full_name()
 
     def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
-        """What this member gives; the memory may be written again before the others have taken it."""
+        """Return this member's values, copied, because the memory may be overwritten before the others have
+        read them."""
         return [s.copy() for s in sources]
 
     @abstractmethod
     def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        """The results, None for a tile that stays as it is."""
+        """Return the results, None for a tile that stays unchanged."""
 
     def reference(self, *sources: np.ndarray) -> Results:
         here = MEMBERS[self.between].get()
@@ -66,10 +68,10 @@ class Meeting(Opaque):
 
 class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80,
                     since=3):
-    """Wait for the other cores. What was written to ``data`` before is seen by all after.
+    """Wait for the other cores. Writes to ``data`` before the barrier are visible to all after it.
 
-    An engine tells the other cores' that it is here, and goes on when they have told it the same. To instructions
-    around it the barrier reads and writes ``data``.
+    An engine signals the other cores', and continues when they have signalled. To instructions around it the
+    barrier reads and writes ``data``.
     """
 
     data: In

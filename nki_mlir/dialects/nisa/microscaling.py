@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Microscaling: quantizing to small floats with a shared power of two, and multiplying such matrices.
 
-A scaling group is 8 partitions x 4 consecutive elements; the four are packed into one element, the lowest bits
-first. The
-scale of group row g is in partition 32 * (g // 4) + g % 4 of the scale tile: four rows at the start of each quadrant.
-A scale tile may begin at partition 4, 8 or 12 of a quadrant: four of them lie in one buffer.
+A scaling group is 8 partitions x 4 consecutive elements; the four are packed into one element, the lowest bits first.
+The scale of group row g is in partition 32 * (g // 4) + g % 4 of the scale tile: four rows at the start of each
+quadrant. A scale tile may begin at partition 4, 8 or 12 of a quadrant: four of them lie in one buffer.
 """
 
 
@@ -27,12 +26,12 @@ SCALE_OFFSETS = (0, 4, 8, 12)
 
 
 def scale_row(group: int) -> int:
-    """The partition of a group row's scales."""
+    """Return the partition of a group row's scales."""
     return Machine.quadrant * (group // 4) + group % 4
 
 
 def unpacked(data: np.ndarray, element: str) -> np.ndarray:
-    """[P, N, 4] float32 of packed elements [P, N]."""
+    """Return packed elements [P, N] as [P, N, 4] float32."""
     p, n = data.shape
     if element == "float4_e2m1fn":
         shifts = np.arange(PACKED, dtype=np.uint16) * 4
@@ -43,13 +42,13 @@ def unpacked(data: np.ndarray, element: str) -> np.ndarray:
 
 
 def packed(values: np.ndarray, element: str) -> np.ndarray:
-    """[P, N] uint32 of [P, N, 4] values of an 8-bit float."""
+    """Return [P, N, 4] values of an 8-bit float as [P, N] uint32."""
     p, n, _ = values.shape
     return np.ascontiguousarray(values.astype(FORMATS[element])).view(np.uint32).reshape(p, n)
 
 
 def scaled(data: np.ndarray, scale: np.ndarray, element: str) -> np.ndarray:
-    """The real values [P, N, 4] of packed elements with their scale tile."""
+    """Return the real values [P, N, 4] of packed elements with their scale tile."""
     values = unpacked(data, element)
     exponents = scale.reshape(scale.shape[0], -1).astype(np.uint8, copy=False).astype(np.int32)
     rows = [scale_row(k // GROUP) for k in range(data.shape[0])]
@@ -157,10 +156,10 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         left = scaled(stationary.reshape(k, -1), scale_bits(stationary_scale), self.stationary_element)
         right = scaled(moving.reshape(k, -1), scale_bits(moving_scale), self.moving_element)
         if in_device_order():
-            made = product(*(np.moveaxis(a, 2, 1).reshape(-1, a.shape[1]).astype(np.float32) for a in (left, right)))
+            total = product(*(np.moveaxis(a, 2, 1).reshape(-1, a.shape[1]).astype(np.float32) for a in (left, right)))
         else:
-            made = np.einsum("kmq,knq->mn", left, right, optimize=True).astype(np.float32)
-        return dst[0].astype(np.float32) + made if dst else made
+            total = np.einsum("kmq,knq->mn", left, right, optimize=True).astype(np.float32)
+        return dst[0].astype(np.float32) + total if dst else total
 
     def work(self) -> Work:
         """One pass over the columns of ``moving``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bases of instructions that are no loop nest: on whole tensors, or on each partition by itself.
+"""Bases of instructions that are no loop nest: on complete tensors, or on each partition separately.
 
 They stay instructions on every path, and their meaning is the class's reference.
 """
@@ -11,7 +11,7 @@ from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_own_ax
 
 
 class Opaque(NisaOp):
-    """On whole tensors: no two tiles share an axis, and there is no mask."""
+    """Base of instructions on complete tensors: no two tiles share an axis, and there is no mask."""
 
     keeps_bits = True
 
@@ -25,14 +25,13 @@ class Opaque(NisaOp):
 
 
 class PartitionWise(NisaOp):
-    """On each partition by itself: axis 0 of every tile is one iteration axis; the first source's other dims are axes,
-    too, so that masks apply.
-    """
+    """Base of instructions on each partition separately: axis 0 of every tile is one iteration axis; the first
+    source's other dims are axes, too, so that masks apply."""
 
     is_loop_nest = False
-    main: ClassVar[str] = ""            # whose free dims masks are over: the first source where it is not said
-    table: ClassVar[str] = ""           # a tile that is read at computed places, which masks do not make smaller
-    statistic: ClassVar[str] = ""       # a tile of so many values a partition whatever the row: no mask is on them
+    main: ClassVar[str] = ""            # the tile whose free dims masks are over; "": the first source
+    table: ClassVar[str] = ""           # a tile that is read at computed indices, which masks do not restrict
+    statistic: ClassVar[str] = ""       # a tile of a fixed number of values a partition, without masks
 
     def iteration(self) -> Iteration:
         operands = self.operands()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers: the generator's state is an operand, so that the same seed gives the same sequence on every path.
 
-The generator counts: a state (seed, count) [1, 2] gives the Philox stream of that seed and count, and each use counts
-on.
+A state (seed, count) [1, 2] gives the Philox stream of that seed and count; each use increments the count.
 """
 
 
@@ -18,7 +17,7 @@ from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT32
 
 
 def drawn(state: np.ndarray) -> "tuple[np.random.Generator, np.ndarray]":
-    """(the generator of a state, the next state)."""
+    """Return (the generator of a state, the next state)."""
     seed, count = (int(v) for v in state.reshape(-1))
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))
     after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
@@ -26,7 +25,7 @@ def drawn(state: np.ndarray) -> "tuple[np.random.Generator, np.ndarray]":
 
 
 class WithState(PartitionWise):
-    """Base of what uses a generator."""
+    """Base of operations that use a generator."""
 
     keeps_bits = True
 
@@ -36,7 +35,7 @@ class WithState(PartitionWise):
 
 
 class Drawing(WithState):
-    """Base of what draws numbers for each element of ``dst``."""
+    """Base of operations that draw numbers for each element of ``dst``."""
 
     dst: Out
     state: InOut

@@ -106,7 +106,8 @@ class RowReducing(Protocol):
 
 
 def verify_sum(op: RowReducing, check: TargetCheck, settled: bool = False) -> None:
-    """The Scalar engine's registers add; the documents of ``activation_reduce`` restrict only generation 2 to that."""
+    """Check that the Scalar engine's registers add; documents of ``activation_reduce`` restrict only generation 2 to
+    that."""
     ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
     if op.reduce_op != "add":
         what = f"'{op.name}' with reduce_op '{op.reduce_op}'"
@@ -165,7 +166,8 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
 # -- batch-norm statistics ---------------------------------------------------------------------------------------------
 def every(tile: Tile, n: int) -> list[Tile] | None:
-    """The elements 0, n, 2n ... of each partition, then 1, n + 1 ...; None where no patterns describe them."""
+    """Return the elements 0, n, 2n ... of each partition, then 1, n + 1 ... as tiles; None if no patterns describe
+    them."""
     *outer, (step, count) = tile.access.dims
     if len(outer) > 1 and count % n:
         return None
@@ -255,7 +257,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
         weighted = rows.sum(lambda s, n, mean: s.alu("multiply", n, mean), [counts, means])
         mean = rows.each(lambda s, x, n: s.alu("divide", x, n), weighted, total)
 
-        def spread_of(s: ScalarFunctions[V], n: V, own_mean: V, own: V, mean: V) -> V:
-            return s.alu("add", own, s.alu("multiply", n, squared_distance(s, own_mean, mean)))
+        def spread_of(s: ScalarFunctions[V], n: V, group_mean: V, own: V, mean: V) -> V:
+            return s.alu("add", own, s.alu("multiply", n, squared_distance(s, group_mean, mean)))
         spread = rows.sum(spread_of, parts, mean)
         rows.write(self.dst, [mean, rows.each(lambda s, x, n: s.alu("divide", x, n), spread, total)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The check at the end of a kernel that an output has been written, and errors of what has not been written."""
+"""The check at the end of a kernel that an output has been written, and errors for unwritten memory."""
 
 from pathlib import PurePath
 
@@ -30,14 +30,14 @@ class UnwrittenTile(KernelError):
 
 
 def idle(loop: Location) -> str:
-    """Why an output is not written that only this loop writes."""
+    """Return the reason why an output is not written that only this loop writes."""
     return f"no iteration of the loop at {PurePath(loop.file).name}:{loop.line} ran"
 
 
 class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="REQUIRE_WRITTEN", opcode=0x8F):
     """An error if the flag is 0: the ``output`` of that name has not been written.
 
-    Whatever writes the output sets the flag; ``reason`` says why none may have run. A simulation checks, the device
+    Each write of the output sets the flag; ``reason`` says why none may have run. A simulation checks, the device
     does not.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Searches: the eight largest values of a partition, their places, and replacing them; runs of equal ids;
-of lists the largest K, and the places of what is not zero."""
+"""Searches: the eight largest values of a partition, their indices, and replacing them; runs of equal ids;
+the largest K of lists, and the indices of nonzero elements."""
 
 from itertools import pairwise
 
@@ -42,7 +42,8 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Place of each value in the flattened rows; the k-th equal value takes the k-th occurrence, -1 without one."""
+    """Return the index of each value in the flattened rows; the k-th equal value gets the k-th occurrence, -1 without
+    one."""
     p = data.shape[0]
     flat, needles = data.reshape(p, -1), values.reshape(p, -1)
     positions = np.full(needles.shape, -1, np.int64)
@@ -58,7 +59,8 @@ def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,), mnemonic="FIND_INDEX8", opcode=0x54):
-    """dst[p, j] = where vals[p, j] first occurs in the flattened data[p], both as float32; equal ones take the next."""
+    """dst[p, j] = the index of vals[p, j] in the flattened data[p], both as float32; equal values get later
+    occurrences."""
 
     dst: Out
     data: In
@@ -79,7 +81,7 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
 
 class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.VECTOR,), mnemonic="MATCH_REPLACE8",
                       opcode=0x55):
-    """dst = data with the first occurrence of each of the 8 values replaced by ``imm``; dst_idx gets the places."""
+    """dst = data with the first occurrence of each of the 8 values replaced by ``imm``; dst_idx gets their indices."""
 
     dst: Out
     dst_idx: Out | None
@@ -113,7 +115,8 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
 
 class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GPSIMD,), mnemonic="SEQUENCE_BOUNDS",
                        opcode=0x5D):
-    """dst[0, 0, i] and dst[0, 1, i]: first and one past last place of the run of equal ids at i; (n, -1) for id 0."""
+    """dst[0, 0, i] and dst[0, 1, i]: the first index of the run of equal ids at i, and one past its last; (n, -1) for
+    id 0."""
 
     dst: Out
     segment_ids: In
@@ -190,7 +193,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
 
 class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engine.GPSIMD,),
                          mnemonic="NONZERO_WITH_COUNT", opcode=0x7B, since=3):
-    """In partitions 0, 16, 32, ...: the places of what is not zero plus ``base``, then ``padding``, the count at the
+    """In partitions 0, 16, 32, ...: the indices of nonzero elements plus ``base``, then ``padding``, the count at the
     end."""
 
     dst: InOut

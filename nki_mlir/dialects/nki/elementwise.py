@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise operations of the tile language: one result element from the elements at the same place."""
+"""Elementwise operations of the tile language: one result element from the elements at the same index."""
 
 from functools import reduce
 
@@ -17,8 +17,8 @@ EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not sur
 
 
 def holding_integer(*dtypes: DType) -> DType | None:
-    """The integer type that holds the values of all operands; None where there is none, and where float32 holds them:
-    none of them has 32 bits."""
+    """Return the integer type that represents the values of all operands; None if there is none, or if float32 does,
+    since none of them has 32 bits."""
     if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
         return None
     kind = reduce(promote, dtypes)
@@ -26,13 +26,14 @@ def holding_integer(*dtypes: DType) -> DType | None:
 
 
 def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
-    """Whether the result is computed in integers: operands have one type of 32 bits, the destination as many."""
+    """Return whether the result is computed in integers: operands have one type of 32 bits, the destination as many."""
     wide = all(d.is_integer and d.bits >= 32 for d in (dst, *dtypes))
     return op in EXACT_INTEGER and wide and all(d is dtypes[0] for d in dtypes)
 
 
 def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
-    """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
+    """Return the dtype an ALU operation computes in: float32, but integer for bit operations and for
+    32-bit arithmetic."""
     if ALU[op].on_bits:
         kind = reduce(promote, dtypes)
         return kind if kind.is_integer else max(dtypes, key=lambda d: d.bits)
@@ -40,7 +41,7 @@ def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
 
 
 def number_beside(op: str, number: float, beside: DType, reverse: bool = False) -> float:
-    """The number an operation computes with: on bits that of a tile's type with the same low bits."""
+    """Return the number an operation computes with: for bits the one of the tile's type with the same low bits."""
     amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too
     if not ALU[op].on_bits or amount or beside is BOOL:
         return number
@@ -49,14 +50,15 @@ def number_beside(op: str, number: float, beside: DType, reverse: bool = False) 
 
 
 def number_dtype(number: float, beside: DType) -> DType:
-    """The dtype of a whole number that is computed with a tile: the tile's where that is wide and holds it."""
+    """Return the dtype of a whole number that is computed with a tile: the tile's if that is wide enough."""
     if beside.is_integer and beside.bits >= 32 and np.iinfo(beside.numpy).min <= number <= np.iinfo(beside.numpy).max:
         return beside
     return operand_dtype(int(number))
 
 
 def select_compute(condition: DType, *values: DType) -> DType:
-    """The dtype a selection passes values through: float32, but an integer type where that would change them."""
+    """Return the dtype in which a selection passes values: float32, but an integer type if float32 would
+    change them."""
     kind = holding_integer(*values) if condition.is_integer else None
     if kind is UINT32 and condition.kind is Encoding.SIGNED:
         return INT64                            # a negative condition holds, too
@@ -64,7 +66,7 @@ def select_compute(condition: DType, *values: DType) -> DType:
 
 
 def verify_magnitude(op: "BinaryOp | BinaryScalarOp", check: TargetCheck) -> None:
-    """No older engine has these two operators, and no other instructions stand for them."""
+    """Check that the target has abs_max and abs_min: no older engine does, and no other instructions replace them."""
     if op.op in ("abs_max", "abs_min"):
         check.need(SINCE[op.op], f"nl.{op.op}", "compute it by other operators")
 

@@ -46,7 +46,7 @@ class MatrixProduct(Op):
         return FLOAT32
 
     def iteration(self) -> Iteration:
-        """Axes (k, m..., n...): operands share axis 0, the result has the free axes of both."""
+        """Return axes (k, m..., n...): operands share axis 0, the result has the free axes of both."""
         stationary, moving = self.stationary.shape, self.moving.shape
         m = tuple(range(1, len(stationary)))
         n = tuple(range(len(stationary), len(stationary) + len(moving) - 1))
@@ -54,7 +54,7 @@ class MatrixProduct(Op):
                          frozenset({0}))
 
     def sources(self) -> list[tuple[str, Tile]]:
-        """The first product of a group overwrites: what is in PSUM before is not read."""
+        """Return the sources: dst only with ``accumulate``, since the first product of a group overwrites PSUM."""
         inputs = [("stationary", self.stationary), ("moving", self.moving)]
         return [("dst", self.dst), *inputs] if self.accumulate else inputs
 
@@ -62,9 +62,9 @@ class MatrixProduct(Op):
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *dst, stationary, moving = sources
         k = stationary.shape[0]
-        made = product(stationary.reshape(k, -1), moving.reshape(k, -1))
-        made = made.reshape(*stationary.shape[1:], *moving.shape[1:])
-        return dst[0] + made if dst else made
+        total = product(stationary.reshape(k, -1), moving.reshape(k, -1))
+        total = total.reshape(*stationary.shape[1:], *moving.shape[1:])
+        return dst[0] + total if dst else total
 
     def lower(self, b: LoweringBuilder) -> None:
         b.contraction(self, accumulate=self.accumulate)

@@ -44,20 +44,20 @@ class StoreOp(NkiOp, Copying, name="store"):
 
 
 class CopyOp(NkiOp, Copying, name="copy"):
-    """dst = src, both on chip; they may overlap, all reads come first."""
+    """dst = src, both on chip; they may overlap, since all reads precede the writes."""
 
     def verify(self, check: Check) -> None:
         check.alike("dst", "src")
 
 
 class Transposing(Copying):
-    """Family: dst[f, p] = src[p, f], with the bits as they are where the dtypes are equal."""
+    """Family: dst[f, p] = src[p, f]; equal dtypes keep their bits."""
 
     broadcasts = False
 
     @property
     def largest(self) -> dict[int, int]:
-        """Axis of the source -> its largest extent. What becomes the partition axis has at most 128."""
+        """The largest extents by axis of the source. The axis that becomes the partition has at most 128."""
         return {1: Machine.partitions}
 
     def verify(self, check: Check) -> None:
@@ -80,7 +80,7 @@ class TransposeOp(NkiOp, Transposing, name="transpose"):
 
 
 def constant_compute(dtype: DType) -> DType:
-    """What a constant is held in before it is written: 32-bit integers do not survive float32."""
+    """Return the dtype of a constant before it is written: 32-bit integers do not survive float32."""
     return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
 
 
@@ -134,7 +134,7 @@ print_sink: ContextVar[Callable[[str, np.ndarray], None]] = ContextVar(
 
 
 class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=0xFF):
-    """Hand the tile to the print sink of the running program. A simulation prints, the device does not."""
+    """Pass the tile to the print sink of the running program. A simulation prints, the device does not."""
 
     src: In
     prefix: str

@@ -14,17 +14,17 @@ REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` with the reduced axes kept as 1: reductions never change the rank of their destination."""
+    """Return ``shape`` with the reduced axes kept as 1: reductions never change the rank of their destination."""
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
 def reduce_keeping(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool) -> np.ndarray:
-    """The array reduced over ``axes``, which stay with extent 1."""
+    """Return the array reduced over ``axes``, which stay with extent 1."""
     return np.expand_dims(reduced(op, array, axes, of_integers), axes)
 
 
 def sums_integers(op: Op) -> bool:
-    """Whether all that an operation reads is integers, so that its sums are exact."""
+    """Return whether an operation reads only integers, so that its sums are exact."""
     written = {name for name, _ in op.targets()}
     return all(tile.dtype.is_integer for name, tile in op.sources() if name not in written)
 
@@ -39,7 +39,7 @@ class Reducing(Op):
     @property
     @abstractmethod
     def over(self) -> tuple[int, ...]:
-        """The axes."""
+        """The axes of the reduction."""
 
     @property
     def compute(self) -> DType:

@@ -2,7 +2,7 @@
 """The scalar dialect: pure scalar functions inside ``linalg.generic`` bodies, by the names of the scalar library.
 
 ``arith`` truncates and wraps where the machine rounds and saturates, so conversions and arithmetic are operations of
-our own; their meaning is defined once in ``nki_mlir.scalar``. Integers keep their sign in the type (``ui8``).
+this dialect, which ``nki_mlir.scalar`` defines once. Integers have their sign in the type (``ui8``).
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ class Scalar(ext.Dialect, name="scalar"):
 
 
 class Checked(Scalar.Operation):
-    """Base of operations with rules of their own: ``check`` raises what is wrong."""
+    """Base of operations with additional rules: ``check`` raises the error of a broken one."""
 
     def verify_invariants(self) -> bool:
         return reported(self, self.OPERATION_NAME, self.check)
 
 
 class OfFunction(Checked):
-    """Base of those that name a function of ``table``, ``fn``."""
+    """Base of operations that name a function of ``table``, ``fn``."""
 
     def check(self) -> None:
         if "fn" not in self.attributes:         # the presence check, which runs after this one, reports it
@@ -59,7 +59,7 @@ class WrapOp(Scalar.Operation, name="wrap", traits=[ext.Pure]):
 
 
 class BitcastOp(Scalar.Operation, name="bitcast", traits=[ext.Pure]):
-    """The bits of the value as another type that has as many."""
+    """The bits of the value as another type of equal size."""
 
     value: Operand
     result_: Result
