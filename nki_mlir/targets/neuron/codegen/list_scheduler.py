@@ -304,7 +304,8 @@ class _ListScheduler:
     def take(self, engine: int, ready: list[int], now: float) -> int:
         """The first ready step that memory allows, which is ready no more; -1 where there is none."""
         idle = not self.events
-        state = ready[0], len(ready), self.version, self.port_free, idle
+        loads, stores = self.queues[2 * engine:2 * engine + 2]
+        state = ready[0], len(ready), self.version, self.port_free, idle, loads, stores
         if self.refused[engine] == state:
             return -1                           # nothing has changed since none was found
         turns = self.graph.takes_turns and engine == self.scalar
@@ -312,9 +313,11 @@ class _ListScheduler:
         waits = False                           # a step is left to an engine that is not free yet: that depends on time
         memory = 2 * self.version + idle
         by_rank, no_room, only = self.by_rank, self.no_room, self.only
+        full = not idle and (loads >= QUEUES or stores >= QUEUES)
         for rank in ready[:self.passed]:
             k = by_rank[rank]
-            if no_room[k] == memory:
+            if no_room[k] == memory or (full and self.is_transfer[k] and (
+                    stores if self.graph.stores[k] else loads) >= QUEUES):
                 continue
             if only[k] < 0 and not idle and self.better_elsewhere(k, engine, now):
                 waits = True
@@ -356,14 +359,17 @@ class _ListScheduler:
             if e == engine:
                 continue
             other = there[e]
+            busy, result = other.busy * (1 + load[e]), other.result         # type: ignore[union-attr]
             ahead = self.free_at[e] - now
             if ahead < 0.0:
                 ahead = 0.0
+            if ahead + busy + result >= mine:
+                continue
             for before in self.ready[e][:self.passed]:
                 if before >= rank:
                     break
                 ahead += on[by_rank[before]][e].busy                        # type: ignore[union-attr]
-            if ahead + other.busy * (1 + load[e]) + other.result < mine:    # type: ignore[union-attr]
+            if ahead + busy + result < mine:
                 return True
         return False
 

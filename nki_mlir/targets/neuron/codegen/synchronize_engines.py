@@ -281,7 +281,7 @@ class _Emitter:
         """Every engine reads the number into its own register. Nothing is in flight."""
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
-            self.use([load.tile], engine)
+            self.use([("src", load.tile)], engine, len(self.stream(engine)))
             self.control(engine, isa.TensorLoad(register, self.tile(load.tile)))
 
     def release(self, variables: Sequence[LoopVariable]) -> None:
@@ -353,15 +353,16 @@ class _Emitter:
 
     def step(self, planned: Planned, waits: list[isa.Wait], update: isa.Update | None) -> None:
         step, engine = planned.step, self.engines[planned.engine]
-        self.load_table(step.op.function_set, step.location)
-        symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
-        for wait in waits[:-WAITS]:
+        op, stream = step.op, self.stream(engine)
+        self.load_table(op.function_set, step.location)
+        symbols = tuple([self.register(engine, s, keep=op.symbols) for s in op.symbols]) if op.symbols else ()
+        for wait in waits[:-WAITS] if len(waits) > WAITS else ():
             self.control(engine, isa.EventSemaphore(), wait)
-        op = changed(step.op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
-                     extra={FRESH: True} if FRESH in step.op.extra else {})
-        self.use([tile for _, tile in step.op.operands()], engine)
-        self.stream(engine).append(isa.Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
-                                               step.location, step.work))
+        physical = changed(op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
+                           extra={FRESH: True} if FRESH in op.extra else {})
+        self.use(op.operands(), engine, len(stream))
+        stream.append(isa.Instruction(physical, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
+                                      step.location, step.work))
 
     # -- iterations that overlap ---------------------------------------------------------------------------------------
     def signal_semaphore(self, lane: int, engine: int) -> int:
@@ -408,13 +409,15 @@ class _Emitter:
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
         self.barrier()
 
-    def use(self, tiles: Sequence[Tile], engine: Engine) -> None:
-        """Note that the engine's next instruction uses tiles."""
-        at = len(self.program.streams[engine])
-        for tile in tiles:
+    def use(self, operands: Sequence[tuple[object, Tile]], engine: Engine, at: int) -> None:
+        """Note that the engine's instruction ``at`` uses the tiles of its operands."""
+        for _, tile in operands:
             if tile.space != HBM:
-                spans = self.live.setdefault(tile.handle, {})
-                spans[engine] = spans[engine][0] if engine in spans else at, at
+                spans = self.live.get(tile.handle)
+                if spans is None:
+                    self.live[tile.handle] = {engine: (at, at)}
+                else:
+                    spans[engine] = (spans[engine][0] if engine in spans else at, at)
 
     def tile(self, tile: Tile) -> Tile:
         """The tile in physical memory; tiles of equal accesses to the same bytes are one object."""
