@@ -29,12 +29,12 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
-from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
 from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, copied, nodes_in
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks

@@ -24,30 +24,13 @@ from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
-MEMORY = 100                     # percent
-PASSED_OVER = 4                 # ready steps that are looked at
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is kept apart
 FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)      # who chooses first
-
-
-class Order(NamedTuple):
-    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early what a
-    long chain waits for starts, in percent of the time that the chain takes; ``share``: which engines a step may go to
-    that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
-    transfers, the one that balances the engines in program order (3). ``passed``: how
-    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer;
-    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results of what is loaded."""
-
-    memory: int = MEMORY
-    ahead: int = 0
-    share: int = 2
-    passed: int = PASSED_OVER
-    issue: bool = True
-    loads: int = 100
 
 
 class ListSchedule(NamedTuple):

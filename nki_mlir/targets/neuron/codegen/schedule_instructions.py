@@ -21,7 +21,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.list_scheduler import ListSchedule, Order, list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import ListSchedule, list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -35,6 +35,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side

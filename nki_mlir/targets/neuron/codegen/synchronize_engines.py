@@ -413,11 +413,8 @@ class _Emitter:
         """Note that the engine's instruction ``at`` uses the tiles of its operands."""
         for _, tile in operands:
             if tile.space != HBM:
-                spans = self.live.get(tile.handle)
-                if spans is None:
-                    self.live[tile.handle] = {engine: (at, at)}
-                else:
-                    spans[engine] = (spans[engine][0] if engine in spans else at, at)
+                spans = self.live.setdefault(tile.handle, {})
+                spans[engine] = (spans[engine][0] if engine in spans else at, at)
 
     def tile(self, tile: Tile) -> Tile:
         """The tile in physical memory; tiles of equal accesses to the same bytes are one object."""

@@ -11,8 +11,8 @@ import pytest
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges, Predecessors
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.ordering import Ordering
 

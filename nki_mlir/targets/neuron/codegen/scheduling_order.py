@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The options by which the list scheduler finds an order."""
+
+from typing import NamedTuple
+
+MEMORY = 100                     # percent
+PASSED_OVER = 4                 # ready steps that are looked at
+
+
+class Order(NamedTuple):
+    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early what a
+    long chain waits for starts, in percent of the time that the chain takes; ``share``: which engines a step may go to
+    that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
+    transfers, the one that balances the engines in program order (3). ``passed``: how
+    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer;
+    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results of what is loaded."""
+
+    memory: int = MEMORY
+    ahead: int = 0
+    share: int = 2
+    passed: int = PASSED_OVER
+    issue: bool = True
+    loads: int = 100
