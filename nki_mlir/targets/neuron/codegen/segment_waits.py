@@ -89,7 +89,7 @@ class SegmentWaits:
         used = self.used[group]
         known = self.known[engine].copy()
         for p, count in needed.items():
-            np.maximum(known, self.reported[p][count - 1], known)
+            np.maximum(known, self.reported[p][count - 1], out=known)
         first = self.engines + QUEUES * group
         done = [lane for lane in used if known[lane] == self.totals[lane]]
         lane = min(done) if done else first + len(used) if len(used) < QUEUES else used[0]

@@ -32,12 +32,12 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     """The packets of a run that has come to its end, by the slices of its transfers' events."""
     made = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
-    free = {id(core): [0.0] * core.dma.count for core in run.cores}
+    free = {core: [0.0] * core.dma.count for core in run.cores}
     for event, movement in record.movements.items():            # as they were triggered
         agent = run.agents[record.agent[event]]
         transfer = agent.stream.details[record.position[event]]
         assert isinstance(transfer, TimedTransfer)
-        own = free[id(agent.core)]
+        own = free[agent.core]
         if transfer.under_way:                                  # a collective's links move it
             continue
         parts = transfer.parts
