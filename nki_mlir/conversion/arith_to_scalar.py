@@ -56,7 +56,7 @@ class ArithToScalar(Pass, name="arith-to-scalar"):
 
 
 def upstream_operations(root: Operation | Module) -> list[Operation]:
-    """The named structured operations, and the arithmetic on elements, that are not the waist's."""
+    """Return the named structured operations, and the arithmetic on elements, that are not the waist's."""
     operations: list[Operation] = []
 
     def visit(op: Operation) -> object:
@@ -80,7 +80,7 @@ def is_of_elements(op: Operation) -> bool:
 
 
 def unsigned(dtype: DType) -> DType:
-    """The integer type of as many bits without a sign."""
+    """Return the integer type of as many bits without a sign."""
     return BY_NAME[f"u{dtype}"] if dtype.kind is Encoding.SIGNED else dtype
 
 
@@ -121,7 +121,7 @@ class _BodyRewriter:
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def scalar(self, op: Operation) -> Value:
-        """The value of an operation."""
+        """Write the value of an operation."""
         kinds = [str(v.type) for v in (*op.operands, op.results[0])]
         if unknown := next((kind for kind in kinds if kind not in BY_MLIR), None):
             raise refused(op, f"'{op.name}' on {unknown}")
@@ -152,7 +152,7 @@ class _BodyRewriter:
         return self.function(op, frm, to, values)
 
     def function(self, op: Operation, frm: DType, to: DType, values: list[Value]) -> Value:
-        """A function of the library, in a type that it is computed in."""
+        """Write a function of the library, in a type in which it computes."""
         name = op.name
         compute, change = frm, self.wrap
         if frm.is_float:
@@ -172,7 +172,7 @@ class _BodyRewriter:
         return change(value, to)
 
     def floats(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
-        """A comparison of floats, 1 or 0 in float32."""
+        """Write a comparison of floats, 1 or 0 in float32."""
         predicate = op.attributes["predicate"].value
         a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
         if predicate in FLOATS:
@@ -190,7 +190,7 @@ class _BodyRewriter:
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 
     def integers(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
-        """A comparison of integers, 1 or 0 in their type."""
+        """Write a comparison of integers, 1 or 0 in their type."""
         predicate = op.attributes["predicate"].value
         if predicate > 5:
             predicate -= 4

@@ -15,7 +15,7 @@ from nki_mlir.passes.pass_manager import Pass
 
 
 class ControlFlowToScf(Pass, name="control-flow-to-scf"):
-    """Structured control flow of StableHLO to ``scf``."""
+    """Converts structured control flow of StableHLO to ``scf``."""
 
     def run(self, module: Module) -> None:
         names = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
@@ -51,7 +51,7 @@ def convert(op: Operation) -> None:
 
 
 def keep_whole(module: Module) -> None:
-    """Parts of tensors that control flow hands on as tensors of their own, which have buffers of their own."""
+    """Copy parts of tensors that control flow yields to new tensors, which get buffers that nothing else shares."""
     for end in operations_of(module, lambda name: name in ("scf.yield", "scf.condition")):
         for k, value in enumerate(end.operands):
             if is_part(value):
@@ -68,12 +68,12 @@ def is_part(value: Value) -> bool:
 
 
 def extract(tensor: ir.Value, kind: ir.Type) -> Value:
-    """The element of a tensor without dimensions."""
+    """Write the element of a tensor without dimensions."""
     return value_of("tensor.extract", kind, tensor)
 
 
 def terminate(block: Block, is_condition: bool) -> None:
-    """``stablehlo.return`` as the terminator that ``scf`` wants."""
+    """Replace ``stablehlo.return`` by the terminator that ``scf`` wants."""
     old = terminator(block)
     values = list(old.operands)
     with ir.InsertionPoint(old), old.location:

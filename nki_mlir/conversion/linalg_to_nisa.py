@@ -64,7 +64,7 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
 
 
 def _open_masks(module: Module) -> None:
-    """Instructions under masks that are no box as structured operations, which have forms for every mask."""
+    """Rewrite instructions under masks that are no box as structured operations, which have forms for every mask."""
     builder = StructuredBuilder()
     for kernel in kernel_functions(module):
         for block in _blocks(kernel.op):
@@ -82,7 +82,7 @@ def is_masked(operation: Operation) -> bool:
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
-    """The blocks of code below an operation, without bodies of structured operations."""
+    """Return the blocks of code below an operation, without bodies of structured operations."""
     for region in op.regions:
         for block in region.blocks:
             yield block
@@ -117,7 +117,7 @@ class _Block:
                 and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
 
     def instruction(self, operation: Operation) -> None:
-        """An instruction of the kernel that cannot stay as it is."""
+        """Rewrite an instruction of the kernel that cannot stay as it is."""
         op = read_op(operation)
         assert isinstance(op, NisaOp)
         self.emitter.at(operation, op.symbols, op.ranges, op.extra)
@@ -163,7 +163,7 @@ class _Block:
         self.done += [self.operations[k] for k in sorted(folded)]
 
     def next(self, k: int) -> int | None:
-        """The next structured operation, if nothing that touches memory comes before it."""
+        """Return the next structured operation, if nothing that touches memory comes before it."""
         for number in range(k + 1, len(self.operations)):
             name = self.operations[number].name
             if name == "linalg.generic":

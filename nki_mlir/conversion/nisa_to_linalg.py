@@ -21,7 +21,7 @@ from nki_mlir.waist.builder import lower_operations
 
 
 class NisaToLinalg(Pass, name="nisa-to-linalg", reads=Level.WAIST, writes=Level.WAIST):
-    """Instructions to linalg."""
+    """Lowers instructions to linalg."""
 
     def run(self, module: Module) -> None:
         lower_operations(module, "nisa")

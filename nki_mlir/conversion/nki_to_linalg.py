@@ -21,7 +21,7 @@ from nki_mlir.waist.builder import lower_operations
 
 
 class NkiToLinalg(Pass, name="nki-to-linalg", reads=Level.NKI, writes=Level.WAIST):
-    """Tile operations to linalg."""
+    """Lowers tile operations to linalg."""
 
     def run(self, module: Module) -> None:
         lower_operations(module, "nki")

@@ -84,7 +84,8 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
 
 
 def set_aside(module: Module) -> Module:
-    """A module with the kernels' own functions; the graph keeps declarations, which the upstream passes leave alone."""
+    """Move the functions of kernels to a module of their own; the graph keeps declarations, which upstream passes
+    skip."""
     kernels = ir.Module.create()
     for op in [one.operation for one in module.body.operations]:
         if op.name != "func.func" or not any(
@@ -110,7 +111,7 @@ def inline_calls(module: Module) -> None:
 
 
 def make_signless(module: Module) -> None:
-    """Start values of kernels' results as the upstream passes leave the graph's integers: without a sign."""
+    """Rewrite start values of kernels' results as upstream passes leave the graph's integers: without a sign."""
     for get in operations_of(module, lambda name: name == "memref.get_global"):
         attributes = named(module, get.attributes["name"].value).attributes
         kind = ir.MemRefType(attributes["type"].value)

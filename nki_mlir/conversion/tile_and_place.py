@@ -60,8 +60,10 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 
 
 def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Operation, float | int]]) -> None:
-    """Write one operation on tiles. A fill that only starts the fold after it is part of that: ``starts`` has with what
-    folds begin."""
+    """Write one operation on tiles.
+
+    A fill that only starts the fold after it belongs to that: ``starts`` has the values with which folds begin.
+    """
     with errors_at(op):
         nest, symbols, gathers = read_nest(op)
         for one in gathers:
@@ -77,7 +79,7 @@ def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Opera
 
 
 def next_operation(op: Operation) -> Operation | None:
-    """The next operation that has to do with the buffer that an operation writes."""
+    """Return the next operation that touches the buffer that an operation writes."""
     block = [other.operation for other in op.block.operations]
     buffer = memory_of(op.operands[len(op.operands) - 1])
     return next((other for other in block[block.index(op) + 1:] if effects_of(other).touches(buffer)), None)

@@ -19,13 +19,13 @@ def register(*packages: str) -> None:
 
 
 def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
-    """(extension, file) of everything in the packages of plugins; nothing is imported."""
+    """Yield (extension, file) of everything in the packages of plugins, without importing them."""
     for one in extensions.of("passes").values():
         yield from ((one, file) for _, file in _files(one.module))
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """(module, file) of everything in the registered packages; nothing is imported."""
+    """Yield (module, file) of everything in the registered packages, without importing them."""
     for package in (*PACKAGES, *(one.module for one in extensions.of("passes").values())):
         yield from _files(package)
 

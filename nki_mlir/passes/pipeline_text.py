@@ -9,7 +9,7 @@ CLOSING = {"}": "{", ")": "("}
 
 
 def split_pipeline(text: str) -> list[tuple[str, str]]:
-    """``a,b{x=1 y=2}`` as (name, options) pairs; ``builtin.module(...)`` around it is accepted.
+    """Split ``a,b{x=1 y=2}`` into (name, options) pairs; ``builtin.module(...)`` may be around it.
 
     A nest on another operation, ``func.func(cse)``, is a pass of MLIR's of that name.
     """
@@ -27,7 +27,7 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
 
 
 def commas(text: str, whole: str) -> list[str]:
-    """The parts between the commas that are in no brackets."""
+    """Split a text at the commas outside of brackets."""
     parts, opened = [""], list[str]()
     for letter in text:
         if letter in "{(":

@@ -16,7 +16,7 @@ ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 
 
 def level_of(module: Module) -> Level:
-    """The lowest level whose contract the module meets, by what it contains."""
+    """Return the lowest level whose contract the module meets, by its operations."""
     names: set[str] = set()
     operations_of(module, names.add)
     for level in reversed(ORDER):
@@ -32,7 +32,7 @@ def is_graph(module: Module) -> bool:
 
 
 def passes_to(goal: str, module: Module) -> list[Pass]:
-    """The passes that bring the module from its level to ``goal`` (linalg or nisa)."""
+    """Return the passes that bring the module from its level to ``goal`` (linalg or nisa)."""
     if is_graph(module):
         return [pass_named(name) for name in (*GRAPH, *PIPELINES[goal][len(TO_LINALG):])]
     start = ORDER.index(level_of(module))

@@ -42,7 +42,7 @@ def forward_moves(kernel: KernelFunction) -> None:
 
 
 def move(op: Operation) -> GenericOperation | None:
-    """The operation as a copy between buffers that changes no element, if it is one."""
+    """Return the operation if it is a copy between buffers that changes no element."""
     copy = fusible(op)
     if copy is None or not (copy.parallel and copy.writes_only and copy.writes_each_element_once) or (
             len(copy.inputs) != 1 or not isinstance(copy.inputs[0].type, ir.MemRefType)):
@@ -60,20 +60,20 @@ def writes(op: Operation, buffer: Value) -> bool:
 
 # -- constants ---------------------------------------------------------------------------------------------------------
 def constant_in(copy: GenericOperation) -> Value | None:
-    """The constant that fills the buffer of which a copy reads; None where no constant does."""
+    """Return the constant that fills the buffer that a copy reads; None where no constant does."""
     buffer, before = memory_of(copy.inputs[0]), operations_before(copy.op)
     writers = [op for op in before if writes(op, buffer)]
     return filled_with(writers[-1]) if writers else None
 
 
 def operations_before(op: Operation) -> list[Operation]:
-    """The operations of its block that precede it."""
+    """Return the operations of its block that precede it."""
     block = [one.operation for one in op.block.operations]
     return block[:block.index(op)]
 
 
 def filled_with(op: Operation) -> Value | None:
-    """The constant that an operation writes to all of a buffer."""
+    """Return the constant that an operation writes to all of a buffer."""
     fill = fusible(op)
     if fill is None or len(fill.inputs) != 1 or isinstance(fill.inputs[0].type, ir.MemRefType) or not (
             fill.writes_each_element_once and fill.writes_only) or whole_buffer(fill.output) is None:
@@ -85,7 +85,7 @@ def filled_with(op: Operation) -> Value | None:
 
 
 def write_constant(copy: GenericOperation, value: Value) -> None:
-    """The constant in place of the copy."""
+    """Write the constant in place of the copy."""
     mapping = copy.maps[-1]
     with ir.InsertionPoint(copy.op), copy.op.location:
         structured_operation([value, copy.output], [ir.AffineMap.get(mapping.n_dims, 0, []), mapping],
@@ -95,7 +95,7 @@ def write_constant(copy: GenericOperation, value: Value) -> None:
 
 # -- copies ------------------------------------------------------------------------------------------------------------
 def forward(copy: GenericOperation) -> None:
-    """Let all who read the copy read what it copied, if all can."""
+    """Let all operations that read the copy read its source, if all can."""
     buffer, source = memory_of(copy.output), memory_of(copy.inputs[0])
     origin = defining(buffer)
     if origin is None or origin.name != "memref.alloc" or whole_buffer(copy.output) is None or buffer == source or (
@@ -139,8 +139,10 @@ def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, 
 
 
 def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> bool:
-    """Whether tiles of what was copied have its neighbours beside each other: those of a product may be transposed on
-    chip, others have to lie as the result does."""
+    """Whether neighbours in the source are neighbours in the tiles that the reader loads.
+
+    Tiles of a product may be transposed on chip, others have to lie as the result does.
+    """
     source, mapping = access
     strides, _ = ir.MemRefType(source.type).get_strides_and_offset()
     units = [a for step, a in zip(strides, axes_of(mapping)) if step == 1]

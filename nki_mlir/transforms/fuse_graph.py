@@ -5,8 +5,8 @@ before:  scf.for { ... linalg.generic ins(%tile) outs(%part of %t) }
          linalg.generic ins(%a, %t) outs(%r) { in * in }
 after:   scf.for { ... linalg.generic ins(%part of %a, %tile) outs(%part of %r) { in * in } }
 
-What comes before a kernel is computed where the kernel loads it, what comes after where the kernel stores, if each
-element is loaded at most once and stored exactly once: that is counted.
+An operation before a kernel moves to the kernel's loads, one behind it to the kernel's stores, if the kernel loads
+each element at most once and stores it exactly once. The pass counts the accesses.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class _Graph:
         self.effects = [effects_of(op) for op in self.operations]
 
     def fuse(self) -> bool:
-        """Make one change; whether there was one to make."""
+        """Fuse one operation, and return whether there was one."""
         for number, op in enumerate(self.operations):
             nest = fusible(op)
             if nest is not None and nest.pointwise and all(
@@ -62,7 +62,7 @@ class _Graph:
         return [k for k, effects in enumerate(self.effects) if effects.touches(buffer)]
 
     def holder(self, op: Operation) -> int:
-        """The number of the entry block's operation that an operation is in."""
+        """Return the number of the entry block's operation that is, or contains, an operation."""
         return next(self.operations.index(one) for one in (op, *enclosing(op)) if one in self.operations)
 
     def is_written_between(self, buffers: Sequence[Value], first: int, last: int) -> bool:
@@ -106,7 +106,7 @@ class _Graph:
         return True
 
     def last_reader(self, number: int, buffer: Value) -> int | None:
-        """The last operation that reads what operation ``number`` writes, where that is all of its use."""
+        """Return the last operation that reads the result of operation ``number``; None where others use it, too."""
         after = [k for k in self.touching(buffer) if k > number]
         for k in after:
             if buffer in self.effects[k].writes:
@@ -175,7 +175,7 @@ class _Graph:
 
     @staticmethod
     def write_fused(store: GenericOperation, consumer: GenericOperation, place: int) -> None:
-        """The consumer on the part that is stored, over the store's axes."""
+        """Write the consumer on the part that is stored, over the store's axes."""
         mapping = store.maps[-1]
         *inputs, output = [part_of(v, store.output) for v in consumer.operands]
         moved = GenericOperation(consumer.op, tuple(inputs), (output,), tuple(
@@ -191,7 +191,7 @@ def element_type(value: Value) -> Type:
 
 
 def part_of(value: Value, view: Value) -> ir.Value:
-    """The part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
+    """Return the part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
     if not isinstance(value.type, ir.MemRefType):
         return value
     buffer = whole_buffer(value)
@@ -206,7 +206,7 @@ MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
 
 def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Value]]) -> np.ndarray | None:
-    """The times that each element is accessed, for operations with the views they access; None where not known."""
+    """Count the accesses of each element, for operations with the views they access; None where they are unknown."""
     size = prod(ir.MemRefType(buffer.type).shape)
     if size > MOST_ELEMENTS:
         return None
@@ -229,14 +229,14 @@ def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Va
 
 
 def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
-    """Variables and values of the static loops around an operation; None where anything else is around it."""
+    """Return variables and values of the static loops around an operation; None where anything else is around it."""
     around = control_around(op)
     static = [(variable, span) for variable, span in around.loops if span is not None]
     return None if around.branches or around.is_repeated or len(static) < len(around.loops) else static
 
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:
-    """The start of a view as a form of loop variables, None where it depends on something else."""
+    """Return the start of a view as a form of loop variables, None where it depends on something else."""
     start, numbering = start_in_buffer(view), Numbering(variables)
     total = Linear(start.offset)
     for value, factor in start.terms:

@@ -5,8 +5,9 @@ before:  linalg.generic ins(%part) outs(%tile) { in }
          linalg.generic ins(%tile) outs(%sums) { in * in + out }
 after:   linalg.generic ins(%part) outs(%sums) { in * in + out }
 
-That is so where one operation uses the result, as often as it is made, and what it is made of is still the same there.
-Two short folds over the same elements, or over fields of the same records, become one walk with two results.
+The pass fuses two operations if one reads each element of the other's result once, nothing else uses that result, and
+nothing writes the operands in between. Two short folds over the same elements, or over fields of the same records,
+become one walk with two results.
 """
 
 from bisect import bisect_right
@@ -49,7 +50,7 @@ def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = 
                   ) -> None:
     """Fuse the operations of a kernel, of the structured ones those that are ``wanted``.
 
-    ``join``: two folds may be one operation with two results, as native code has them and engines do not.
+    ``join``: join two folds to one operation with two results, which native code supports and engines do not.
     """
     fusion = _FunctionFusion(kernel, wanted)
     fusion.fuse()
@@ -58,7 +59,8 @@ def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = 
 
 
 def structured_work(kernel: KernelFunction) -> tuple[int, int]:
-    """How many structured operations a kernel has, and how many elements all of them make, where loops are static."""
+    """Return how many structured operations a kernel has, and how many elements they compute, where loops are static.
+    """
     count = work = 0
     times: dict[Block, int] = {}                          # how often the blocks run
     for op in operations_of(kernel.op, lambda name: name in ("scf.for", "linalg.generic")):
@@ -71,14 +73,14 @@ def structured_work(kernel: KernelFunction) -> tuple[int, int]:
 
 
 def share_views(module: Module) -> None:
-    """Equal views become one value."""
+    """Make one value of equal views."""
     load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
 
 
 class _FunctionFusion:
     """The operations of a function by number, in their order, and which of them use and write each buffer.
 
-    They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
+    A walk lists them: other ways create classes of their dialects first, whose import takes 70 ms.
     """
 
     def __init__(self, kernel: KernelFunction, wanted: Callable[[Operation], bool]) -> None:
@@ -106,16 +108,17 @@ class _FunctionFusion:
             self.writes.setdefault(self.memory_key(buffer), []).append(number)
 
     def memory_key(self, buffer: Value) -> Value | str:
-        """Inputs that may overlap count as one buffer."""
+        """Return the key of a buffer. Inputs that may overlap count as one buffer."""
         return "inputs" if buffer in self.aliases else buffer
 
     def fuse(self) -> None:
-        """Until nothing changes: operations that used one tile may have become one operation meanwhile."""
+        """Fuse until nothing changes: several users of a tile may have become one operation meanwhile."""
         while self.fuse_once():
             pass
 
     def fuse_once(self) -> bool:
-        """Go through the operations: what is fused stands where the result was used, and is seen again there."""
+        """Go through the operations once. A fused operation takes the number of the consumer, and the loop comes to it
+        again."""
         changed = False
         for number, op in enumerate(self.operations):
             if op is None:
@@ -146,7 +149,7 @@ class _FunctionFusion:
         return changed
 
     def join_folds(self) -> None:
-        """Join folds that walk over the same memory: one operation where the later one was computes both."""
+        """Join folds that walk over the same memory: the joint operation replaces the later one."""
         earlier: dict[Value, int] = {}                          # the last fold that reads a buffer
         for number, op in enumerate(self.operations):
             fold = self.short_fold(op)
@@ -171,7 +174,7 @@ class _FunctionFusion:
         return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
-        """Whether a fold may be done with ``written``: nothing before needs its result, or writes what it reads."""
+        """Whether a fold may move to ``until``: nothing before needs its result, or writes what it reads."""
         buffers = {memory_of(v) for v in fold.inputs if isinstance(v.type, ir.MemRefType)}
         result = memory_of(fold.output)
         origin = defining(result)
@@ -181,7 +184,7 @@ class _FunctionFusion:
                 and not any(self.is_written_between(buffer, number, until) for buffer in buffers))
 
     def only_user(self, number: int) -> int:
-        """The one operation that uses the tile that an operation makes, after it; 0 where there is none."""
+        """Return the one operation that uses the result of an operation, after it; 0 where there is none."""
         op = self.operations[number]
         if op is None or op.name != "linalg.generic":
             return 0
@@ -232,8 +235,11 @@ def _lie_beside(a: Value, b: Value) -> bool:
 
 
 def _is_counted(view: Value) -> bool:
-    """Whether a view begins where loop variables say. One that begins at a number from memory is checked when it runs,
-    and the check has to name the operation that reads it."""
+    """Whether a view begins where loop variables say.
+
+    One that begins at a number from memory is checked when it runs, and the check has to name the operation that
+    reads it.
+    """
     def counted(value: Value) -> bool:
         if isinstance(value.owner, ir.Block):
             return True

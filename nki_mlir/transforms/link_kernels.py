@@ -41,7 +41,7 @@ class LinkKernels(Pass, name="link-kernels"):
 
 
 def link(module: Module) -> list[Linked]:
-    """Link every custom call of a kernel; the kernels in the order in which they are met, each once."""
+    """Link every custom call of a kernel, and return the kernels in the order of their first calls."""
     load_dialects(module.context)
     linker = Linker(module)
     for call in calls_of(module, *TARGETS):
@@ -70,7 +70,7 @@ class Linker:
         exchange_for_call(call, self.linked[key].name)
 
     def fresh(self, name: str) -> str:
-        """A symbol that the module does not have."""
+        """Return a symbol that the module does not have."""
         chosen, n = name, 1
         while chosen in self.symbols:
             chosen, n = f"{name}.{n}", n + 1
@@ -78,7 +78,8 @@ class Linker:
         return chosen
 
     def insert(self, record: KernelRecord, place: ir.Location) -> Linked:
-        """The functions of a kernel; its text has no places, so ``place`` is that of its operations."""
+        """Insert the functions of a kernel. Its text has no source locations, so ``place`` is that of its operations.
+        """
         name = self.fresh(record.name)
         programs: dict[str, str] = {}               # module text -> the function it became
         parts: list[str] = []
@@ -93,7 +94,8 @@ class Linker:
         return Linked(name, record, tuple(p for p in parts if p != name))
 
     def insert_program(self, text: str, name: str, parts: list[str], place: ir.Location) -> str:
-        """The functions and globals of a kernel's module, under names of their own; the name of the kernel's."""
+        """Insert the functions and globals of a kernel's module under new names, and return the name of the kernel's
+        function."""
         linked = ir.Module.parse(text, self.module.context)
         program = ""
         renamed: dict[str, str] = {}
@@ -115,7 +117,7 @@ class Linker:
         return program
 
     def append(self, other: Module) -> list[str]:
-        """Clone what another module defines to the end of this one; the names."""
+        """Clone the definitions of another module to the end of this one, and return their names."""
         defined = [op.operation for op in other.body.operations
                    if op.operation.name != "func.func" or len(op.operation.regions[0].blocks)]
         with self.module.context, ir.InsertionPoint(self.module.body):
@@ -129,14 +131,14 @@ def relocate(module: Module, place: ir.Location) -> None:
 
 
 def calls_of(module: Module, *targets: str) -> list[Operation]:
-    """The custom calls of these targets."""
+    """Return the custom calls of these targets."""
     return [call for call in operations_of(module, lambda name: name == "stablehlo.custom_call")
             if call.attributes["call_target_name"].value in targets]
 
 
 # -- what a custom call says -------------------------------------------------------------------------------------------
 def config_of(call: Operation) -> str:
-    """The config in any of the forms that lowerings produce; raises ``BadConfig``."""
+    """Return the config in any of the forms that lowerings produce; raise ``BadConfig``."""
     for name in ("mhlo.backend_config", "backend_config"):
         if name in call.attributes:
             attribute = call.attributes[name]
@@ -148,7 +150,7 @@ def config_of(call: Operation) -> str:
 
 
 def check_types(call: Operation, record: KernelRecord) -> None:
-    """The operands and results are tensors of the kernel's shapes and element types."""
+    """Check that operands and results are tensors of the kernel's shapes and element types."""
     pairs = ("operands", call.operands, record.operands), ("results", call.results, record.results)
     for kind, values, specs in pairs:
         actual, expected = ", ".join(str(v.type) for v in values), ", ".join(map(tensor_type, specs))
@@ -157,7 +159,7 @@ def check_types(call: Operation, record: KernelRecord) -> None:
 
 
 def body_type(spec: ArgumentSpec) -> str:
-    """``256x1024xf32``; tf32 values of a graph are float32."""
+    """Return ``256x1024xf32``; tf32 values of a graph are float32."""
     assert spec.dtype is not None
     element = "f32" if spec.dtype.mlir == "tf32" else spec.dtype.mlir
     return "x".join([*map(str, spec.shape), element])
@@ -207,13 +209,14 @@ class TensorFunction:
         return "\n".join([*globals_, *self.declarations(), head, *lines, f"return {values} : {types}", "}"])
 
     def declarations(self) -> list[str]:
-        """The programs' functions, which the module has already."""
+        """Return declarations of the programs' functions, which the module has already."""
         types = ", ".join("index" if a.kind == "program_id" else f'memref<{body_type(a)}, "hbm">'
                           for a in self.record.signature.arguments)
         return [f'func.func private @"{name}"({types})' for name in dict.fromkeys(self.programs.values())]
 
     def launch(self) -> list[str]:
-        """Calls of the programs: loops over the grid, or one call a point where not all points share a program."""
+        """Write calls of the programs: loops over the grid, or one call a point where not all points share a program.
+        """
         grid = self.record.grid
         if len(set(self.programs.values())) == 1:
             opened = [f"scf.for %g{k} = %c0 to %n{k} step %c1 {{" for k in range(len(grid))]

@@ -62,7 +62,7 @@ class OperationItems:
         return items
 
     def described(self, op: Operation) -> tuple[object, Steps, list[Value]]:
-        """What it has in common with its like, where its tiles start, its operands."""
+        """Return what an operation shares with its like, where its tiles start, and its operands."""
         try:
             if is_tile_op(op):
                 kind, operands = recognize(op)
@@ -76,8 +76,11 @@ class OperationItems:
 
 
 def form_and_starts(kind: Known) -> tuple[object, Steps]:
-    """What an operation is apart from its buffers and from its starts; those: two for each tile, and the constant of
-    each affine attribute (where an index, or a condition on indices, begins)."""
+    """Return an operation apart from its buffers and starts, and the starts.
+
+    Starts are two for each tile, and the constant of each affine attribute (where an index, or a condition on indices,
+    begins).
+    """
     op, forms = kind.op, affine_attributes(kind.op)
     accesses = [tile.access for _, tile in op.operands()]
     without_starts = changed(op, lambda tile: tile, **{name: replace(form, const=0) for name, form in forms.items()})
@@ -100,7 +103,7 @@ class LoopWriter:
         self.write_loop(self.loop, self.outermost, ())
 
     def write_loop(self, loop: Repetition[Operation], end: Operation, moves: Moves) -> None:
-        """The loop in front of an operation. The steps of ``moves`` are for all tiles of its body."""
+        """Write the loop in front of an operation. The steps of ``moves`` are for all tiles of its body."""
         at, bounds = self.location, [self.number(n) for n in (0, loop.count, 1)]
         created = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=at, ip=ir.InsertionPoint(end),
                                       attributes={"nki.loop": self.make.value("sequential")})
@@ -123,7 +126,7 @@ class LoopWriter:
                 move_starts(item.operation, inside, self.make)
 
     def number(self, n: int) -> Value:
-        """A constant in front of the outermost loop."""
+        """Write a constant in front of the outermost loop."""
         if n not in self.numbers:
             index = ir.IndexType.get()
             self.numbers[n] = ir.Operation.create(
@@ -133,7 +136,7 @@ class LoopWriter:
 
 
 def move_starts(operation: Operation, moves: Moves, make: Attributes) -> None:
-    """Let each tile and each affine attribute start its steps further on in each iteration of the loops."""
+    """Add the steps of each iteration of the loops to the start of each tile and affine attribute."""
     op = read_op(operation)
     moves = [(variable, steps) for variable, steps in moves if any(steps)]
     symbols, by = range(len(op.symbols), len(op.symbols) + len(moves)), zip(*[steps for _, steps in moves])

@@ -83,7 +83,7 @@ class _FunctionSplit:
         self.outer.pop()
 
     def branches(self, value: Value, parts: list[range], operations: list[Operation]) -> list[list[Operation]]:
-        """The operations under an ``if`` chain over the value, a copy a part; returns the copies."""
+        """Write the operations under an ``if`` chain over the value, a copy a part, and return the copies."""
         hoist_results(operations)
         choice = self.choice(value, parts[0], operations[0])
         for op in operations:
@@ -104,7 +104,7 @@ class _FunctionSplit:
         return inside
 
     def choice(self, value: Value, part: range, before: Operation) -> Operation:
-        """An empty ``if value <= last of the part``."""
+        """Write an empty ``if value <= last of the part``."""
         with before.location:
             with ir.InsertionPoint(before):
                 inside = compared(SGE, self.constant(part[-1]), value)
@@ -114,7 +114,7 @@ class _FunctionSplit:
         return branch
 
     def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
-        """Put in the number where a part is one value."""
+        """Replace the variable by a number where a part is one value."""
         if len(part) == 1:
             for op in below(operations):
                 op.replace_uses_of_with(value, self.constant(part[0]))
@@ -157,7 +157,7 @@ class _FunctionSplit:
         self.outer.pop()
 
     def peel(self, loop: Operation, value: int, executes: bool) -> None:
-        """The body in place of the loop, whose variable has one value."""
+        """Replace a loop whose variable has one value by its body."""
         block = loop.regions[0].blocks[0]
         block.arguments[0].replace_all_uses_with(self.constant(value))
         operations = contents(block)
@@ -168,7 +168,7 @@ class _FunctionSplit:
         self.operations(operations, executes)
 
     def branch(self, op: Operation, executes: bool) -> None:
-        """An ``if`` of the kernel; where its condition is decided, only the branch that is taken."""
+        """Go through an ``if`` of the kernel; replace it by one branch where its condition is decided."""
         truth = truth_of(op.operands[0])
         blocks = [b for r in op.regions for b in r.blocks]
         if truth is None or op.results:
@@ -194,7 +194,8 @@ class _FunctionSplit:
             op.erase()
 
     def accepts(self, op: Op) -> bool:
-        """Whether an engine can run an instruction of the kernel; for what is not one yet it is too early to say."""
+        """Whether an engine can run an instruction of the kernel. For what is not yet an instruction it is too early
+        to say."""
         try:
             lawful(op)
         except KernelError:             # said where it runs, should it run
@@ -204,7 +205,7 @@ class _FunctionSplit:
             for field, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Value, operations: list[Operation]) -> "list[Condition]":
-        """The distinct conditions in these operations that the variable is in."""
+        """Return the distinct conditions in these operations that depend on the variable."""
         by_key: dict[tuple[object, ...], Condition] = {}
         for op in below(operations):
             if is_tile_op(op) and is_masked(op):
@@ -243,12 +244,12 @@ class _FunctionSplit:
 
 
 def contents(block: Block) -> list[Operation]:
-    """The operations of a block without its terminator."""
+    """Return the operations of a block without its terminator."""
     return [op.operation for op in block.operations][:-1]
 
 
 def below(operations: Iterable[Operation]) -> list[Operation]:
-    """The operations and all inside of them."""
+    """Return the operations and all inside of them."""
     return [inner for op in operations for inner in operations_of(op, lambda name: True)]
 
 
@@ -262,7 +263,7 @@ def _masks(mask: Attribute) -> bool:
 
 
 def hoist_results(operations: list[Operation]) -> None:
-    """Move what makes a value that is used after these operations in front of them: buffers and numbers."""
+    """Move operations whose results later operations use in front of these: allocations and numbers."""
     block, staying = operations[0].block, set(operations)
     for op in reversed(operations):
         if any(ancestor_in(block, use.owner.operation) not in staying for r in op.results for use in r.uses):
@@ -274,7 +275,7 @@ def hoist_results(operations: list[Operation]) -> None:
 
 
 def _end(choice: Operation, branch: int) -> Operation:
-    """The terminator of a branch."""
+    """Return the terminator of a branch."""
     return choice.regions[branch].blocks[0].operations[-1].operation
 
 
@@ -306,9 +307,10 @@ class Condition:
 
 
 def parts_of(values: range, conditions: Iterable[Condition], limit: int) -> list[range]:
-    """Consecutive parts of ``values``, at most ``limit``; a part of one value is meant to be peeled.
+    """Return consecutive parts of ``values``, at most ``limit``; the caller peels a part of one value.
 
-    Conditions that would cost more parts are left out, later ones first; without its peeling a condition may still fit.
+    Conditions that would cost more parts are left out, later ones first; without its peeling a condition may still
+    fit.
     """
     parts = [values]
     for condition in conditions:
@@ -330,7 +332,7 @@ def _pieces(values: range, condition: Condition, peel: bool, limit: int) -> Iter
 
 
 def _runs(values: range, condition: Condition) -> list[range]:
-    """Maximal runs of values at each of which the condition has one verdict."""
+    """Return maximal runs of values at each of which the condition has one verdict."""
     if condition.monotone:
         cuts = sorted({0, len(values), *_crossings(values, condition)})
     elif len(values) <= SCANNED:
@@ -341,7 +343,7 @@ def _runs(values: range, condition: Condition) -> list[range]:
 
 
 def _crossings(values: range, condition: Condition) -> Iterator[int]:
-    """The positions at which an extreme of the form passes zero."""
+    """Return the positions at which an extreme of the form passes zero."""
     for extreme in (0, 1):
         for least in (0, 1):
             def above(value: int, extreme: int = extreme, least: int = least) -> bool:
@@ -351,7 +353,7 @@ def _crossings(values: range, condition: Condition) -> Iterator[int]:
 
 
 def _joined(runs: Sequence[range], condition: Condition) -> list[range]:
-    """Neighbours of one verdict as one run, where the verdict holds for it as a whole."""
+    """Join neighbours of one verdict to one run, where the verdict holds for all of it."""
     joined: list[range] = []
     for run in runs:
         verdict_here = condition.verdict(run[0], run[0])

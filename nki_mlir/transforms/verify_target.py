@@ -51,7 +51,8 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
 
 
 def check(op: Op, machine: Machine) -> None:
-    """Raises the error of the first rule that an instruction breaks; what documents do not agree on is let pass."""
+    """Raise the error of the first rule that an instruction breaks, except rules on which documents contradict each
+    other."""
     for finding in findings(op, machine):
         if not finding.contested:
             raise finding.error

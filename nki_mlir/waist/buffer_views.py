@@ -45,7 +45,7 @@ class TileReader:
         self.numbering = numbering or Numbering(())
 
     def read(self) -> TileNest:
-        """The operation as a nest of one output, whose operands are tiles."""
+        """Return the operation as a nest of one output, whose operands are tiles."""
         read = self.structured()
         return self.placed(read, self.tiles(read)).without_unused
 
@@ -57,7 +57,7 @@ class TileReader:
         return read
 
     def placed(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
-        """A nest on tiles, its forms over the symbols of this reader."""
+        """Return the nest on tiles, its forms over the symbols of this reader."""
         symbols = [self.form(value) for value in read.symbols]
         nest = read.nest.with_forms(lambda form: _with_symbols(form, symbols))
         return Nest(nest.extents, nest.reduced, tuple(tiles[:-1]), len(self.numbering.values), tuple(tiles[-1:]),
@@ -69,22 +69,22 @@ class TileReader:
 
     @property
     def symbols(self) -> tuple[Value, ...]:
-        """The values of the symbols that were met."""
+        """Return the values of the symbols that were met."""
         return tuple(self.numbering.values)
 
     def ranges_of(self, symbols: tuple[Value, ...]) -> Ranges:
-        """The least and greatest values that each symbol has at the operation."""
+        """Return the least and the greatest value that each symbol has at the operation."""
         return ranges_of(self.operation, symbols)
 
     def extra(self) -> dict[str, Attribute]:
-        """Attributes that are not the operation's own, which every pass keeps."""
+        """Return the attributes beyond those of its structure, which every pass keeps."""
         attributes = self.operation.attributes
         named = (attributes[k] for k in range(len(attributes)))
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Value) -> Linear:
-        """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
+        """Return an index value as a form of symbols: loop variables, program ids and what is not linear in them."""
         return linear_of(value, self.numbering)
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class TileReader:
         return BufferView(replace(base.tile, access=replace(access, dims=tuple(dims))), base.dims)
 
     def reinterpreted(self, op: Operation) -> BufferView:
-        """A view by one flat offset: the first dim steps through the partitions if its stride is that of a row."""
+        """Read a view by one flat offset: the first dim steps through the partitions if its stride is that of a row."""
         layout, buffer = layout_of(op.results[0].type), self.view(op.operands[0]).tile
         offset = self.form(op.operands[1]) if layout.offset == DYNAMIC else Linear(layout.offset)
         dims, row = list(zip(layout.strides, layout.sizes)), buffer.row
@@ -143,7 +143,7 @@ class TileReader:
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
 
     def operand(self, view: BufferView, subscripts: Subscripts, extents: Sequence[int]) -> TileOperand:
-        """The view as it is walked by the axes of the nest."""
+        """Return the view as the axes of the nest walk it."""
         tile, access = view.tile, view.tile.access
         steps, lanes = [0] * len(extents), None
         for d, form in zip(view.dims, subscripts):
@@ -160,7 +160,7 @@ class TileReader:
 
 
 def whole_buffer(value: Value) -> Tile:
-    """All of a buffer, by its elements as the value has them."""
+    """Return a tile of all elements of a buffer, in the dtype of the value."""
     shape, dtype, space = memref_parts(value.type)
     tile, owner = full_tile(value, shape, dtype, space), value.owner
     if isinstance(owner, ir.Block) or owner.operation.name != "nki.reinterpret":

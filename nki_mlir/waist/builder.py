@@ -80,11 +80,11 @@ class StructuredBuilder:
 
     # -- the forms -----------------------------------------------------------------------------------------------------
     def keep(self, op: Op) -> None:
-        """The operation stays as it is."""
+        """Leave the operation as it is."""
         self.stays = True
 
     def elementwise(self, op: Op) -> None:
-        """``dst = op.body(sources)``, element for element."""
+        """Write ``dst = op.body(sources)``, element for element."""
         (name, dst), = op.targets()
         work = _Work(self, op)
         target = work.target(name, dst, work.readers(name))
@@ -96,7 +96,8 @@ class StructuredBuilder:
             work.move(name, target, dst)
 
     def elementwise_with_rows(self, op: Op, alu: str) -> None:
-        """As ``elementwise``, and the values of ``dst``, before they are rounded, folded over the free axes."""
+        """Write what ``elementwise`` does, and fold the values of ``dst``, before they are rounded, over the free
+        axes."""
         (name, dst), (rows_name, rows) = op.targets()
         work = _Work(self, op)
         fold = work.fold(alu)
@@ -126,7 +127,7 @@ class StructuredBuilder:
         work.finish(rows_name, total, rows, fold.last, known)
 
     def reduction(self, op: Op, alu: str, negate: bool = False) -> None:
-        """``dst = src`` folded over the op's reduced axes."""
+        """Write ``dst`` = ``src`` folded over the reduced axes of the operation."""
         (source, src), (name, dst) = op.sources()[0], op.targets()[0]
         work = _Work(self, op)
         fold = work.fold(alu, negate)
@@ -136,7 +137,8 @@ class StructuredBuilder:
         work.finish(name, total, dst, fold.last, known)
 
     def contraction(self, op: Op, accumulate: bool) -> None:
-        """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
+        """Write ``dst`` = the sum over the reduced axis of the products of the last two sources, added to ``dst`` if
+        the operation accumulates."""
         (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
         work = _Work(self, op)
         total = work.accumulator(dst)
@@ -153,11 +155,11 @@ class StructuredBuilder:
         work.finish(name, total, dst)
 
     def rows(self, op: Op) -> "Rows | None":
-        """Values of whole partitions; None where a mask divides them."""
+        """Return what writes values of whole partitions; None where a mask divides them."""
         return None if op.mask or op.limits else Rows(self.writer, op, op.targets()[0][1].shape[0])
 
     def recurrence(self, op: Op) -> None:
-        """``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
+        """Write ``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
         rows = self.rows(op)
         if rows is None:
             self.keep(op)
@@ -166,7 +168,7 @@ class StructuredBuilder:
 
 
 class _Work:
-    """One operation being converted: its iteration space and the pieces the forms are put together from."""
+    """The conversion of one operation: its iteration space, and the parts of which the forms consist."""
 
     def __init__(self, builder: StructuredBuilder, op: Op) -> None:
         self.op, self.writer, self.may_overlap = op, builder.writer, builder.may_overlap
@@ -182,21 +184,21 @@ class _Work:
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols)
 
     def folded(self, name: str, tile: Tile) -> OperandView:
-        """The view of a fold's result, without the reduced axes."""
+        """Return the view of a fold's result, without the reduced axes."""
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
 
     def readers(self, name: str) -> list[Tile]:
-        """The sources that are not, element for element, what ``name`` writes."""
+        """Return the sources that are not, element for element, what ``name`` writes."""
         axes, dst = self.iteration.axes, getattr(self.op, name)
         return [t for n, t in self.op.sources() if not (same_place(t, dst) and axes[n] == axes[name])]
 
     def target(self, name: str, dst: Tile, readers: Sequence[Tile]) -> Tile:
-        """``dst``, or a temporary where writing it could change what is still to be read."""
+        """Return ``dst``, or a temporary where a write to it could change what a later operation reads."""
         overlaps = any(self.may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
     def accumulator(self, dst: Tile, last: Expression | None = None, overlaps: bool = False) -> Tile:
-        """Where a fold is kept: ``dst`` or, if it has not the compute dtype, a temporary.
+        """Return the tile that holds a fold: ``dst`` or, if it has another dtype than the fold, a temporary.
 
         Under a mask the last step runs once for each folded element: it must not read what it writes.
         """
@@ -205,7 +207,7 @@ class _Work:
 
     # -- expressions ---------------------------------------------------------------------------------------------------
     def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Value]) -> Value:
-        """The op's body on the values of its sources, in the dtype it computes in."""
+        """Emit the body of the operation on the values of its sources, in the dtype in which it computes."""
         operands = values if self.op.compute is None else [
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
         value: Value = self.op.body(s, *operands, *map(s.position, self.op.index_forms()))  # type: ignore[attr-defined]
@@ -213,13 +215,13 @@ class _Work:
 
     def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
               dtype: DType) -> Value:
-        """The new value of ``dst``; what it holds before is an output's value, not an input's."""
+        """Return the new value of ``dst``. What ``dst`` holds before is an output's value, not an input's."""
         places = {t: v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
         return s.convert(self.expression(s, sources, [places.get(t, out) for _, t in sources]), self.compute, dtype)
 
     def order(self) -> Linear:
-        """A form that counts the elements that are folded together, in their order, from 0."""
+        """Return a form that counts the elements of a fold in their order, from 0."""
         axes, step = [], 1
         for axis in sorted(self.reduced, reverse=True):
             axes.append((axis, step))
@@ -250,11 +252,11 @@ class _Work:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def inputs(self) -> list[OperandView]:
-        """All sources. What a body ignores is not read, but each loop needs an operand that has it."""
+        """Return all sources. A body may ignore some, but each loop needs an operand that has its extent."""
         return [self.operand(n, t) for n, t in self.op.sources() if n not in self.target_names]
 
     def fill(self, name: str, total: Tile, start: float) -> None:
-        """Start a fold. Under a mask only what will be folded into is written."""
+        """Write the start of a fold. Under a mask this writes only the elements that the fold changes."""
         out = self.folded(name, total)
         if not self.nest.mask:
             self.writer.fill(out, start)
@@ -263,13 +265,13 @@ class _Work:
                                 lambda s, ins, outs: [s.constant(start)])
 
     def move(self, name: str, temporary: Tile, dst: Tile) -> None:
-        """Copy a tile that was written to a temporary to its place."""
+        """Copy a temporary to the tile that it stands for."""
         self.writer.generic(self.elements, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
                             lambda s, ins, outs: [ins[0]])
 
     def folds(self, name: str, total: Tile, fold: Reduction, inputs: list[OperandView], value: Expression
               ) -> list[Tile]:
-        """Fold ``value(s, inputs)`` into ``total``; the result of what is folded before, for ``finish``."""
+        """Fold ``value(s, inputs)`` into ``total``, and return for ``finish`` the result of the reduction before."""
         known = []
         if fold.first is not None:
             known.append(self.writer.temporary(total, self.compute))
@@ -371,11 +373,11 @@ class Rows:
         self.writer, self.op, self.partitions = writer, op, partitions
 
     def view(self, tile: Tile) -> OperandView:
-        """All elements of a tile [P, ...]."""
+        """Return a view of all elements of a tile [P, ...]."""
         return self.writer.view(tile, tuple(range(len(tile.shape))), self.op.symbols)
 
     def row(self, tile: Tile) -> OperandView:
-        """A tile [P, 1 ...] as one element a partition."""
+        """Return a view of a tile [P, 1 ...] with one element a partition."""
         axes = tuple(range(len(tile.shape)))
         return self.writer.view(tile, axes, self.op.symbols, frozenset(axes[1:]))
 
@@ -388,7 +390,7 @@ class Rows:
         return row
 
     def assign(self, dst: Tile, value: Expression, rows: Sequence[Tile]) -> None:
-        """dst [P, 1] = the value of each partition."""
+        """Write the value of each partition to ``dst`` [P, 1]."""
         inputs, out = [self.row(t) for t in rows], self.row(dst)
         self.writer.generic(IterationSpace(1), inputs, [out], FLOAT32, lambda s, ins, outs: [
             s.convert(value(s, *converted(s, ins, inputs)), FLOAT32, dst.dtype)])
@@ -411,7 +413,7 @@ class Rows:
 
 
 def column_of(tile: Tile, k: int) -> Tile:
-    """Column k of a tile [P, n]."""
+    """Return column k of a tile [P, n]."""
     return Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype,
                 tile.access.box((0, k), (tile.shape[0], 1)), tile.label)
 
@@ -429,7 +431,7 @@ class Recurrence(Protocol):
 
 
 def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    """Loops whose free axes go in order, around a value that each partition carries from element to element."""
+    """Write loops whose free axes go in order, around a value that each partition carries from element to element."""
     writer, dst = rows.writer, op.dst
     carry = rows.each(lambda s, x: x, op.initial) if op.initial is not None else rows.constant(op.imm)
     overlaps = any(may_overlap(dst, t, ranges) for t in (op.data0, op.data1) if not same_place(t, dst))

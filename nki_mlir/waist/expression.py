@@ -104,7 +104,7 @@ def is_copy(body: Node) -> bool:
 
 
 def below(node: Node) -> Iterator[Node]:
-    """A node and all that it is computed from, each once."""
+    """Yield a node and all nodes that it is computed from, each once."""
     seen, waiting = {node}, [node]
     while waiting:
         one = waiting.pop()
@@ -116,7 +116,7 @@ def below(node: Node) -> Iterator[Node]:
 
 
 def operands_first(node: Node) -> list[Node]:
-    """The nodes of ``below``, each behind those that it is computed from."""
+    """Return the nodes of ``below``, each behind those that it is computed from."""
     order: dict[Node, None] = {}
     waiting = [node]
     while waiting:
@@ -130,12 +130,12 @@ def operands_first(node: Node) -> list[Node]:
 
 
 def inputs_of(node: Node) -> set[int]:
-    """The numbers of the inputs that an expression reads."""
+    """Return the numbers of the inputs that an expression reads."""
     return {one.index for one in below(node) if isinstance(one, Input)}
 
 
 def forms_of(node: Node) -> list[Linear]:
-    """The forms whose values an expression has."""
+    """Return the forms whose values an expression uses."""
     return [one.form for one in below(node) if isinstance(one, Position)]
 
 
@@ -144,7 +144,8 @@ def reads_output(node: Node) -> bool:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """The tree with other nodes where ``change`` gives one; it is called from the leaves on, once for each node."""
+    """Return the tree with other nodes where ``change`` returns one. It is called once for each node, from the leaves
+    on."""
     known: dict[Node, Node] = {}
     for one in operands_first(node):
         match one:

@@ -47,12 +47,12 @@ class ForLoop(FunctionNode):
 
     @property
     def span(self) -> range | None:
-        """The values of the variable; None where the bounds are known at run time only."""
+        """Return the values of the variable; None where only run time knows the bounds."""
         return loop_span(self.op)
 
     @property
     def parallel(self) -> bool:
-        """Whether the kernel's author says that iterations are independent."""
+        """Whether the author of the kernel declares the iterations independent."""
         marks = self.op.attributes
         return "nki.loop" in marks and marks["nki.loop"].value == "parallel"
 
@@ -88,7 +88,7 @@ class TileInstruction(FunctionNode):
 
     @property
     def instruction(self) -> Op:
-        """The description, which is not kept: functions have tens of thousands of them."""
+        """Read the description again at each use: functions have tens of thousands of instructions."""
         return read_op(self.op)
 
 
@@ -113,14 +113,14 @@ class ElementStore(FunctionNode):
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class BufferAllocation(FunctionNode):
-    """A buffer comes into being."""
+    """The allocation of a buffer."""
 
     result: Value
 
 
 @dataclass(eq=False, slots=True)
 class ConstantBuffer(FunctionNode):
-    """A buffer of the module, which has its elements."""
+    """A buffer of constants, whose elements the module has."""
 
     result: Value
 
@@ -151,7 +151,7 @@ class BufferReinterpretation(FunctionNode):
 # -- values ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class ScalarValue(FunctionNode):
-    """Base of what makes one number or truth value of others."""
+    """Base of the operations that compute one number or truth value."""
 
     result: Value
 
@@ -205,12 +205,12 @@ class ScalarStep(ScalarValue):
 
     @property
     def dtypes(self) -> Sequence[DType]:
-        """Those of its operands."""
+        """Return the dtypes of the operands."""
         return [scalar_dtype(v.type) or INT64 for v in self.op.operands]
 
 
 def function_blocks(node: FunctionNode) -> tuple[FunctionBlock, ...]:
-    """The blocks that a node has, in the order in which they run."""
+    """Return the blocks of a node in the order in which they run."""
     match node:
         case ForLoop():
             return (node.body,)
@@ -222,7 +222,7 @@ def function_blocks(node: FunctionNode) -> tuple[FunctionBlock, ...]:
 
 
 def nodes_of(block: FunctionBlock) -> Iterator[FunctionNode]:
-    """All nodes of a block and of the blocks in it, in order."""
+    """Yield all nodes of a block and of the blocks in it, in order."""
     for node in block.nodes:
         yield node
         for inner in function_blocks(node):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a nest reads when it reads through another one, and two nests written as one.
 
-A nest that reads a copy can read the copy's source; one that reads what a pointwise nest computes can read the inputs
-of that and compute each element itself. Operations are followed by their maps (``read_through``), records of native
-code, which have strides alone, by the elements that they touch (``ElementMove``).
+A nest that reads a copy can read the copy's source. A nest that reads the result of a pointwise nest can read the
+inputs of that and compute each element itself. ``read_through`` follows the maps of operations, ``ElementMove`` the
+strides of records, which native code has.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ Access = tuple[Value, ir.AffineMap]             # a value, and the map by which 
 
 
 def work(body: Sequence[Operation]) -> int:
-    """The number of arithmetic operations in the body."""
+    """Count the arithmetic operations of the body."""
     return sum(op.name not in CHANGES for op in body)
 
 
 def fusible(op: Operation | None) -> GenericOperation | None:
-    """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
+    """Return the operation if it is a plain ``linalg.generic``: one output, no mask, a body that can move."""
     nest = generic_of(op)
     if nest is None or len(nest.outputs) != 1:
         return None
@@ -63,7 +63,7 @@ class Fusion:
 
     @cached_property
     def inputs(self) -> tuple[Access, ...]:
-        """What the fused operation reads, each once."""
+        """Return what the fused operation reads, each once."""
         return tuple(dict.fromkeys([*self.sources, *self._others.values()]))
 
     @property
@@ -95,9 +95,9 @@ class Fusion:
 
 
 def read_through(producer: GenericOperation, consumer: GenericOperation, operand: int) -> Fusion:
-    """The consumer, whose input ``operand`` the producer writes, with the producer's inputs in place of it.
+    """Return the fusion of a producer with the consumer that reads its result as input ``operand``.
 
-    The producer's output map is a permutation of its axes, each of which becomes what the consumer subscripts by.
+    The producer's output map is a permutation of its axes: each axis becomes a subscript of the consumer.
     """
     mapping = consumer.maps[operand]
     subscript_of = dict(zip(axes_of(producer.maps[-1]), mapping.results))
@@ -131,7 +131,7 @@ def joined(first: GenericOperation, second: GenericOperation) -> Operation:
 
 
 def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
-    """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
+    """Clone a body to the insertion point with other values for its arguments, and return the value that it yields."""
     for inner in operations[:-1]:
         copy = inner.clone()
         for k, value in enumerate(inner.operands):
@@ -146,25 +146,33 @@ def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
 # -- records, by strides -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ElementMove:
-    """A nest that moves each element of its input to its output; both start so many bytes behind their buffers."""
+    """A nest that moves each element of its input to its output, and the bytes from the start of each buffer to them.
+    """
 
     nest: AnyNest
     source: Linear
     target: Linear
 
     def at_source(self, operand: Operand, offset: Linear, extents: tuple[int, ...]) -> tuple[Operand, Linear] | None:
-        """What an operand that reads the target reads of the source, if the move writes all that it reads."""
+        """Return the elements of the source, and their offset, that an operand reads through the target.
+
+        Return None unless the move writes all that the operand reads.
+        """
         return self._followed(operand, offset, extents, to_source=True)
 
     def at_target(self, operand: Operand, offset: Linear, extents: tuple[int, ...]) -> tuple[Operand, Linear] | None:
-        """Where the move brings what an operand writes to the source, if the move reads all that it writes."""
+        """Return the elements of the target, and their offset, to which the move brings what an operand writes to the
+        source.
+
+        Return None unless the move reads all that the operand writes.
+        """
         return self._followed(operand, offset, extents, to_source=False)
 
     def _followed(self, operand: Operand, offset: Linear, extents: tuple[int, ...], to_source: bool
                   ) -> tuple[Operand, Linear] | None:
-        """Put each step of the operand together of steps of the move, whose other side then has the operand's step.
+        """Divide each step of the operand into steps of the move on this side, and add up its steps on the other side.
 
-        Positions on all axes must stay within the move's extents.
+        Positions on all axes must stay within the extents of the move.
         """
         here, there, start, other_start = (*self.nest.outputs, *self.nest.inputs, self.target, self.source)
         if not to_source:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Takes ``linalg.generic`` apart: its operands, the map of each, its body. No other module below the waist does."""
+"""Takes ``linalg.generic`` apart: operands, maps, body. No other module below the waist reads these attributes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class GenericOperation:
 
     @property
     def output(self) -> Value:
-        """The first output."""
+        """Return the first output."""
         return self.outputs[0]
 
     @property
@@ -31,7 +31,7 @@ class GenericOperation:
 
     @property
     def accesses(self) -> tuple[tuple[Value, ir.AffineMap], ...]:
-        """The inputs, each with its map."""
+        """Return the inputs, each with its map."""
         return tuple(zip(self.inputs, self.maps))
 
     @property
@@ -65,7 +65,7 @@ class GenericOperation:
 
     @property
     def extents(self) -> dict[int, int]:
-        """The extent of each axis."""
+        """Return the extent of each axis."""
         extent_of: dict[int, int] = {}
         for value, mapping in zip(self.operands, self.maps):
             if isinstance(value.type, ir.MemRefType):
@@ -74,11 +74,11 @@ class GenericOperation:
 
     @property
     def points(self) -> int:
-        """The number of iterations."""
+        """Return the number of iterations."""
         return prod(self.extents.values())
 
     def replace_inputs(self, accesses: Mapping[int, tuple[Value, ir.AffineMap]]) -> None:
-        """Let the operation read other memory, by another map, as the inputs of these numbers."""
+        """Replace the inputs of these numbers, with their maps."""
         maps = list(self.maps)
         for k, (value, mapping) in accesses.items():
             self.op.operands[k], maps[k] = value, mapping
@@ -86,7 +86,7 @@ class GenericOperation:
 
 
 def generic_of(op: Operation | None) -> GenericOperation | None:
-    """The operation, if it is a ``linalg.generic``."""
+    """Return the operation if it is a ``linalg.generic``."""
     if op is None or op.name != "linalg.generic":
         return None
     attributes, operands = op.attributes, tuple(op.operands)
@@ -96,5 +96,5 @@ def generic_of(op: Operation | None) -> GenericOperation | None:
 
 
 def axes_of(mapping: ir.AffineMap) -> list[int]:
-    """The axis of each result of a map; -1 for one that is no axis."""
+    """Return the axis of each result of a map; -1 for a result that is no axis."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]

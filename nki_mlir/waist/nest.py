@@ -55,15 +55,15 @@ class Operand:
         return self.strides[axis] != 0
 
     def along(self, axes: Sequence[int]) -> "Self":
-        """The operand over some of its axes, in this order."""
+        """Return the operand over some of its axes, in this order."""
         return replace(self, strides=tuple([self.strides[a] for a in axes]))
 
     def divided(self, axis: int, inner: int) -> "Self":
-        """The operand with an axis as two, of which the inner one has ``inner`` positions."""
+        """Return the operand with an axis split in two, the inner one with ``inner`` positions."""
         return replace(self, strides=(*self.strides[:axis], self.strides[axis] * inner, *self.strides[axis:]))
 
     def at(self, starts: Sequence[int]) -> "Self":
-        """The operand of a nest that begins at ``starts``; where that is in memory is no part of it."""
+        """Return the operand of a nest that begins at ``starts``. Strides do not depend on the start."""
         return self
 
     def step_as_one(self, outer: int, inner: int, extent: int) -> bool:
@@ -119,7 +119,7 @@ class Nest(Generic[AnyOperand]):
 
     @property
     def output(self) -> AnyOperand:
-        """The first output."""
+        """Return the first output."""
         return self.outputs[0]
 
     @property
@@ -129,7 +129,7 @@ class Nest(Generic[AnyOperand]):
     # -- values of the body --------------------------------------------------------------------------------------------
     @property
     def first_output(self) -> int:
-        """The number of the value that the first output holds before."""
+        """Return the number of the value that the first output holds before."""
         return len(self.inputs)
 
     @property
@@ -137,7 +137,7 @@ class Nest(Generic[AnyOperand]):
         return self.first_output + len(self.outputs)
 
     def step(self, value: int) -> Step | None:
-        """The step that makes a value; None for inputs and old values."""
+        """Return the step that computes a value; None for inputs and old values."""
         return self.steps[value - self.first_step] if value >= self.first_step else None
 
     def dtype_of(self, value: int) -> DType:
@@ -145,12 +145,12 @@ class Nest(Generic[AnyOperand]):
         return self.operands[value].dtype if step is None else step.dtype
 
     def uses(self, value: int) -> int:
-        """How many operands of steps and results a value is."""
+        """Count the operands of steps, and the results, that are this value."""
         return sum(s.operands.count(value) for s in self.steps) + self.results.count(value)
 
     @property
     def title(self) -> str:
-        """A name for people: the last function of the body, types and extents."""
+        """Return a name for people: the last function of the body, types and extents."""
         functions = [s.name for s in self.steps if s.name]
         what = functions[-1] if functions else "copy" if self.inputs else "set"
         shape = "x".join(map(str, self.extents)) or "1"
@@ -160,27 +160,27 @@ class Nest(Generic[AnyOperand]):
     # -- the body as a tree --------------------------------------------------------------------------------------------
     @cached_property
     def body(self) -> Node:
-        """What the first output becomes."""
+        """Return the new value of the first output as a tree."""
         return self.expression(self.results[0])
 
     def expression(self, value: int) -> Node:
-        """A value of the body as a tree."""
+        """Return a value of the body as a tree."""
         return ExpressionReader(self).value(value)
 
     def with_body(self, body: Node) -> "Nest[AnyOperand]":
-        """The nest with another expression for its output."""
+        """Return the nest with another expression for its output."""
         steps, result = _steps_of(body, self.first_output, self.first_step)
         return replace(self, steps=steps, results=(result,))
 
     @staticmethod
     def of(extents: Sequence[int], reduced: Iterable[int], inputs: Sequence[AnyOperand], output: AnyOperand, body: Node
            ) -> "Nest[AnyOperand]":
-        """A nest of one output that an expression gives."""
+        """Return a nest whose one output is an expression."""
         return Nest(tuple(extents), frozenset(reduced), tuple(inputs), 0, (output,), (), (0,)).with_body(body)
 
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
-        """The nest of one output without inputs and steps that do not count."""
+        """Return the nest of one output without the inputs and steps that it does not use."""
         used = sorted(inputs_of(self.body))
         number = {old: new for new, old in enumerate(used)}
         body = rebuilt(self.body, lambda one: Input(one.dtype, number[one.index]) if isinstance(one, Input) else None)
@@ -189,11 +189,11 @@ class Nest(Generic[AnyOperand]):
     # -- forms ---------------------------------------------------------------------------------------------------------
     @cached_property
     def forms(self) -> tuple[Linear, ...]:
-        """All forms over axes and symbols: of positions, the mask and the limits."""
+        """Return all forms over axes and symbols: of positions, the mask and the limits."""
         return (*(s.number for s in self.steps if s.kind == "position"), *(c.form for c in (*self.mask, *self.limits)))
 
     def with_forms(self, change: Callable[[Linear], Linear]) -> "Nest[AnyOperand]":
-        """The nest with every form changed."""
+        """Return the nest with every form changed."""
         if not self.forms:
             return self
         steps = tuple([replace(s, number=change(s.number)) if s.kind == "position" else s for s in self.steps])
@@ -203,13 +203,14 @@ class Nest(Generic[AnyOperand]):
     # -- one form for equal computations -------------------------------------------------------------------------------
     @cached_property
     def simplified(self) -> "Nest[AnyOperand]":
-        """The same computation without axes of one element, axes in the order of memory, and neighbours joined."""
+        """Return the same computation without axes of one element, axes in the order of memory, and neighbours joined.
+        """
         return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
 
     def arranged(self, first: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
-        """The simplified nest with an axis in front of all others, the partition; None: one of extent 1.
+        """Return the simplified nest with an axis in front of all others, the partition; None: one of extent 1.
 
-        ``keep`` does not go if it has one element, and at least one axis follows the first.
+        The axis ``keep`` stays even if it has one element, and at least one axis follows the first.
         """
         nest = self if first is not None else self._with_unit_axis()
         first = first if first is not None else len(self.extents)
@@ -220,7 +221,8 @@ class Nest(Generic[AnyOperand]):
         return nest.grouped([[first], *groups])
 
     def _joined(self, axes: Iterable[int]) -> list[list[int]]:
-        """Axes as groups that step through memory as one: parallel ones in the order of memory, then reduced ones."""
+        """Return groups of axes that step through memory as one: parallel ones in the order of memory, then reduced
+        ones."""
         axes = list(axes)
         parallel = [a for a in axes if a not in self.reduced]
         parallel.sort(key=lambda a: [-abs(o.strides[a]) for o in (*self.outputs, *self.inputs)])
@@ -233,21 +235,21 @@ class Nest(Generic[AnyOperand]):
         return groups
 
     def _step_as_one(self, outer: int, inner: int) -> bool:
-        """Whether one axis can stand for two. Limits are told by axis, so nothing is joined under them."""
+        """Whether one axis can stand for two. A limit names axes, so no axes are joined under limits."""
         extent = self.extents[inner]
         return (outer in self.reduced) == (inner in self.reduced) and not self.limits and all(
             [o.step_as_one(outer, inner, extent) for o in self.operands]) and all(
             [dict(f.axes).get(outer, 0) == dict(f.axes).get(inner, 0) * extent for f in self.forms])
 
     def _with_unit_axis(self) -> "Nest[AnyOperand]":
-        """The nest with one more axis, of one element."""
+        """Return the nest with one more axis, of one element."""
         def wider(operand: AnyOperand) -> AnyOperand:
             return replace(operand, strides=(*operand.strides, 0))
         return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
                        outputs=tuple(map(wider, self.outputs)))
 
     def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest[AnyOperand]":
-        """The nest with each group of neighbouring axes as one axis; axes in no group have one element."""
+        """Return the nest with each group of neighbouring axes as one axis. Axes in no group have one element."""
         if [list(axes) for axes in groups] == [[a] for a in range(len(self.extents))]:
             return self
         last = [axes[-1] for axes in groups]            # a group steps as its innermost axis
@@ -263,7 +265,7 @@ class Nest(Generic[AnyOperand]):
 
     # -- other nests ---------------------------------------------------------------------------------------------------
     def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
-        """The part of the nest from a position of an axis on."""
+        """Return ``count`` positions of the nest along an axis, from ``start`` on."""
         starts = [start if a == axis else 0 for a in range(len(self.extents))]
         extents = tuple([count if a == axis else n for a, n in enumerate(self.extents)])
         return replace(self.with_forms(lambda form: form.moved(starts)), extents=extents,
@@ -271,27 +273,28 @@ class Nest(Generic[AnyOperand]):
                        outputs=tuple([o.at(starts) for o in self.outputs]))
 
     def windows(self, axis: int, size: int) -> list["Nest[AnyOperand]"]:
-        """The nest in pieces of at most ``size`` along an axis."""
+        """Cut the nest into pieces of at most ``size`` along an axis."""
         return [self.window(axis, start, min(size, self.extents[axis] - start))
                 for start in range(0, self.extents[axis], size)]
 
     def boxes(self, sizes: Iterable[tuple[int, int]]) -> list["Nest[AnyOperand]"]:
-        """The nest in boxes of at most these sizes along some axes, those at the ends smaller, in row-major order."""
+        """Cut the nest into boxes of at most these sizes along some axes, smaller ones at the ends, in row-major
+        order."""
         parts = [self]
         for axis, size in sizes:
             parts = [window for part in parts for window in part.windows(axis, size)]
         return parts
 
     def beside(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
-        """This nest and one of the same extents that reduces nothing as one, operands and steps of this one first.
+        """Return one nest that computes this one and another one of the same extents that reduces nothing.
 
-        Neither has forms.
+        Operands and steps of this nest come first. Neither nest has forms.
         """
         count, further = len(self.inputs), len(other.inputs)
         ends = count + further, count + further + len(self.outputs)
 
         def moved(nest: "Nest[AnyOperand]", value: int) -> int:
-            """The number that a value of one of the two has in both."""
+            """Return the number of a value of one of the two nests in the joint nest."""
             first, step = nest.first_output, nest.first_step
             if nest is self:
                 return value + further * (value >= first) + len(other.outputs) * (value >= step)
@@ -302,7 +305,8 @@ class Nest(Generic[AnyOperand]):
                        steps=tuple(steps), results=tuple([moved(n, v) for n in (self, other) for v in n.results]))
 
     def divided(self, axis: int, inner: int) -> "Nest[AnyOperand]":
-        """The nest with an axis as two: the outer one in its position, then one of extent ``inner``, a divisor."""
+        """Return the nest with an axis split in two: the outer one in its position, then one of extent ``inner``, a
+        divisor."""
         def over_both(form: Linear) -> Linear:
             axes = [(a + (a > axis), c * inner if a == axis else c) for a, c in form.axes]
             return replace(form, axes=tuple(sorted([*axes, *((a + 1, c) for a, c in form.axes if a == axis)])))
@@ -351,7 +355,7 @@ class ExpressionReader:
 
 
 def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
-    """The steps of a tree, equal subtrees once, and the number of its value."""
+    """Return the steps of a tree, equal subtrees once, and the number of its value."""
     number: dict[Node, int] = {}
     steps: list[Step] = []
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads structured operations (``linalg.generic``, fills, copies) into nests.
 
-What only depends on types and attributes is looked at once, operations of equal structure are read once.
+What depends on types and attributes alone is memoized, and operations of equal structure are read once.
 """
 
 from collections.abc import Hashable, Sequence
@@ -61,7 +61,7 @@ class MemrefLayout(NamedTuple):
 
 @memoized
 def layout_of(kind: Type) -> MemrefLayout:
-    """A memref type, whose sizes and strides must be static."""
+    """Return the layout of a memref type, whose sizes and strides must be static."""
     sizes, dtype, _ = memref_parts(kind)
     strides, offset = ir.MemRefType(kind).get_strides_and_offset()
     if DYNAMIC in strides:
@@ -71,7 +71,7 @@ def layout_of(kind: Type) -> MemrefLayout:
 
 @memoized
 def scalar_dtype(kind: Type) -> DType | None:
-    """A scalar type; None for an index."""
+    """Return the dtype of a scalar type; None for an index."""
     text = str(kind)
     if text != "index" and text not in BY_MLIR:
         raise Unsupported(feature=f"a scalar of type {text}", instead="use an element type of the language")
@@ -80,13 +80,13 @@ def scalar_dtype(kind: Type) -> DType | None:
 
 @memoized
 def subscripts_of(mapping: ir.AffineMapAttr) -> list[Linear]:
-    """What an operand of a structured operation is subscripted by."""
+    """Return the forms that subscript an operand of a structured operation."""
     return [_linear(e, "the subscript", "use linear subscripts") for e in mapping.value.results]
 
 
 @memoized
 def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
-    """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
+    """Return the number of axes, and the reduced ones. Read the text: the class of an element would cost an import."""
     names = [part for part in str(kinds).split(",") if "<" in part]
     return len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
 
@@ -102,7 +102,7 @@ def _linear(e: ir.AffineExpr, what: str, instead: str) -> Linear:
 
 
 def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
-    """A scalar operation as a step on the values of these numbers."""
+    """Return a scalar operation as a step on the values of these numbers."""
     dtype = scalar_dtype(op.results[0].type)
     match op.name:
         case "scalar.convert" | "scalar.wrap" | "scalar.bitcast" if dtype is not None:
@@ -127,9 +127,9 @@ class Reader:
         self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
 
     def read(self, op: Operation, inner: Sequence[Operation] | None = None) -> Structured:
-        """The operation's computation; ``op`` is a ``linalg.generic``, a fill or a copy.
+        """Return the computation of a ``linalg.generic``, a fill or a copy.
 
-        ``inner`` are the operations of its body, where they are known.
+        ``inner`` are the operations of its body, where the caller knows them.
         """
         operands = list(op.operands)
         if op.name == "linalg.fill":
@@ -163,7 +163,7 @@ def _copied(op: Operation) -> Structured:
 
 
 def structured(op: Operation) -> Structured:
-    """A ``linalg.generic``, a fill or a copy, read."""
+    """Read a ``linalg.generic``, a fill or a copy."""
     operands = list(op.operands)
     if op.name in COPIES:
         return _copied(op)
@@ -214,7 +214,7 @@ def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyR
 
 
 def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
-    """The operand's strides per axis, and how many elements it starts behind its memref."""
+    """Return the operand with its strides per axis, and the elements from the start of its memref to its first."""
     strides, start = [0] * rank, 0
     if not isinstance(value.type, ir.MemRefType):
         dtype = scalar_dtype(value.type)
@@ -229,7 +229,7 @@ def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, 
 
 
 def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
-    """The loops' extents, from subscripts and sizes: from the dims that are subscripted by one axis alone."""
+    """Return the extents of the loops: the sizes of the dims that one axis alone subscripts."""
     extents: dict[int, int] = {}
     for subscripts, sizes in operands:
         for subscript, size in zip(subscripts, sizes):
@@ -242,7 +242,7 @@ def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]
 
 
 class _BodyReader:
-    """The scalar operations of one body. Values have provisional numbers, so that inputs can be added."""
+    """Reads the scalar operations of one body. Values have provisional numbers, so that inputs can follow."""
 
     def __init__(self, symbols: Sequence[Value]) -> None:
         self.inputs: list[tuple[Value, Subscripts]] = []
@@ -266,7 +266,7 @@ class _BodyReader:
                 self.values[result] = self.operation(one, dtype)
 
     def value(self, value: Value) -> int:
-        """A value's number. Constants from outside are computed in the body, too; integers become symbols."""
+        """Return the number of a value. The body computes constants from outside, too; integers become symbols."""
         known = self.values.get(value)
         if known is not None:
             return known
@@ -296,7 +296,7 @@ class _BodyReader:
 
     # -- index values --------------------------------------------------------------------------------------------------
     def form(self, value: Value) -> Linear:
-        """An index value as a form of axes and symbols."""
+        """Return an index value as a form of axes and symbols."""
         if value not in self.forms:
             op = self.inside.get(value)
             if op is None and (outside := defining(value)) is not None and outside.name == "arith.constant":
@@ -322,7 +322,7 @@ class _BodyReader:
         raise unreadable(op)
 
     def position(self, value: Value, dtype: DType) -> int:
-        """An index value as a number: a form, or what is computed from integers that the body has."""
+        """Return the number of an index value: of a form, or of what the body computes from integers."""
         op = self.inside.get(value)
         if op is None or not self.from_data(value):
             return self.add(Step("position", dtype, (), "", self.form(value)))
@@ -341,7 +341,7 @@ class _BodyReader:
 
     # -- elements of other buffers -------------------------------------------------------------------------------------
     def load(self, op: Operation, dtype: DType) -> int:
-        """An element of a buffer as one more input, or of a row that is computed from data as a gather."""
+        """Read an element of a buffer as one more input, or one of a row that data choose as a gather."""
         buffer, *subscripts = op.operands
         if not any(map(self.from_data, subscripts)):
             forms = [self.form(v) for v in subscripts]
@@ -356,12 +356,12 @@ class _BodyReader:
         return self.add(Step("gather", dtype, (row,), "", len(self.gathers) - 1))
 
     def add(self, step: Step) -> int:
-        """A step; the number of its value."""
+        """Add a step, and return the number of its value."""
         self.steps.append(step)
         return STEPS + len(self.steps) - 1
 
     def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-        """Steps and results with final numbers."""
+        """Return steps and results with final numbers."""
         first = len(self.inputs)
 
         def final(number: int) -> int:
@@ -374,10 +374,9 @@ class _BodyReader:
 
 
 def structure_key(op: Operation, operands: Sequence[Value], inner: Sequence[Operation]) -> Hashable | None:
-    """Equal for operations that compute the same on other views: of equal attributes, operand types and bodies.
+    """Return a key that is equal for operations of equal attributes, operand types and bodies.
 
-    None where numbers count among the operands, or the body uses what is outside of it: what those are is not part of a
-    type.
+    Return None where an operand is a number, or the body uses values from outside of it: types do not tell them.
     """
     types = [value.type for value in operands]
     if not all([isinstance(kind, ir.MemRefType) for kind in types]):

@@ -37,7 +37,7 @@ class ByteNest(NamedTuple):
 
 @cache
 def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
-    """The nest of (step, count) pairs in elements."""
+    """Return the nest of (step, count) pairs in elements."""
     shift = sum(min(0, step * (count - 1)) for step, count in dims) * itemsize
     pairs: list[tuple[int, int]] = []
     unit = extent = itemsize
@@ -143,7 +143,7 @@ def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: 
 
 def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 0,
               symbols: tuple[Hashable, ...] = (), ranges: Ranges = ()) -> Region:
-    """The region of a pattern whose buffer begins at that partition and byte of a memory."""
+    """Return the region of a pattern whose buffer begins at that partition and byte of a memory."""
     size = access.dtype.itemsize
     nest = nest_of(access.free_dims, size)
     start = byte + access.free.const * size + nest.shift
@@ -181,7 +181,8 @@ def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
 
 
 def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
-    """Least and greatest value of ``a - b``: without ranges exact where the symbols cancel, else everything."""
+    """Return the least and the greatest value of ``a - b``: exact where the symbols cancel or have ranges, else
+    everything."""
     delta = a.plus(b, -1)
     if delta.symbols and not ranges:
         return -ANYWHERE, ANYWHERE
@@ -255,7 +256,8 @@ class Iterations:
     ranges: Mapping[int, tuple[int, int]] | None = None
 
     def bounds(self, access: ByteInterval) -> tuple[int, Linear, int, int]:
-        """Bytes that an access moves by as the variable grows by 1, what stays the same, its first and last byte."""
+        """Return the bytes that an access moves by as the variable grows by 1, what stays the same, its first and last
+        byte."""
         symbols, ranges = dict(access.address.symbols), self.ranges or {}
         pace = symbols.pop(self.variable, 0)
         low, high = access.address.const + access.low, access.address.const + access.high
@@ -279,7 +281,7 @@ class Iterations:
         return last < other_first or other_last < first
 
     def all(self, low: int, high: int, pace: int) -> tuple[int, int]:
-        """The first and the last byte in any iteration."""
+        """Return the first and the last byte in any iteration."""
         ends = pace * self.span[0], pace * self.span[-1]
         return low + min(ends), high + max(ends)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads the function of a kernel into records (``waist/function.py``).
 
-This is the one module that matches the names of operations around nests; ``waist/nest_reader.py`` reads the nests.
+No other module matches the names of operations around nests; ``waist/nest_reader.py`` reads the nests.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ VALUES = ("arith.", "affine.", "scalar.")
 
 
 class Executor(NamedTuple):
-    """Who takes the records, as errors say it, and what to do with an operation that it does not take."""
+    """The caller that takes the records, as errors name it, and the advice for an operation that it does not take."""
 
     where: str
     instead: str = "lower to the nki, waist or nisa level"
@@ -57,12 +57,12 @@ class Executor(NamedTuple):
 
 
 def read_function(function: Operation, executor: Executor, nests: Reader | None = None) -> FunctionBlock:
-    """The body of a function. ``nests`` has structures that other functions have, too."""
+    """Read the body of a function. ``nests`` has the structures of other functions, which it may share."""
     return _FunctionReader(function, executor, nests or Reader()).body
 
 
 def scalar_value(op: Operation) -> ScalarValue | None:
-    """The record of an operation that computes a number from numbers; None for any other operation."""
+    """Return the record of an operation that computes a number from numbers; None for any other operation."""
     name = op.name
     if not name.startswith(VALUES) or len(op.results) != 1:
         return None
@@ -119,7 +119,8 @@ def ends_memory(op: Operation) -> bool:
 
 
 class _FunctionReader:
-    """Operations inside others follow them in the sequence that is read: a walk gives it without classes of theirs."""
+    """Reads the sequence of a walk, in which an operation precedes those in it: the walk creates no classes of
+    dialects."""
 
     def __init__(self, function: Operation, executor: Executor, nests: Reader) -> None:
         self.executor, self.nests = executor, nests
@@ -127,7 +128,7 @@ class _FunctionReader:
         self.body, _ = self.block()
 
     def block(self) -> tuple[FunctionBlock, Operation]:
-        """The operations of one block up to its terminator."""
+        """Read the operations of one block up to its terminator, and return both."""
         nodes: list[FunctionNode] = []
         for op in self.operations:
             name = op.name
@@ -196,11 +197,11 @@ class _FunctionReader:
         return ConstantBuffer(op, op.results[0])
 
     def nothing(self, op: Operation) -> None:
-        """Memory ends where nothing uses it any more."""
+        """Skip a deallocation: memory ends where nothing uses it any more."""
 
 
 def _carrying_nothing(op: Operation, operands: int) -> list[ir.Value]:
-    """The operands of a loop or branch, which must have no more than so many, and no results."""
+    """Return the operands of a loop or branch, which must have at most that many, and no results."""
     values = list(op.operands)
     if len(op.results) or len(values) > operands:
         raise Unsupported(feature=f"'{op.name}' with loop-carried values", instead="keep them in a buffer"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a nest is as a whole: a copy, a fold, a product. Executors have better ways for these than loops."""
+"""What a nest is as a whole: a copy, a fold, a product. Executors run these faster than as loops."""
 
 from dataclasses import dataclass
 
@@ -23,23 +23,23 @@ class Fold:
 
     @property
     def dtype(self) -> DType:
-        """The dtype that the operator computes in."""
+        """Return the dtype in which the operator computes."""
         return self.step.dtype
 
     @property
     def identity(self) -> int | float | None:
-        """The value that changes nothing when it is folded in; None where there is none."""
+        """Return the value that a fold with it does not change; None where there is none."""
         return ALU[self.fn].identity(self.dtype)
 
 
 def unconverted(nest: AnyNest, value: int) -> int:
-    """The value that a value is a conversion of, or itself."""
+    """Return the value that a value converts, or the value itself."""
     step = nest.step(value)
     return step.operands[0] if step is not None and step.kind == "convert" else value
 
 
 def fold_of(nest: AnyNest, output: int = 0) -> Fold | None:
-    """An output as a fold, if nothing else uses the value that it holds before."""
+    """Return an output as a fold, if nothing else uses the value that it holds before."""
     old, result = nest.first_output + output, unconverted(nest, nest.results[output])
     step = nest.step(result)
     if step is None or step.kind != "alu" or len(step.operands) != 2 or nest.uses(old) != 1:
@@ -71,7 +71,7 @@ class Product:
 
 
 def sum_of_products(nest: AnyNest) -> tuple[Fold, Step] | None:
-    """A nest that adds up products of any two values: the fold, and the step that multiplies."""
+    """Return the fold and the step that multiplies, if the nest adds up products of any two values."""
     fold = fold_of(nest) if nest.reduced and len(nest.outputs) == 1 else None
     if fold is None or fold.fn != "add" or nest.uses(fold.value) != 1:
         return None
@@ -80,7 +80,7 @@ def sum_of_products(nest: AnyNest) -> tuple[Fold, Step] | None:
 
 
 def product_of(nest: AnyNest) -> Product | None:
-    """A nest that adds up products of elements of two inputs, which may be converted before they are multiplied."""
+    """Return the product if the nest adds up products of elements of two inputs, which it may convert before."""
     recognized = sum_of_products(nest)
     if recognized is None:
         return None
@@ -93,7 +93,7 @@ def product_of(nest: AnyNest) -> Product | None:
 
 
 def source_of(nest: AnyNest, value: int) -> int:
-    """The value of which a value is a conversion, however often it is converted, or itself."""
+    """Return the value from which any number of conversions lead to a value, or the value itself."""
     while (inner := unconverted(nest, value)) != value:
         value = inner
     return value
@@ -106,7 +106,7 @@ def is_copy(nest: AnyNest) -> bool:
 
 
 def of_integers(nest: AnyNest, value: int) -> bool:
-    """Whether all that a value is computed from is integers and constants."""
+    """Whether a value is computed from integers and constants alone."""
     seen, waiting = set[int](), [value]
     while waiting:
         one = waiting.pop()
@@ -121,7 +121,7 @@ def of_integers(nest: AnyNest, value: int) -> bool:
 
 
 def integer_sums(nest: AnyNest) -> dict[int, int]:
-    """Outputs that add up values computed from integers alone, each with the number of the value.
+    """Return the outputs that add up values computed from integers alone, each with the number of the value.
 
     Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
     float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.

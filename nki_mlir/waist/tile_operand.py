@@ -51,7 +51,8 @@ class TileOperand(Operand):
         return self.lanes not in (outer, inner) and super().step_as_one(outer, inner, extent)
 
     def tile(self, counts: Sequence[int], axes: Sequence[int] | None = None) -> Tile:
-        """The tile for a box at the origin with these counts along ``axes``, the first of which is the partition."""
+        """Return the tile for a box at the origin with these counts along ``axes``, the first of which is the
+        partition."""
         axes = range(len(counts)) if axes is None else axes
         dims = [(self.strides[a] if n > 1 else 1, n) for a, n in zip(axes, counts)]
         if self.on_chip:
@@ -68,7 +69,7 @@ class TileOperand(Operand):
 
 
 def walked(tile: Tile, strides: Iterable[int], lanes: int | None = None) -> TileOperand:
-    """A tile's buffer from where the tile starts, as the axes of a nest step through it."""
+    """Return the buffer of a tile as an operand that starts with the tile and has a step for each axis of a nest."""
     return TileOperand(tile.dtype, tuple(strides), tile.handle, tile.space, tile.base_shape, tile.base_dtype,
                        tile.access.partition, tile.access.free, lanes)
 
@@ -77,5 +78,5 @@ TileNest: TypeAlias = Nest[TileOperand]
 
 
 def partition_axis(nest: TileNest) -> int | None:
-    """The axis that the engines' lanes take: what the result's partitions, or else the sources', go along."""
+    """Return the axis along the partitions of the result or, where it has none, of a source."""
     return next((o.lanes for o in (*nest.outputs, *nest.inputs) if o.lanes is not None), None)

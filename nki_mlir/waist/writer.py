@@ -31,7 +31,7 @@ class ScalarBody:
         return self.create(name, operands, [kind], attributes).results[0]
 
     def constant(self, value: float) -> Value:
-        """``value`` as the compute dtype holds it."""
+        """Emit ``value``, rounded to the compute dtype."""
         dtype, number = self.compute, constant_value(value, self.compute)
         if dtype.kind is not Encoding.UNSIGNED:
             kind = self.make.type(dtype)
@@ -54,7 +54,7 @@ class ScalarBody:
         return value if frm is to else self._value("scalar.convert", [value], self.make.type(to))
 
     def position(self, form: Linear) -> Value:
-        """The value of a form at the current iteration, in the compute dtype."""
+        """Emit the value of a form at the current iteration, in the compute dtype."""
         axes = [axis for axis, _ in form.axes]
         used = [position for position, _ in form.symbols]
         index = self.make.index
@@ -91,13 +91,13 @@ class IterationSpace:
     symbols: tuple[Value, ...] = ()
 
     def used(self, forms: Sequence[Linear]) -> list[int]:
-        """The positions of the symbols that the restrictions and some forms need."""
+        """Return the positions of the symbols that the restrictions and some forms need."""
         needed = [c.form for c in (*self.mask, *self.limits)] + list(forms)
         return sorted({position for form in needed for position, _ in form.symbols}) if needed else []
 
 
 class Writer:
-    """Writes before one operation at a time (``at``); the location of that operation is the location of all.
+    """Writes before one operation at a time (``at``), with the location of that operation.
 
     Views for operations that are ``masked`` may reach over their buffers.
     """
@@ -128,23 +128,23 @@ class Writer:
         return result
 
     def scalars(self, compute: DType, symbols: Mapping[int, Value] | None = None) -> ScalarBody:
-        """Scalar expressions at the current place."""
+        """Return a builder of scalar expressions at the insertion point."""
         return ScalarBody(self.create, self.make, compute, symbols)
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def temporary(self, like: Tile, dtype: DType) -> Tile:
-        """A new buffer of the tile's shape, in the same memory."""
+        """Allocate a buffer of the tile's shape, in the same memory."""
         return self.buffer(like.shape, dtype, like.space)
 
     def buffer(self, shape: tuple[int, ...], dtype: DType, space: str) -> Tile:
-        """A new buffer, whole."""
+        """Allocate a buffer, and return a tile of all of it."""
         kind = self.make.memref(shape, dtype, space)
         segments = {"operandSegmentSizes": self._segments(0, 0)}
         return full_tile(self.create("memref.alloc", [], [kind], segments).results[0], shape, dtype, space)
 
     def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[ir.Value], without: frozenset[int] = frozenset()
              ) -> OperandView:
-        """The tile as a memref; dims along the axes in ``without`` (of extent 1) are left out."""
+        """Return the tile as a memref without the dims along the axes in ``without``, which have extent 1."""
         dims = tuple([d for d, axis in enumerate(axes) if axis not in without])
         key = tile.handle, tile.access, dims
         if key not in self.views:
@@ -180,7 +180,8 @@ class Writer:
     def generic(self, nest: IterationSpace, inputs: Sequence[OperandView], outputs: Sequence[OperandView],
                 compute: DType, body: Body, forms: Sequence[Linear] = (),
                 extra: Mapping[str, Attribute] | None = None) -> None:
-        """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
+        """Write one ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need.
+        """
         used = nest.used(forms)
         symbols = [nest.symbols[position] for position in used]
         position_of = {position: k for k, position in enumerate(used)}
@@ -220,5 +221,5 @@ class Writer:
 
 
 def _renumbered(form: Linear, place: dict[int, int]) -> Linear:
-    """The form over symbols at other positions."""
+    """Return the form over symbols at other positions."""
     return replace(form, symbols=tuple([(place[s], c) for s, c in form.symbols]))

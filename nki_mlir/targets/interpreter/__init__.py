@@ -25,15 +25,17 @@ class FreeRun(Protocol):
 
 
 def load(captured: CapturedKernel, grid: tuple[int, ...]) -> Run:
-    """A captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
+    """Return a captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
     run = load_freely(captured, grid)
     return lambda inputs, shared: run(inputs, shared)
 
 
 @alone
 def load_freely(captured: CapturedKernel, grid: tuple[int, ...], observer: "StepObserver | None" = None) -> FreeRun:
-    """As above, as ``run(inputs, shared, freedom)`` with the choices that a device is free to make; the observer sees
-    the steps."""
+    """Return a kernel as ``run(inputs, shared, freedom)``, with the choices that a device is free to make.
+
+    The observer sees the steps.
+    """
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: imported on first use
     from nki_mlir.targets.interpreter.module import USUAL, compile_function, has_meetings, run_grid
     programs = {v.module: compile_function(the_kernel(v.module), observer) for v in captured.variants.values()}

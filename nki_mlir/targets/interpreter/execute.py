@@ -37,7 +37,8 @@ class MaskTooWeak(OutOfBounds):
 
 
 def compile_op(op: Op) -> Runner:
-    """``run(arrays, symbol values)``; arrays are those of the op's operands, in the order of ``op.operands()``."""
+    """Return ``run(arrays, symbol values)``. The arrays are those of the operands, in the order of ``op.operands()``.
+    """
     if op.mask or op.limits:
         return _masked(op)
     patterns = {f.name: (Pattern(t), k) for k, (f, t) in enumerate(op.operands())}
@@ -78,7 +79,7 @@ def compile_op(op: Op) -> Runner:
 
 
 def _result_dtype(value: object, compute: DType | None) -> DType | None:
-    """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
+    """Return the dtype that describes a result: an array does not tell tfloat32 from float32."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
 
 
@@ -89,7 +90,7 @@ Start = Callable[[Sequence[int]], int]
 
 
 def compile_linear(form: Linear) -> Start:
-    """The form's value as a function of the symbols' values; its axes are not part of it."""
+    """Return the form's value as a function of the symbols' values. Its axes are no part of it."""
     const, symbols = form.const, form.symbols
     match symbols:
         case ():
@@ -123,7 +124,7 @@ class Pattern:
         self.free = compile_linear(access.free)
 
     def view(self, array: np.ndarray, partition: int, free: int) -> np.ndarray:
-        """The elements as a view: a free offset never crosses partitions, nothing leaves the buffer."""
+        """Return the elements as a view: a free offset never crosses partitions, nothing leaves the buffer."""
         if free + self.low < 0 or free + self.high >= self.row:
             self.outside("1 (free)" if self.on_chip else "0 (flat)", free + self.low, free + self.high, self.row)
         if partition < 0 or partition + self.lanes >= self.partitions:
@@ -140,7 +141,7 @@ class Pattern:
         raise OutOfBounds(tensor=self.tile.label, dim=dim, low=low, high=high, extent=extent)
 
     def box(self, array: np.ndarray, values: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-        """The view of a box of the pattern: ``starts`` and ``counts`` per dim."""
+        """Return the view of a box of the pattern: ``starts`` and ``counts`` per dim."""
         part = Pattern(self.tile, [(step, n) for (step, _), n in zip(self.dims, counts)])
         moved = [s * step for s, (step, _) in zip(starts, self.dims)]
         partition, free = self.partition(values), self.free(values)
@@ -149,7 +150,7 @@ class Pattern:
         return part.view(array, 0, free + sum(moved))
 
     def elements(self, array: np.ndarray, values: Sequence[int], positions: np.ndarray) -> np.ndarray:
-        """Flat indices, in elements of the dtype, of the given positions ``[dims, n]``; checked against the buffer."""
+        """Return the flat indices, in elements of the dtype, of positions ``[dims, n]``, checked against the buffer."""
         start = self.partition(values) * self.row + self.free(values)
         flat = start + np.dot(self.steps, positions)
         size = array.nbytes // self.tile.dtype.itemsize
@@ -159,14 +160,17 @@ class Pattern:
 
 
 def flat_view(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """All elements of a contiguous array in one dimension, read as ``dtype``."""
+    """Return all elements of a contiguous array in one dimension, read as ``dtype``."""
     return np.ndarray(array.nbytes // dtype.itemsize, dtype, array)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def active_part(mask: Mask, extents: Sequence[int], values: Values
                 ) -> tuple[list[int], list[int], np.ndarray | None] | None:
-    """What a mask leaves: starts and counts of a box, and which of its elements, None for all; None: there is none."""
+    """Return the box of active elements as starts and counts, and which of its elements are active, None for all.
+
+    Return None where no element is active.
+    """
     starts, counts, rest = masked_box(mask, extents, values)
     if 0 in counts:
         return None
@@ -258,7 +262,7 @@ def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Ac
 
 def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
               positions: list[np.ndarray]) -> None:
-    """The operation on gathered elements, which coordinates of its axes select.
+    """Return the operation on gathered elements, which coordinates of its axes select.
 
     Without a reduction, the active elements form one dimension. With one, each axis that is not reduced stays a
     dimension, and the active elements of the reduced axes form one dimension at the last of them.
@@ -267,7 +271,7 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
     reduced = iteration.reduced
 
     def elements(name: str) -> np.ndarray:
-        """Flat indices of an operand's elements, in the operand's dims."""
+        """Return the flat indices of an operand's elements, in the operand's dims."""
         pattern, place = patterns[name]
         axes = iteration.axes[name]
         own = []
@@ -292,7 +296,7 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
 
 
 def _has_identity(op: Op) -> bool:
-    """A plain reduction of one source, where inactive elements can be replaced by what changes nothing."""
+    """Whether an operation is a plain reduction of one source, in which the identity can replace inactive elements."""
     fn = getattr(op, "op", None)
     return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
 
@@ -327,18 +331,18 @@ class OutsideDomain(TargetRule):
 
 
 def has_domain(op: Op) -> bool:
-    """Whether an operation evaluates a function by a table that is not good everywhere.
+    """Whether an operation evaluates a function by a table that is accurate in a part of the numbers only.
 
-    The reciprocal of the tile language is an instruction of the Vector engine, which needs none.
+    The reciprocal of the tile language is an instruction of the Vector engine, which needs no table.
     """
     name = getattr(op, "fn", "")
     return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
 
 
 def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | None]) -> None:
-    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain; ``at`` gives its place.
+    """Run an operation by ``act``, and report arguments outside of a function's domain; ``at`` returns the location.
 
-    Where it reads elements that a mask left out, which are zeros, zeros do not count.
+    Elements that a mask leaves out read as zeros, which do not count.
     """
     level = device_rules()
     if level is DeviceRules.OFF:
@@ -354,7 +358,8 @@ def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | N
 
 # -- operations that are equal but for where in their buffers tiles start ----------------------------------------------
 def floating(op: Op) -> Op:
-    """The operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``) and its own behind them."""
+    """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), its own symbols behind
+    them."""
     operands = op.operands()
     behind = 2 * len(operands)
     fields: dict[str, Any] = {name: shifted(value, behind) if isinstance(value, Linear) else value
@@ -373,7 +378,7 @@ def started(tile: Tile, symbol: int) -> Tile:
 
 
 def starts(operands: Sequence[tuple[TileField, Tile]], values: Sequence[int] = ()) -> list[int]:
-    """The values of a floating operation's symbols: partition and free offset of each tile, then ``values``."""
+    """Return the values of a floating operation's symbols: partition and free offset of each tile, then ``values``."""
     found: list[int] = []
     for _, tile in operands:
         access = tile.access

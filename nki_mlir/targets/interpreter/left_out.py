@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which elements of its outputs a captured kernel leaves unwritten, where its modules say so.
+"""Which elements of its outputs a captured kernel leaves unwritten, as its modules tell.
 
-Every write of an output is enumerated: over the iterations of the loops around it, the programs of the grid, under its
-mask and the branches it stands in. What only a run can tell (addresses that are loaded, loops of the device) leaves an
-output undecided, unless the other writes cover it.
+``left_out`` enumerates every write of an output: over the iterations of the loops around it and the programs of the
+grid, under its mask and the branches around it. An output stays undecided where only a run can tell a write (addresses
+that are loaded, loops of the device), unless the other writes cover it.
 """
 
 from collections.abc import Collection, Iterable
@@ -30,14 +30,14 @@ class UndecidedWrites(Exception):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Elements of an output that no program writes: how many, and the place of the first."""
+    """Elements of an output that no program writes: how many, and the index of the first."""
 
     count: int
     first: tuple[int, ...]
 
 
 def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int, LeftOut | None]:
-    """By the number of the shared output: what is left out of it, None for nothing; undecided ones are not there.
+    """Return what is left out of each shared output, by its number: None for nothing, no entry where it is undecided.
 
     ``modules`` are those of all programs of the grid, ``whole`` outputs that are known to be written everywhere.
     """
@@ -65,7 +65,7 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
 
 
 def mark(use: ir.OpOperand, written: np.ndarray) -> bool:
-    """Mark what a use of an output writes; whether that is known."""
+    """Mark the elements that a use of an output writes, and return whether they are known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
         return ends_memory(operation)
@@ -136,7 +136,7 @@ class Space:
             self.root(operand)
 
     def mark_whole(self, tile: Tile, written: np.ndarray) -> None:
-        """A pattern that is linear in loop variables and program ids, all of whose values it is run for."""
+        """Mark a pattern that is linear in loop variables and program ids, for all values of these."""
         if any(not len(span) for span in self.spans.values()):
             return
         shape, steps = [n for _, n in tile.access.dims], [step for step, _ in tile.access.dims]
@@ -154,7 +154,7 @@ class Space:
 
 
 class OperationPoints:
-    """All points of an operation: its axes, then the loop variables and program ids, each its own dimension."""
+    """All points of an operation: its axes, then the loop variables and program ids, a dimension each."""
 
     def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
         self.space, self.extents = space, extents
@@ -177,7 +177,7 @@ class OperationPoints:
         return total
 
     def value(self, value: Value) -> np.ndarray:
-        """An index or truth value at all points."""
+        """Return an index or truth value at all points."""
         if value not in self.known:
             self.known[value] = self.computed(value)
         return self.known[value]

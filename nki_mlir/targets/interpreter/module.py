@@ -52,7 +52,7 @@ Step = Callable[[Env], None]
 
 
 class StepObserver(Protocol):
-    """Is told of each step that the interpreter runs."""
+    """Observes each step that the interpreter runs."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
         """Called when a buffer is allocated."""
@@ -69,7 +69,8 @@ class Freedom(NamedTuple):
     fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written
 
     def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any], space: str) -> np.ndarray:
-        """Memory that nothing has written. PSUM holds zeros: a product that adds to it starts anew there."""
+        """Allocate memory that nothing has written. PSUM holds zeros, so that a product that adds to it starts from 0.
+        """
         memory = np.zeros(shape, dtype)
         if self.fill and space in (SBUF, HBM):
             memory.reshape(-1).view(np.uint8)[...] = 1 if memory.dtype == np.bool_ else self.fill
@@ -82,8 +83,10 @@ FREEDOM = 0                                                 # slot of what this 
 
 
 class FunctionCompiler:
-    """One function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots. It runs with
-    any freedom, but for the observer, for whom steps are compiled."""
+    """Compiles one function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots.
+
+    The result runs with any freedom, but an observer needs steps that are compiled for it.
+    """
 
     def __init__(self, function: Operation, observer: StepObserver | None = None) -> None:
         self.observer = observer
@@ -99,7 +102,7 @@ class FunctionCompiler:
         return slot
 
     def block(self, block: FunctionBlock) -> list[Step]:
-        """The block's steps. A buffer that the block allocates is released behind its last use."""
+        """Return the steps of the block. A buffer that the block allocates is released behind its last use."""
         compiled: list[Step] = []
         last: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:
@@ -144,7 +147,7 @@ class FunctionCompiler:
         raise HERE.refusal(node.op)
 
     def observed(self, node: FunctionNode, run: Step) -> Step:
-        """The step, seen by who looks at the run."""
+        """Return the step with calls of the observer around it."""
         observer = self.observer
         if observer is None or not isinstance(node, TileInstruction | NestComputation | BufferAllocation):
             return run
@@ -163,7 +166,7 @@ class FunctionCompiler:
         return lambda env: observer.perform(op, [env[s] for s in slots], written, lambda: run(env))
 
     def located(self, at: Location | None, run: Step) -> Step:
-        """The step, whose errors name the source location of its operation."""
+        """Return the step with errors that name the source location of its operation."""
         def step(env: Env) -> None:
             try:
                 run(env)
@@ -285,7 +288,7 @@ class FunctionCompiler:
 
 
 class TileStep:
-    """Performs a tile operation on slots. An object of few parts: unrolled kernels have a great many."""
+    """Performs a tile operation on slots. The object has few fields, since unrolled kernels have very many."""
 
     __slots__ = ("at", "symbols", "tiles", "work")
 
@@ -320,7 +323,7 @@ class CompiledProgram(Protocol):
 
 
 def compile_function(kernel: KernelFunction, observer: StepObserver | None = None) -> CompiledProgram:
-    """The function as a program, whose steps the observer sees."""
+    """Compile the function to a program, whose steps the observer sees."""
     code = (FunctionCompiler(kernel.op, observer) if not upstream_operations(kernel.op)
             else _compile_at_waist(kernel, observer))
     size = len(code.slots)
@@ -344,7 +347,7 @@ def compile_function(kernel: KernelFunction, observer: StepObserver | None = Non
 
 
 def _compile_at_waist(kernel: KernelFunction, observer: StepObserver | None) -> FunctionCompiler:
-    """The function as it is in a copy of its module whose structured operations are all of the waist."""
+    """Compile the function from a copy of its module in which all structured operations are of the waist."""
     copy = kernel.op.parent.operation.clone()
     ArithToScalar().run(copy)
     return FunctionCompiler(next(
@@ -359,8 +362,10 @@ def has_meetings(module: Module) -> bool:
 
 def run_grid(program: Callable[[Sequence[int]], CompiledProgram], grid: Sequence[int], inputs: Sequence[np.ndarray],
              shared: Sequence[np.ndarray], freedom: Freedom = USUAL, ordered: bool = False) -> None:
-    """Every program of the grid, one after the other unless they meet. ``ordered``: from the first to the last, though
-    the freedom may say otherwise."""
+    """Run every program of the grid, one after the other unless they meet.
+
+    ``ordered``: from the first to the last, even if the freedom chooses another order.
+    """
     points = list(np.ndindex(*grid))
     if freedom.backwards and not ordered:
         points.reverse()

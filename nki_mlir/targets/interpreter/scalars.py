@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 
 
 def scalar_function(node: ScalarValue) -> Function:
-    """What a node computes from the values of its operands."""
+    """Return the function by which a node computes its value from those of its operands."""
     match node:
         case ScalarConstant():
             number = node.number if node.dtype is None else node.dtype.numpy.type(node.number)
@@ -59,7 +59,7 @@ def scalar_function(node: ScalarValue) -> Function:
 
 
 def function_of(step: Step, kinds: Sequence[DType]) -> Function:
-    """What a step computes from values of these dtypes."""
+    """Return the function of a step on values of these dtypes."""
     dtype = step.dtype
     match step.kind:
         case "constant":
@@ -84,7 +84,7 @@ def function_of(step: Step, kinds: Sequence[DType]) -> Function:
 
 
 def _floordiv(a: Any, b: Any) -> Any:
-    """Rounded down; by 0 it is 0 for Python's integers, too, as for NumPy's."""
+    """Divide and round down. The quotient by 0 is 0 for Python's integers, too, as for NumPy's."""
     return a // b if np.ndim(b) or b else 0 * a
 
 
@@ -94,7 +94,7 @@ _AFFINE: dict[str, Function] = {"add": operator.add, "mult": operator.mul, "mod"
 
 
 def compile_map(mapping: ir.AffineMap) -> list[Function]:
-    """The results of an affine map as functions of the list of its operands."""
+    """Return the results of an affine map as functions of the list of its operands."""
     def combine(name: str, left: Function, right: Function) -> Function:
         function = _AFFINE[name]
         return lambda values: function(left(values), right(values))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A nest as a few NumPy calls on whole arrays.
 
-Operands become views of the iteration space (axes they do not use have extent 1), the body runs on them once, folds
-are reduced with the ALU operation's own reduction, and a sum of products of two operands is a matrix product. What
-cannot be had that way, a body that uses its output otherwise, goes step by step over the reduced axes. ``nki.mask`` and
-``nki.limits`` are what they are for tile operations.
+Operands become views of the iteration space (axes that they do not use have extent 1). The body runs on them once, the
+ALU operation's own reduction reduces folds, and a sum of products of two operands is a matrix product. A body that
+uses its output in another way runs step by step over the reduced axes. ``nki.mask`` and ``nki.limits`` mean what they
+mean for tile operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ class Generic:
         self.origin = (0,) * self.rank
 
     def _plan(self) -> OutputPlan | None:
-        """All outputs at once; None where an output is read in a way that needs one step after the other."""
+        """Plan all outputs at once; None where an output is read in a way that needs one step after the other."""
         outputs = []
         for k, missing in enumerate(self.missing):
             output = self.body.folded(k) if missing else None
@@ -147,14 +147,14 @@ class Generic:
                 target[...] = self._last(value, k)
 
     def _last(self, value: Any, k: int) -> object:
-        """Of values that are assigned to one element, the last."""
+        """Keep the last of the values that the body assigns to one element."""
         if not self.missing[k] or np.ndim(value) == 0:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
     def _scattered(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray, plan: OutputPlan
                    ) -> None:
-        """The active elements are no box: they are gathered one by one, no other address is formed."""
+        """Run under a mask that is no box: gather the active elements one by one, and compute no other address."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
         places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, given)]
         read = [v if at is None else at[0][at[1]] for v, at in zip(given, places)]
@@ -169,7 +169,7 @@ class Generic:
 
     def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: "BodyOutput",
                         value: np.generic | np.ndarray) -> None:
-        """Inactive elements count as the operation's identity; totals with no active element stay."""
+        """Fold under a mask: inactive elements count as the identity, totals with no active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
         filled = np.full(tuple(box[1]), output.identity)
         filled[active] = value
@@ -182,7 +182,7 @@ class Generic:
 
     def _step_by_step(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None
                       ) -> None:
-        """One after the other over the axes that some output does not have, at once over the rest."""
+        """Run one step after the other over the axes that some output lacks, at once over the rest."""
         for point in np.ndindex(*(box[1][a] for a in self.stepped)):
             starts, counts = list(box[0]), list(box[1])
             part = [slice(None)] * self.rank
@@ -198,7 +198,7 @@ class Generic:
 
 @np.errstate(all="ignore")
 def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
-    """The sum of products as one matrix product, with the axes that remain in their order."""
+    """Compute the sum of products as one matrix product, with the axes that remain in their order."""
     sides = []
     for value, own in ((product.left, product.rows), (product.right, product.columns)):
         array = values[value]
@@ -242,9 +242,9 @@ class Body:
 
     def run(self, given: Sequence[Any], position: Callable[[int], Any], symbols: Sequence[int],
             skipped: frozenset[int] = frozenset()) -> list[Any]:
-        """All values, from those of inputs and outputs; ``position`` has those along an axis.
+        """Compute all values from those of inputs and outputs; ``position`` returns those along an axis.
 
-        The ``skipped`` ones are not computed.
+        The ``skipped`` values are not computed.
         """
         values = [*given, *[None] * len(self.nest.steps)]
         for value, step in self.positions:
@@ -257,11 +257,11 @@ class Body:
         return values
 
     def assigned(self, k: int) -> BodyOutput:
-        """Output ``k`` as a value that may depend on what it was before."""
+        """Return output ``k`` as a value that may depend on its old value."""
         return BodyOutput(self.nest.results[k], self.nest.uses(self.nest.first_output + k) > 0)
 
     def folded(self, k: int) -> BodyOutput | None:
-        """Output ``k`` as a fold that has an identity, or None."""
+        """Return output ``k`` as a fold that has an identity, or None."""
         fold = fold_of(self.nest, k)
         if fold is None or fold.converts or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
             return None

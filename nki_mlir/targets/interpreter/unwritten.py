@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Memory in HBM that starts unwritten: which of its bytes have been written, and reads of the others.
 
-Eager execution, the interpreter and the simulator of the instruction stream make such memory ``tracked`` and perform
-their operations as ``PreparedOperation``s. A read of what nothing has written is a warning, once for each memory.
+Eager execution, the interpreter and the simulator of the instruction stream mark such memory as ``tracked`` and
+perform their operations as ``PreparedOperation``s. A read of memory that nothing has written is a warning, once for
+each memory.
 """
 
 import warnings
@@ -38,7 +39,7 @@ class UnwrittenRead(UserWarning):
 
 
 class Tracked(np.ndarray):
-    """An array that knows its written bytes. Views of it are plain ones in this respect."""
+    """An array that knows its written bytes. Its views do not."""
 
     written_units: np.ndarray           # a truth value for each unit
     unit: int                           # bytes
@@ -47,7 +48,7 @@ class Tracked(np.ndarray):
     reported: bool = False
 
     def first_unwritten(self) -> tuple[int, list[int]] | None:
-        """How many elements have not been written, and the place of the first; None where all have been."""
+        """Return how many elements are unwritten, and the index of the first; None where all are written."""
         if not self.left:
             return None
         whole = self.written_units if self.unit == self.itemsize else self.written_units.reshape(
@@ -59,14 +60,14 @@ class Tracked(np.ndarray):
         return [int(k) for k in np.unravel_index(element, self.shape)]
 
     def refine(self, unit: int) -> None:
-        """Have units of which as many bytes are whole ones."""
+        """Divide the units so that ``unit`` bytes are a whole number of them."""
         times = self.unit // gcd(self.unit, unit)
         if times > 1:
             self.written_units = np.repeat(self.written_units, times)
             self.unit, self.left = self.unit // times, self.left * times
 
     def mark(self, part: np.ndarray) -> None:
-        """Units have been written: ``part`` is a view of the flags, or the places of units."""
+        """Mark units as written: ``part`` is a view of the flags, or the indices of units."""
         if part.dtype == np.bool_:
             part[...] = True
         else:
@@ -77,7 +78,7 @@ class Tracked(np.ndarray):
 
 
 def tracked(array: np.ndarray, label: str) -> Tracked:
-    """The array as memory that nothing has written yet."""
+    """Return the array as memory that nothing has written yet."""
     made = array.view(Tracked)
     made.written_units, made.left, made.label = np.zeros(array.size, np.bool_), array.size, label
     made.unit = array.itemsize
@@ -85,7 +86,7 @@ def tracked(array: np.ndarray, label: str) -> Tracked:
 
 
 class PreparedOperation:
-    """What an operation does, worked out once for all that differ in their buffers or where their tiles start only."""
+    """An operation prepared once for all that differ in their buffers or in where their tiles start only."""
 
     def __init__(self, op: Op, run: Runner | None = None) -> None:
         self.op, self.run, self.bounded = op, run or compile_op(op), has_domain(op)
@@ -96,9 +97,8 @@ class PreparedOperation:
         return Uses(self.op)
 
     def perform(self, op: Op, arrays: Arrays, values: Values, at: Callable[[], Location | None]) -> None:
-        """Run it, as ``op``, at a place. Reads of memory that nothing has written are reported, and values that its
-        function has no table for.
-        """
+        """Run it as ``op``. Report reads of memory that nothing has written, and arguments outside of a function's
+        domain."""
         if self.bounded:
             within_domain(op, lambda: self.run(arrays, values), at)
         elif self.outside and any([type(a) is Tracked and a.left for a in arrays]):
@@ -108,7 +108,7 @@ class PreparedOperation:
 
 
 class Uses:
-    """What one operation does to tracked memory."""
+    """The parts of tracked memory that one operation reads and writes."""
 
     def __init__(self, op: Op) -> None:
         self.op, self.operands = op, op.operands()
@@ -122,7 +122,8 @@ class Uses:
 
     def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Callable[[], Location | None]
                 ) -> None:
-        """``act`` runs the operation on the arrays, those of its operands; ``at`` gives its place."""
+        """Run the operation by ``act`` on the arrays of its operands, and report what it reads; ``at`` returns the
+        location."""
         open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
         if self.tries:
             self.perform_tried(act, arrays, values, open_, at)
@@ -147,7 +148,7 @@ class Uses:
                 arrays[k].mark(flags(k))                                # type: ignore[attr-defined]
 
     def flags(self, k: int, array: Any, values: Values) -> np.ndarray:
-        """The flags of an operand."""
+        """Return the flags of an operand."""
         pattern = self.patterns.get((k, array.unit))
         if pattern is None:
             pattern = self.patterns[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
@@ -197,7 +198,7 @@ class Uses:
                 report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)
 
     def trial(self, arrays: Arrays, values: Values, source: int, target: int) -> list[np.ndarray] | None:
-        """The arrays after a run with these bytes where nothing was written; None where it fails."""
+        """Return the arrays after a run with these bytes where nothing was written; None where it fails."""
         if self.run is None:
             self.run = compile_op(self.op)
         copies: list[np.ndarray] = []
@@ -217,7 +218,7 @@ class Uses:
 
 
 def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:
-    """The flags of a tile under a mask, or where that is no box the places of its units."""
+    """Return the flags of a tile under a mask or, where that is no box, the indices of its units."""
     pattern = Pattern(tile)
     starts, counts, which = box
     of_dims = [(starts[a], counts[a]) if extent > 1 else (0, 1) for a, extent in zip(axes, pattern.shape)]
@@ -237,7 +238,7 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
 
 
 def of_flags(pattern: Pattern, unit: int) -> Pattern:
-    """The pattern changed to one on flags, one for each unit of the array."""
+    """Return the pattern as one on flags, one for each unit of the array."""
     units = pattern.itemsize // unit
     pattern.strides = tuple(s // unit for s in pattern.strides)
     if units > 1:

@@ -48,7 +48,8 @@ class UnwrittenTiles:
 
     def perform(self, op: Op, shadows: Sequence[Shadow], values: Sequence[int], at: Callable[[], Location | None]
                 ) -> list[Shadow]:
-        """What is left of the operands' shadows when the operation, whose symbols have those values, has run."""
+        """Run an operation with those values of its symbols on the shadows of its operands, and return the new
+        shadows."""
         operands, after = op.operands(), list(shadows)
         part = active_part(op.mask, op.iteration().extents, values) if op.mask else ([], [], None)
         if part is None:
@@ -83,7 +84,7 @@ class UnwrittenTiles:
 
     def view(self, after: list[Shadow], k: int, operands: Sequence[tuple[object, Tile]], values: Sequence[int]
              ) -> np.ndarray:
-        """The numbers of an operand's elements; the shadow becomes an array."""
+        """Return the numbers of an operand's elements. The shadow becomes an array."""
         shadow, tile = after[k], operands[k][1]
         if not isinstance(shadow, np.ndarray):
             shadow = np.full(tile.base_shape, 0 if shadow is None else self.number(shadow), NUMBER)
@@ -101,7 +102,8 @@ class UnwrittenTiles:
     # -- what an operation passes on -----------------------------------------------------------------------------------
     def passed_on(self, op: Op, read: list[tuple[int, np.ndarray]],
                   part: Part) -> dict[int, np.ndarray]:
-        """The numbers that the elements of each target get, by the operand's number, in the target's own dims."""
+        """Return the numbers that the elements of each target get, by the operand's number, in the dims of the target.
+        """
         operands = op.operands()
         targets = [k for k, (field, _) in enumerate(operands) if field.writes]
         if not op.is_loop_nest:
@@ -180,7 +182,7 @@ def same(one: object, other: object) -> bool:
 
 
 def pattern_of(tile: Tile) -> Pattern:
-    """The tile's pattern on numbers of origins, one for each element of the buffer."""
+    """Return the tile's pattern on numbers of origins, one for each element of the buffer."""
     pattern = Pattern(tile)
     pattern.dtype, pattern.itemsize = NUMBER, NUMBER.itemsize
     pattern.strides = tuple(step * NUMBER.itemsize for step in pattern.steps)
@@ -188,7 +190,7 @@ def pattern_of(tile: Tile) -> Pattern:
 
 
 def boxed(view: np.ndarray, axes: Sequence[int], part: Part) -> np.ndarray:
-    """The part of an operand's dims that lies in a mask's box."""
+    """Return the part of an operand's dims that lies in a mask's box."""
     starts, counts, _ = part
     if not counts:
         return view
@@ -197,7 +199,7 @@ def boxed(view: np.ndarray, axes: Sequence[int], part: Part) -> np.ndarray:
 
 
 def along(view: np.ndarray, axes: Sequence[int], rank: int) -> np.ndarray:
-    """An operand's dims as those of the iteration space, 1 where it has none."""
+    """Return an operand's dims as those of the iteration space, 1 where it has none."""
     ordered = view.transpose(np.argsort(axes)) if view.ndim else view
     shape = [1] * rank
     for axis, n in zip(sorted(axes), ordered.shape):

@@ -16,7 +16,7 @@ from nki_mlir.waist.nest_reader import layout_of
 
 
 def buffer_of(value: object) -> tuple[np.ndarray, int]:
-    """The array and the offset behind a memref's run-time value."""
+    """Return the array and the offset of a memref's run-time value."""
     return value if type(value) is tuple else (value, 0)
 
 
@@ -32,7 +32,7 @@ class IterationWindow:
         self.label, self.steps, self.start, self.axes = label, steps, start, axes
 
     def view(self, memref: object, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
-        """The elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
+        """Return the elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
         array, offset = buffer_of(memref)
         offset += self.start
         for s, step in zip(starts, self.steps):
@@ -50,7 +50,7 @@ class IterationWindow:
         return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
 
     def elements(self, memref: object, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The whole buffer in one dimension, and the places of the given positions ``[rank, n]`` in it."""
+        """Return the whole buffer in one dimension, and the indices in it of positions ``[rank, n]``."""
         array, offset = buffer_of(memref)
         places = offset + self.start + np.dot(self.steps, positions)
         if places.size:
