@@ -27,7 +27,7 @@ class BadModule(NkiMlirError, ValueError):
 
 
 def graph_context() -> Context:
-    """A context with our dialects, StableHLO and its passes."""
+    """Return a context with our dialects, StableHLO and its passes."""
     context = ir.Context()
     context.allow_unregistered_dialects = True      # attributes of JAX; operations are checked by ``check_safe``
     load_dialects(context)
@@ -36,7 +36,7 @@ def graph_context() -> Context:
 
 
 def load_graph_dialects(context: ir.Context) -> None:
-    """StableHLO's dialects in a context, and its passes in the process.
+    """Load StableHLO's dialects in a context, and its passes in the process.
 
     No option loads ``chlo`` alone: a pass that creates its operations loads it.
     """
@@ -58,7 +58,7 @@ def run_pipeline(module: Module, pipeline: str) -> None:
 
 
 def to_buffers(module: Module, pipeline: str = TO_BUFFERS) -> None:
-    """From tensors to buffers. Those of the arguments are the caller's: a graph does not write into them."""
+    """Convert tensors to buffers. Those of the arguments are the caller's: a graph does not write into them."""
     function = public_function(module)
     inputs = len(function.attributes["function_type"].value.inputs)
     with module.context:
@@ -73,7 +73,8 @@ def to_buffers(module: Module, pipeline: str = TO_BUFFERS) -> None:
 
 
 def empties_apart(module: Module | Operation) -> None:
-    """A ``tensor.empty`` for each use: bufferization gives the result of a branch and a later one the same buffer."""
+    """Clone ``tensor.empty`` for each use: bufferization gives the result of a branch and a later one the same buffer.
+    """
     for op in operations_of(module, lambda name: name == "tensor.empty"):
         for use in list(op.results[0].uses)[1:]:
             with ir.InsertionPoint(use.owner):
@@ -81,7 +82,7 @@ def empties_apart(module: Module | Operation) -> None:
 
 
 def refuse_leftovers(module: Module | Operation) -> None:
-    """Operations that the passes to linalg do not know."""
+    """Refuse operations that the passes to linalg do not know."""
     leftovers = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
     if leftovers:
         raise Unsupported(feature=f"'{leftovers[0].name}' in a linked module",
@@ -90,7 +91,7 @@ def refuse_leftovers(module: Module | Operation) -> None:
 
 
 def public_function(module: Module) -> Operation:
-    """The module's one public function."""
+    """Return the module's one public function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     public = [f for f in functions if "sym_visibility" not in f.attributes
               or f.attributes["sym_visibility"].value == "public"]
@@ -105,14 +106,14 @@ def named(module: Module, name: str) -> Operation:
 
 
 def exchange(op: Operation, values: Iterable[Value]) -> None:
-    """Put values in place of an operation's results; it goes."""
+    """Replace the results of an operation by values, and erase it."""
     for old, new in zip(op.results, values):
         old.replace_all_uses_with(new)
     op.erase()
 
 
 def exchange_for_call(op: Operation, name: str, operands: Sequence[Value] | None = None) -> None:
-    """A call of a function of that name in place of an operation; of all its operands where none are given."""
+    """Replace an operation by a call of a function of that name, with these operands, or all of the operation's."""
     with op.context, ir.InsertionPoint(op), op.location:
         call = ir.Operation.create("func.call", results=[r.type for r in op.results], attributes={
             "callee": ir.FlatSymbolRefAttr.get(name)}, operands=list(op.operands if operands is None else operands))

@@ -29,7 +29,7 @@ class Start:
 
 
 def start_in_buffer(value: Value) -> Start:
-    """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
+    """Return where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
     if op is None:
         return Start(value)
@@ -48,7 +48,7 @@ def start_in_buffer(value: Value) -> Start:
 
 
 def in_hbm(kind: Type) -> Type:
-    """The memref type, in HBM if it says no memory."""
+    """Return the memref type, in HBM if it names no memory."""
     if kind.memory_space is not None:
         return kind
     space = ir.StringAttr.get(HBM)
@@ -58,7 +58,7 @@ def in_hbm(kind: Type) -> Type:
 
 
 def put_in_hbm(module: Module | Operation) -> None:
-    """Every buffer and view of a module in HBM, and what functions and globals say of theirs."""
+    """Put every buffer and view of a module in HBM, also in the types of functions and globals."""
     for op in operations_of(module, lambda name: True):
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
@@ -72,7 +72,7 @@ def put_in_hbm(module: Module | Operation) -> None:
 
 
 def flatten_views(module: Module) -> None:
-    """Every chain of views as one ``memref.reinterpret_cast``."""
+    """Rewrite every chain of views as one ``memref.reinterpret_cast``."""
     run_pipeline(module, FLAT)
     for op in operations_of(module, lambda name: name == "memref.extract_strided_metadata"):
         with op.context, ir.InsertionPoint(op), op.location:        # what upstream leaves of a view without dimensions
@@ -86,7 +86,7 @@ def flatten_views(module: Module) -> None:
 
 
 def reinterpreted(buffer: Value, sizes: Sequence[int], strides: Sequence[int], offset: Value | int) -> Value:
-    """A strided view of a buffer; the offset is a number or an index value."""
+    """Write a strided view of a buffer; the offset is a number or an index value."""
     array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
     start, starts = (offset, []) if isinstance(offset, int) else (DYNAMIC, [offset])
     kind = ir.MemRefType.get(sizes, base.element_type, ir.StridedLayoutAttr.get(start, strides), base.memory_space)
@@ -96,13 +96,13 @@ def reinterpreted(buffer: Value, sizes: Sequence[int], strides: Sequence[int], o
 
 
 def viewed_as(buffer: Value, kind: ir.MemRefType, start: Start) -> ir.Value:
-    """The part of a buffer that a view of this type and start is of another one, whose elements lie alike."""
+    """Write the view of another buffer that has this type and start; its elements lie alike."""
     strides, _ = kind.get_strides_and_offset()
     return reinterpreted(buffer, kind.shape, strides, offset_of(start))
 
 
 def offset_of(place: Start) -> Value | int:
-    """An offset as a number, or as an index value that is computed at the insertion point."""
+    """Return an offset as a number, or as an index value that is computed at the insertion point."""
     if not place.terms and place.offset >= 0:               # MLIR takes no negative constants
         return place.offset
     if place.offset == 0 and [c for _, c in place.terms] == [1]:
@@ -112,7 +112,7 @@ def offset_of(place: Start) -> Value | int:
 
 
 def whole_buffer(value: Value) -> Value | None:
-    """The buffer that a value is all of, in order; None where it is a part or has another order."""
+    """Return the buffer that a value is all of, in order; None where it is a part or has another order."""
     start, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
     base = ir.MemRefType(start.buffer.type)

@@ -3,11 +3,11 @@
 
 before:  linalg.generic ins(%x) outs(%turned) { in }                           (maps (d1, d0) and (d0, d1))
          linalg.generic ins(%turned, %y) outs(%r) { in * in + out }
-after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the operand's map is turned)
+after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %x is transposed)
 
-That is so where the copy is all that writes its buffer, all who read it are loop nests behind it that walk it as it
-was written, and what was moved does not change before them. A copy of a buffer whose elements all are one constant
-writes the constant instead, so that a fold behind it starts from a number.
+The pass forwards a copy if nothing else writes its buffer, all operations that read it are loop nests behind it on the
+view that the copy wrote, and nothing writes the source before them. A copy of a buffer whose elements all are one
+constant writes the constant instead, so that a fold behind it starts from a number.
 """
 
 from nki_mlir.analysis.effects import defining, has_uses, memory_of, own_effects, users_through_views

@@ -4,8 +4,9 @@
 before:  for i, j:  total = 0;  for s:  left = a[s, i];  right = b[s, j];  total += left.T @ right;  out[i, j] = total
 after:   out = a.T @ b
 
-A loop around one operation is an axis of it. A copy of a tile is not needed where what reads it can read its source,
-and no tile of sums where the sums can be made where they are copied to. What is left is one operation, or none.
+A loop around one operation becomes an axis of it. A copy of a tile goes where its readers can read the source, a
+tile of sums where the sums can be accumulated at the destination of their copy. One operation remains, or the loops
+stay.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,8 @@ from nki_mlir.waist.recognize import integer_sums, is_copy
 class PlacedNest:
     """A nest on buffers, each operand from so many bytes on.
 
-    Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input, which makes of each
-    sum what is stored; the product's output is then where that is stored.
+    Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input that computes the
+    stored value of each sum; the output of the product is then where that is stored.
     """
 
     nest: Nest
@@ -55,24 +56,24 @@ class PlacedNest:
 
     @property
     def move(self) -> ElementMove:
-        """A plain nest of one input, as what follows operands through it."""
+        """Return the copy, or another plain nest of one input, as a move that operands can be followed through."""
         return ElementMove(self.nest, *self.offsets)
 
 
 def placed(call: Compute | Spread) -> PlacedNest:
-    """A computation with its operands as roots and offsets."""
+    """Return a computation with its operands as roots and offsets."""
     nest = call.nest
     is_product = contraction_of(nest) is not None and not integer_sums(nest)
     return PlacedNest(nest, tuple([r.root for r in call.regions]), tuple([r.offset for r in call.regions]), is_product)
 
 
 def can_be_flat(node: Node) -> bool:
-    """Whether no loop stays of a node."""
+    """Whether each loop of a node can become an axis."""
     return _flat([node]) is not None
 
 
 def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
-    """The product that all of the nodes are together: between memory from outside, each sum from 0."""
+    """Return the product that all of the nodes are together: between memory from outside, each sum from 0."""
     flat = _flat(nodes)
     if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
         return None
@@ -80,7 +81,7 @@ def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
 
 
 def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
-    """The nests of nodes, in which each loop is an axis; None where a loop cannot be one."""
+    """Return the nests of nodes, in which each loop is an axis; None where a loop cannot be one."""
     nests: list[PlacedNest] = []
     for node in nodes:
         if isinstance(node, Compute | Spread):
@@ -105,7 +106,8 @@ def _can_part(items: Sequence[PlacedNest]) -> bool:
 
 
 def _with_axis(one: PlacedNest, slot: int, span: range) -> PlacedNest | None:
-    """A nest and the loop around it as one nest. Its iterations write different elements, or add to the same ones."""
+    """Return a nest and the loop around it as one nest, if iterations write different elements or add to the same
+    ones."""
     nest, offsets, operands = one.nest, [], []
     if not (one.is_plain or one.is_product):
         return None
@@ -143,7 +145,7 @@ def writes_once(nest: Nest) -> bool:
 
 # -- copies ------------------------------------------------------------------------------------------------------------
 def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
-    """What was copied for products, they read where it was. It is nothing that is written in between."""
+    """Let products read the source of a copy that nothing writes in between."""
     k = 0
     while k < len(items):
         after = _without_copy(items[k], items[k + 1:]) if not any(i.target in items[k].reads for i in items) else None
@@ -155,7 +157,7 @@ def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
 
 
 def _without_copy(copy: PlacedNest, after: list[PlacedNest]) -> list[PlacedNest] | None:
-    """The operations behind a copy, if all of them that use the copy can read its source instead."""
+    """Return the operations behind a copy, if all of them that use the copy can read its source instead."""
     if not copy.is_copy or not isinstance(copy.target, ScratchBuffer):
         return None
     changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
@@ -179,7 +181,8 @@ def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
-    """Sums that are set to 0, added up, and copied become sums that are added up at the copy's destination."""
+    """Accumulate sums at the destination of their copy, instead of in a tile that is set to 0 before and copied after.
+    """
     k = 0
     while k + 1 < len(items):
         joined = _started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
@@ -192,7 +195,7 @@ def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
 
 
 def _started(fill: PlacedNest, product: PlacedNest) -> PlacedNest | None:
-    """A fill of a whole buffer with 0, and the product that adds to it."""
+    """Return the product as a fresh one, if the fill sets all of its output to 0."""
     nest, buffer = fill.nest, fill.target
     step = nest.step(nest.results[0]) if fill.is_plain and not nest.inputs else None
     if step is None or step.kind != "constant" or float(step.number) != 0 or not isinstance(buffer, ScratchBuffer):
@@ -203,7 +206,7 @@ def _started(fill: PlacedNest, product: PlacedNest) -> PlacedNest | None:
 
 
 def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
-    """A product into a buffer, and a nest that makes of each of its elements one somewhere else."""
+    """Return the product with its output where the nest behind it stores, which computes each stored value."""
     nest, finish = copy.nest, product.finish
     if not (product.fresh and copy.is_plain and copy.reads == (product.target,) and copy.target not in product.roots
             and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):

@@ -28,10 +28,9 @@ WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, rout
 
 
 def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
-    """A kernel of several modules, all its routines compiled, and the operations in it that the host runs.
+    """Compile a kernel of several modules to an image, and return the operations in it that the host runs.
 
-    The modules, of any level above the instruction stream, stay as they are. ``may_alias``: for inputs that may
-    overlap.
+    The modules, of any level above the instruction stream, stay as they are. ``may_alias``: inputs may overlap.
     """
     common = CommonParts()
     copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
@@ -59,7 +58,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
 
 
 def pairs_apart(functions: Sequence[NativeFunction]) -> tuple[int, ...]:
-    """The pairs of inputs that the programs assume not to overlap: one that is written, and each other one."""
+    """Return the pairs of inputs that the programs assume not to overlap: one that is written, and each other one."""
     inputs = functions[0].kernel.inputs
     sizes = [prod(spec.shape) * spec.dtype.itemsize for spec in inputs if spec.dtype is not None]
     targets = set[object]().union(*(function.targets for function in functions))
@@ -76,7 +75,7 @@ def program_image(program: NativeProgram, cost: float, number: Callable[[Routine
 
 
 def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonParts) -> list[NativeFunction]:
-    """The records of kernel functions at the waist."""
+    """Read kernel functions at the waist into records."""
     reader, functions = Reader(), []
     for kernel in kernels:
         with kernel.op.context, ir.Location.unknown():
@@ -86,13 +85,13 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
 
 def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
               ) -> NativeProgram:
-    """The program of a function after the passes, or those of a pipeline's text."""
+    """Run the passes, or those of a pipeline's text, and return the program of a function."""
     run_passes(function, passes_of(passes), observer)
     return NativeProgram(function)
 
 
 def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bool = False) -> Module:
-    """A copy with nothing but structured operations, and what the interpreter runs for us."""
+    """Return a copy with structured operations, and with those that the interpreter runs for native code."""
     copy, around = cloned(module), (observer or PassObserver()).around
     if may_alias:
         for kernel in kernel_functions(copy):
@@ -111,7 +110,7 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
 # -- as text -----------------------------------------------------------------------------------------------------------
 def listing(module: Module, vectors: bool = False, observer: PassObserver | None = None, passes: str | None = None
             ) -> str:
-    """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
+    """Print every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
     copy, reader = at_waist(module, observer), Reader()
     lines: list[str] = []
     routines: dict[Routine, None] = {}

@@ -83,7 +83,7 @@ class CommonParts:
 
 
 def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
-    """The program records of a kernel function; ``axes`` counts the axes of the launch grid."""
+    """Return the program records of a kernel function; ``axes`` counts the axes of the launch grid."""
     return NativeReader(kernel, axes, nests, common).function
 
 
@@ -165,7 +165,7 @@ class NativeReader:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def view(self, value: ir.Value, start: int) -> ByteRegion:
-        """The region of a memref operand, ``start`` bytes behind its beginning."""
+        """Return the region of a memref operand, ``start`` bytes behind its beginning."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
@@ -234,7 +234,7 @@ class NativeReader:
         self.function.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
 
     def outside(self, op: Operation, region: ByteRegion, itemsize: int, upper: bool) -> Linear:
-        """The failure site of an access that may be out of bounds."""
+        """Return the failure site of an access that may be out of bounds."""
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
     def tile_operation(self, node: TileInstruction) -> None:
@@ -277,7 +277,7 @@ class NativeReader:
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:
-    """A linear form over symbols, rewritten over slots."""
+    """Rewrite a linear form over symbols as one over slots."""
     total = Linear(form.const)
     for position, c in form.symbols:
         total = total.plus(symbols[position], c)
@@ -285,7 +285,7 @@ def _combined(form: Linear, symbols: list[Linear]) -> Linear:
 
 
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:
-    """The minimum of a linear form over all elements, as a form over slots."""
+    """Return the minimum of a linear form over all elements, as a form over slots."""
     form = constraint.form
     low = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes)
     return _combined(form, symbols).plus(Linear(low))

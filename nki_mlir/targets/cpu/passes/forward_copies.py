@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""forward-copies: what reads a tile that was only loaded to be read reads the kernel's array instead.
+"""forward-copies: read the kernel's array instead of a tile that is only a copy of it.
 
 before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
-That is so where all that is written of a tile is one copy of an input, which nothing writes up to the tile's last use.
-``least`` are the elements that a tile must have: with fewer, routines that tiles of all arrays share are worth more.
+The pass forwards a tile if one copy of an input is all that writes it, and nothing writes the input up to the tile's
+last use. ``least`` are the elements that a tile must have: with fewer, routines that tiles of all arrays share are
+worth more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
                               if node not in gone and not (isinstance(node, Allocate) and node.buffer in gone)]
 
     def is_copied_input(self, function: NativeFunction, copy: Compute) -> bool:
-        """Whether a computation makes a tile of an input, all of it, that is worth it."""
+        """Whether a computation copies an input to all of a tile that is large enough."""
         if copy.nest.elements < self.least or not (is_copy(copy.nest) and writes_once(copy.nest)):
             return False
         source, tile = (region.root for region in copy.regions)
@@ -68,7 +69,8 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
 
 
 def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapping[Compute, Compute]) -> Readers:
-    """What reads the tile that a copy writes, on the source; nothing where one of them cannot."""
+    """Return the computations that read a copied tile, each with its form that reads the source; none where one
+    cannot."""
     first, *others = users
     if first is not copy:
         return {}
@@ -82,7 +84,7 @@ def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapp
 
 
 def on_source(user: Compute, copy: Compute) -> Compute | None:
-    """A computation that reads the tile as one that reads the source."""
+    """Return a computation that reads the tile as one that reads the source."""
     if contraction_of(user.nest) is not None:
         return None
     nest, regions, tile = user.nest, list(user.regions), copy.regions[1].root
@@ -115,7 +117,7 @@ def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, rea
 
 
 def inputs_written(function: NativeFunction, nodes: Sequence[Node]) -> set[object] | None:
-    """The inputs that some nodes write; None where that is not known."""
+    """Return the inputs that some nodes write; None where that is unknown."""
     roots: set[object] = set()
     if function.inputs <= function.only_read:
         return roots
@@ -134,7 +136,7 @@ def _has_long_rows(copy: Nest) -> bool:
 
 
 def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> tuple[Nest, ByteRegion] | None:
-    """An operand that is in the copy as it is in the source: the user's nest with its strides there, and its region."""
+    """Return the user's nest with the strides of an operand in the source of a copy, and the region there."""
     target, source = copy.regions[1], copy.regions[0]
     copied, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
@@ -152,7 +154,8 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
 
 
 def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
-    """The nest with each axis that goes over several rows, by these strides, as one over rows and one within a row."""
+    """Return the nest with each axis that goes over several rows, by these strides, as one over rows and one within a
+    row."""
     for axis, (step, extent) in enumerate(zip(strides, nest.extents)):
         if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:
             return _divided(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""store-rows: rows of a table that are only to be stored are written where they are stored.
+"""store-rows: write gathered rows of a table where they are stored.
 
 before:  gather(index, table, tile); copy(tile, y + 4096 * i)
 after:   gather(index, table, y + 4096 * i)
 
-That is so where the copy follows at once and takes all of the tile, which nothing else uses, to an output that the
-kernel does not read. Such rows may go past the caches, too.
+The copy must follow at once and copy all of the tile, which nothing else uses, to an output that the kernel does not
+read. Such rows may be streamed, too.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ class StoreRows(FunctionPass, name="store-rows"):
 
 
 def _stored(call: TileCall, copy: Compute) -> TileCall | None:
-    """The call with its rows where the copy puts them; None where the copy is another one, or more."""
+    """Return the call with its rows at the destination of the copy; None where the copy is of other or more memory."""
     rows, nest, piece = call.function, copy.nest, call.piece
     assert piece is not None
     if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):
