@@ -6,6 +6,7 @@ stores and ranks the verdicts; ``--serve`` answers requests in lines of JSON.
 """
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -132,6 +133,8 @@ def serve(options: argparse.Namespace) -> int:
     """Answer requests in lines of JSON, each as soon as it is ready. The options' reference judges requests without
     one."""
     from nki_mlir.scoring.engine import serve_lines  # start-up: not for --help
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")         # a line that is no text is no JSON, which its answer says
     with workers_of(options) as workers:
         serve_lines(sys.stdin, settings_of(options), workers, lambda answer: print(json.dumps(answer), flush=True))
     return 0

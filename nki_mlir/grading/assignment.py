@@ -105,12 +105,15 @@ def load_assignment(path: str | Path) -> Assignment:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """TOML; raises ``ValueError``."""
+    """Parse TOML; raise ``ValueError``."""
     if sys.version_info >= (3, 11):
-        import tomllib  # start-up: not in Python 3.10
-        return tomllib.loads(text)
-    import tomli  # start-up: where the standard library has none
-    found: dict[str, Any] = tomli.loads(text)
+        import tomllib as toml  # start-up: not in Python 3.10
+    else:
+        import tomli as toml  # start-up: where the standard library has none
+    try:
+        found: dict[str, Any] = toml.loads(text)
+    except RecursionError:
+        raise ValueError("its values nest too deeply") from None
     return found
 
 

@@ -71,13 +71,28 @@ def migrated(path: Path, release: str) -> list[Migrated]:
 def _read(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8-sig")
+        _check_depth(text)
         cst.parse_module(text)
     except UnicodeDecodeError as error:
         raise MigrationError(what=f"{file} is no text: {error}", how="save it as UTF-8") from None
     except cst.ParserSyntaxError as error:
         raise MigrationError(what=f"the file does not parse: {error.message}", how="mend its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None
+    except SyntaxError as error:
+        raise MigrationError(what=f"the file does not parse: {error.msg}", how="mend its syntax first").located(
+            Location(str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))) from None
     return text
+
+
+def _check_depth(text: str) -> None:
+    """Raise ``SyntaxError`` where Python does not read the text since it nests too deeply, or has too long an integer
+    or a NUL byte: libcst, which has no such limits, overflows the stack and ends the process."""
+    try:
+        ast.parse(text)
+    except (RecursionError, MemoryError):
+        raise SyntaxError("its expressions or statements nest too deeply") from None
+    except ValueError as error:
+        raise SyntaxError(str(error)) from None
 
 
 def _refuse_texts(file: Path, text: str) -> None:
@@ -101,8 +116,9 @@ def _refuse_texts(file: Path, text: str) -> None:
 def _tried(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8")
+        _check_depth(text)
         cst.parse_module(text)
-    except (OSError, UnicodeDecodeError, cst.ParserSyntaxError):
+    except (OSError, UnicodeDecodeError, SyntaxError, cst.ParserSyntaxError):
         return ""
     return text
 

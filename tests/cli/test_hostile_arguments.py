@@ -2,13 +2,16 @@
 """Files and texts that options name, of any content: each is one error of the command, and none is run as code."""
 
 import io
+import json
 import struct
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 
-from nki_mlir.cli import opt, run
+from nki_mlir.cli import grade, opt, run
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -90,3 +93,43 @@ def test_values_of_a_file_are_those_of_the_tensor(kernel, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.arange(16, dtype=np.float32).reshape(4, 4))
     assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy", "--on=eager"]) == 0
     assert "15" in capsys.readouterr().out
+
+
+SOURCES = {"brackets": "(" * 100_000, "signs": "x = " + "-" * 100_000 + "1", "lambdas": "lambda: " * 20_000 + "1",
+           "attributes": "x" + ".a" * 100_000, "sums": "x = " + "1 + " * 100_000 + "1", "an integer": "x = " + "9" * 100_000,
+           "a NUL byte": "x = 1\0", "blocks": "".join(" " * k + "if 1:\n" for k in range(300))}
+
+
+def test_sources_that_nest_too_deeply_are_not_migrated(tmp_path):
+    """In a process of their own: what reads them has no limits, and would end it."""
+    for kind, text in SOURCES.items():
+        (tmp_path / f"{kind}.py").write_text(text)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "beside.py").write_text(SOURCES["brackets"])
+    (tmp_path / "deep" / "k.py").write_text("x = 1\n")
+    script = ("import sys; from nki_mlir.cli import migrate\n"
+              "for file in sys.argv[1:]: print(migrate.main([file]), file=sys.stderr)")
+    files = [str(tmp_path / f"{kind}.py") for kind in SOURCES]
+    ended = subprocess.run([sys.executable, "-c", script, *files, str(tmp_path / "deep" / "k.py")], capture_output=True,
+                           text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    errors = [line for line in ended.stderr.splitlines() if "error: " in line]
+    for file, line in zip(files, errors, strict=True):
+        assert line.startswith(f"{file}:") and "error: the file does not parse: " in line and "[NKI-MIGRATE]" in line
+    assert [line for line in ended.stderr.splitlines() if line in "01"] == ["1"] * len(SOURCES) + ["0"]
+    assert max(map(len, ended.stderr.splitlines())) < 2_500
+
+
+def test_an_assignment_that_nests_too_deeply(tmp_path, capsys):
+    (tmp_path / "a.toml").write_text("a = " + "[" * 50_000)
+    assert grade.main([str(tmp_path / "a.toml"), str(tmp_path)]) == 1
+    assert "its values nest too deeply" in capsys.readouterr().err
+
+
+def test_requests_that_are_no_text_have_an_answer(tmp_path):
+    script = "import sys; from nki_mlir.cli import score; sys.exit(score.main(['--serve']))"
+    ended = subprocess.run([sys.executable, "-c", script], input=b"\xff\xfe\n[\n" + b"[" * 100_000 + b"\n",
+                           capture_output=True, timeout=60)
+    assert ended.returncode == 0 and not ended.stderr
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert len(answers) == 3 and all("error" in json.dumps(answer) for answer in answers)
