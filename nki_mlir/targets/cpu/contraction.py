@@ -105,12 +105,30 @@ class PanelProduct:
         Contraction(code, self.nest, product, self).emit(pointers)
 
 
+@dataclass(frozen=True)
+class FreshProduct:
+    """A product whose sums start from 0, and are stored without reading what is there."""
+
+    nest: Nest
+
+    @property
+    def title(self) -> str:
+        return f"{self.nest.title}_fresh"
+
+    def emit(self, code: FunctionEmitter, words: Value) -> None:
+        product = contraction_of(self.nest)
+        assert product is not None
+        pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
+        Contraction(code, self.nest, product, fresh=True).emit(pointers)
+
+
 class Contraction:
     """Emits a matrix product."""
 
     def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction,
-                 panels: PanelProduct | None = None) -> None:
+                 panels: PanelProduct | None = None, fresh: bool = False) -> None:
         self.code, self.nest, self.product, self.panels = code, nest, product, panels
+        self.fresh = fresh or (panels is not None and panels.fresh)
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
         tile = tile_of(extent) if panels is None else panels.tile
@@ -167,14 +185,14 @@ class Contraction:
 
         def old() -> list[Value]:
             return [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(targets)]
+        for target in targets if self.panels is not None else ():
+            code.prefetch(target)
+        zero = code.constant(code.shaped(code.element(out.dtype), self.lanes), 0.0)
         if self.panels is None:
-            sums = self.sum(self.summed, pointers, old(), rows, active)
+            sums = self.sum(self.summed, pointers, [zero] * len(targets) if self.fresh else old(), rows, active)
         else:
-            for target in targets:
-                code.prefetch(target)
-            zero = code.constant(code.shaped(code.element(out.dtype), self.lanes), 0.0)
             sums = self.sum(self.summed, pointers, [zero] * len(targets), rows, active)
-            sums = sums if self.panels.fresh else [code.add(a, b) for a, b in zip(old(), sums)]
+            sums = sums if self.fresh else [code.add(a, b) for a, b in zip(old(), sums)]
         for k, (p, value) in enumerate(zip(targets, sums)):
             code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
 

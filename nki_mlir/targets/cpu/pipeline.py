@@ -2,6 +2,7 @@
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
 PIPELINE = {"zero-unwritten": "", "parallelize": "", "form-products": "", "forward-copies": "", "store-rows": "",
-            "merge-programs": "", "chunk-rows": "", "widen-factors": "", "prefetch-rows": "", "load-fields": ""}
+            "merge-programs": "", "chunk-rows": "", "widen-factors": "", "prefetch-rows": "", "load-fields": "",
+            "store-products": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

@@ -16,7 +16,9 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
+    merge_programs,
     parallelize,
+    store_products,
     widen_factors,
     zero_unwritten,
 )
@@ -68,6 +70,17 @@ def narrow_products(x, y):
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
+def products_beside(x, y):
+    """Two products beside each other in one tile."""
+    tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
+    upper, lower = nl.load(x[0:64, :]), nl.load(x[64:128, :])
+    tile[:, 0:64] = nl.matmul(upper, lower, transpose_x=True)
+    tile[:, 64:128] = nl.matmul(lower, upper, transpose_x=True)
+    doubled_tile = nl.multiply(tile, 2.0)
+    nl.store(y[0:64, :], doubled_tile[:, 0:64])
+    nl.store(y[64:128, :], doubled_tile[:, 64:128])
+
+
 def without_rows(*arguments: Any) -> Any:
     """A converted factor whose first row is taken for all of them."""
     operand, region = CONVERTED(*arguments)
@@ -82,6 +95,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields._beside
 AT_TARGET = ElementMove.at_target
+STRIDES_THROUGH, MERGED = store_products.strides_through, merge_programs.merged_call
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
@@ -92,6 +106,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
+    "store-products": ("passes.store_products", "strides_through", lambda copy, product: (
+        strides := STRIDES_THROUGH(copy, product)) and tuple(min(stride, 64) for stride in strides), products_beside),
 }
 
 
@@ -135,6 +151,28 @@ def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPa
     assert not agrees()
 
 
+@nki.jit
+def added(a, b):
+    """Programs of a grid on tiles of 128 x 64."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    rows, columns = nl.ds(nl.program_id(0) * 128, 128), nl.ds(nl.program_id(1) * 64, 64)
+    nl.store(out[rows, columns], nl.add(nl.load(a[rows, columns]), nl.load(b[rows, columns])))
+    return out
+
+
+def test_seeded_fault_of_merge_programs__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "threads", lambda: 2)
+    rng = np.random.default_rng(0)
+
+    def agrees() -> bool:
+        a, b = rng.random((2, 512, 192), np.float32)
+        with forced("merge-programs"):
+            return np.array_equal(nki.jit(added.func)[4, 3].on("jit")(a, b), a + b)
+    assert agrees()
+    monkeypatch.setattr(merge_programs, "merged_call", lambda function, call, count: MERGED(function, call, count - 1))
+    assert not agrees()
+
+
 UNWRITTEN = """
 func.func @k(%x: memref<64x64xf32, "hbm">, %y: memref<64x64xf32, "hbm">) attributes {nki.kernel, nki.results = [1 : i64],
     arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}], nki.target = "trn2"} {
@@ -164,4 +202,4 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: p
 
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
-    assert {*FAULTS, "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+    assert {*FAULTS, "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}

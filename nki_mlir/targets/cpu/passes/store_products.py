@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""store-products: products whose sums start from 0 begin in registers, and are stored where they are to be copied.
+
+before:  set(sums, 0); sums += a.T @ b; copy(sums, scores + 512 * j)
+after:   scores + 512 * j = a.T @ b
+
+The pass drops the zeros where the product writes all of the tile that they fill, and nothing uses them in between. It
+drops the copy as well where that takes all of the tile, which nothing else uses, to a buffer of float32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognize import integer_sums, is_copy
+
+
+class StoreProducts(FunctionPass, name="store-products"):
+    def rewrite(self, function: NativeFunction) -> None:
+        candidates = [(block, node) for block in blocks(function.body) for node in block.nodes
+                      if isinstance(node, Compute) and fills_a_tile(node)]
+        users = function.users() if candidates else {}
+        for block, product in candidates:
+            tile = product.regions[-1].root
+            assert isinstance(tile, ScratchBuffer)
+            zeros = zeros_before(block, product, users[tile])
+            if zeros is None:
+                continue
+            block.nodes.remove(zeros)
+            position = block.nodes.index(product)
+            copy = users[tile][-1]
+            moved = None
+            if len(users[tile]) == 3 and isinstance(copy, Compute) and copy in block.nodes[position + 1:position + 2]:
+                moved = stored_at_copy(product, copy)
+            block.nodes[position] = moved or with_sums_from_zero(product, product.nest, product.regions)
+            if moved is not None:
+                block.nodes[:] = [node for node in block.nodes if node is not copy and not (
+                    isinstance(node, Allocate) and node.buffer is tile)]
+
+
+def fills_a_tile(call: Compute) -> bool:
+    """Whether a computation is a product in float32 that writes each element of a buffer."""
+    nest, region = call.nest, call.regions[-1]
+    if contraction_of(nest) is None or integer_sums(nest) or not isinstance(call.function, Nest):
+        return False
+    parallel = [axis for axis in range(len(nest.extents)) if axis not in nest.reduced]
+    return isinstance(region.root, ScratchBuffer) and region.offset.symbols == () and region.offset.const == 0 and (
+        is_dense(nest.outputs[0], nest.extents, parallel)
+        and prod(nest.extents[axis] for axis in parallel) * FLOAT32.itemsize == region.root.size)
+
+
+def is_dense(operand: Operand, extents: Sequence[int], axes: Sequence[int]) -> bool:
+    """Whether an operand has one element for each position of some axes, without gaps."""
+    size = 1
+    for stride, extent in sorted((operand.strides[axis], extents[axis]) for axis in axes if extents[axis] > 1):
+        if stride != size:
+            return False
+        size *= extent
+    return True
+
+
+def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCall]) -> Compute | None:
+    """The computation that fills the product's tile with zeros, if it is the one use of the tile before the product."""
+    if len(users) < 2 or users[1] is not product or not isinstance(users[0], Compute) or users[0] not in block.nodes:
+        return None
+    nest, region = users[0].nest, users[0].regions[-1]
+    step = nest.steps[0] if len(nest.steps) == 1 else None
+    is_zero = step is not None and step.kind == "constant" and float(step.number) == 0.0
+    if not is_zero or nest.inputs or nest.mask or nest.reduced or len(nest.outputs) != 1 or (
+            region.offset.symbols or region.offset.const or region.root is not product.regions[-1].root):
+        return None
+    covers = is_dense(nest.outputs[0], nest.extents, range(len(nest.extents)))
+    return users[0] if covers and nest.elements * FLOAT32.itemsize == region.root.size else None    # type: ignore[union-attr]
+
+
+def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegion]) -> Compute:
+    return Compute(FreshProduct(nest), tuple(region.address for region in regions), nest, regions)
+
+
+def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
+    """The product with its sums where a copy puts them; None where the copy is another one."""
+    source, target = copy.regions[0], copy.regions[-1]
+    if not is_copy(copy.nest) or copy.symbols or source.offset.symbols or source.offset.const or (
+            copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target.root, ScratchBuffer)
+            or copy.nest.elements * FLOAT32.itemsize != source.root.size                            # type: ignore[union-attr]
+            or target.root in [region.root for region in product.regions]):
+        return None
+    strides = strides_through(copy.nest, product.nest)
+    if strides is None or strides[contraction_column(product.nest)] != 1:
+        return None
+    nest = replace(product.nest, outputs=(Operand(FLOAT32, strides),))
+    return with_sums_from_zero(product, nest, [*product.regions[:-1], target])
+
+
+def contraction_column(nest: Nest) -> int:
+    contraction = contraction_of(nest)
+    assert contraction is not None
+    return contraction.column
+
+
+def strides_through(copy: Nest, product: Nest) -> tuple[int, ...] | None:
+    """The product's strides in the copy's output; None where one of its axes goes over several of the copy's."""
+    sources, targets = copy.inputs[0].strides, copy.outputs[0].strides
+    if not is_dense(copy.inputs[0], copy.extents, range(len(copy.extents))):
+        return None
+    reach, strides = [0] * len(copy.extents), [0] * len(product.extents)
+    for axis, (stride, extent) in enumerate(zip(product.outputs[0].strides, product.extents)):
+        if axis in product.reduced or extent == 1:
+            continue
+        inside = [a for a, step in enumerate(sources) if copy.extents[a] > 1 and step <= stride and stride % step == 0]
+        if not inside:
+            return None
+        chosen = max(inside, key=sources.__getitem__)
+        times = stride // sources[chosen]
+        reach[chosen] += times * (extent - 1)
+        strides[axis] = times * targets[chosen]
+    return tuple(strides) if all(end < extent for end, extent in zip(reach, copy.extents)) else None
