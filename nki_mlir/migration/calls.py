@@ -11,6 +11,7 @@ from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
+from nki_mlir.migration.engine_rows import TRANSFERS, EngineRows
 from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     SBUF,
@@ -24,15 +25,15 @@ from nki_mlir.migration.facts import (
     TensorFact,
     Unknown,
 )
-from nki_mlir.migration.indices import Indices
 from nki_mlir.migration.names import operator
 
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.dma_copy", "nisa.nc_stream_shuffle",
-                    "nisa.tensor_copy_predicated", "nisa.select_reduce"}
+                    "nisa.tensor_copy_predicated", "nisa.select_reduce", "nisa.tensor_copy_dynamic_dst"}
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
+DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
 FLOAT32 = "nl.float32"
 NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
 ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
@@ -75,7 +76,9 @@ class Arguments:
             if isinstance(self.calls.fact(node), NumberFact):
                 raise LeftForAPerson(f"{self.function} of the number {self.text(name)}")
             return self.calls.text(node), TensorFact(SBUF)
-        return self.calls.viewed(node, self.mask)
+        view = self.calls.viewed(node, self.mask)
+        writes = name in DESTINATIONS or self.function in TRANSFERS
+        return view if writes else self.calls.operand(*view)
 
     @property
     def dtype(self) -> str:
@@ -109,7 +112,7 @@ Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 FACT = Fact()
 
 
-class Calls(Indices):
+class Calls(EngineRows):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
     recipes: dict[str, Recipe] = {}
@@ -131,6 +134,8 @@ class Calls(Indices):
         left, right = updated_node.left, updated_node.right
         facts = self.fact(left), self.fact(right)
         name = OPERATORS.get(type(updated_node.operator), "floor_divide")
+        if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
+            return self.note(updated_node, moved)
         if any(isinstance(f, TensorFact) for f in facts):
             self.report.changed(self.line, f"the operator on tiles is nl.{name}")
             if name == "floor_divide":
@@ -154,11 +159,19 @@ class Calls(Indices):
         unknown = all(isinstance(f, Unknown) for f in facts)
         return self.note(updated_node, Unknown() if unknown else NumberFact(kind))
 
+    def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
+        """An index plus a tile of one element; None where the operands are others."""
+        index, tile = self.fact(node), self.fact(by)
+        if isinstance(index, IndexFact) and not index.moved and isinstance(tile, TensorFact) and (
+                tile.on_chip and tile.shape == ("1", "1")):
+            return replace(index, moved=self.text(by))
+        return None
+
     def _index(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression) -> IndexFact:
         first, second = self.as_index(left), self.as_index(right)
         if name in ("add", "subtract"):
             return self.combined(name, first, second)
-        if name == "multiply" and not (first.axes and second.axes):
+        if name == "multiply" and not ((first.axes and second.axes) or first.moved or second.moved):
             index, number = (first, second.base) if first.axes else (second, first.base)
             axes = tuple(type(a)(a.extent, terms.multiply(a.step, number)) for a in index.axes)
             return IndexFact(terms.multiply(index.base, number), axes)
@@ -277,7 +290,8 @@ class Calls(Indices):
         """An operation on two tiles, or a tile and a number."""
         nodes, nl = (left, right), self.nl
         is_tile = [isinstance(self.fact(n), TensorFact) for n in nodes]
-        pair = [self.viewed(n, mask) if tile else (self.text(n), TensorFact(SBUF)) for n, tile in zip(nodes, is_tile)]
+        pair = [self.operand(*self.viewed(n, mask)) if tile else (self.text(n), TensorFact(SBUF))
+                for n, tile in zip(nodes, is_tile)]
         explicit = bool(dtype)
         if any(isinstance(self.fact(n), Unknown) for n in nodes):
             raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
@@ -326,7 +340,7 @@ class Calls(Indices):
         if not isinstance(self.fact(node), TensorFact):
             text, fact = self.text(node), TensorFact(SBUF)
         else:
-            text, fact = self.viewed(node, mask)
+            text, fact = self.operand(*self.viewed(node, mask))
         given = f", dtype={dtype}" if dtype else ""
         if name == "logical_not" and not dtype:
             given, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
@@ -351,15 +365,6 @@ class Calls(Indices):
     def on_chip(tensor: TensorFact) -> TensorFact:
         """The fact of a new tile in SBUF."""
         return replace(tensor, memory=SBUF, dtype=tensor.dtype.strip())
-
-    def shape_text(self, tensor: TensorFact, like: str) -> str:
-        """The text of a tile's shape."""
-        if tensor.shape is not None and "?" not in tensor.shape:
-            return f"({', '.join(tensor.shape)})"
-        if tensor.shape is not None and like:
-            parts = (f"{terms.factor(like)}.shape[{k}]" if s == "?" else s for k, s in enumerate(tensor.shape))
-            return f"({', '.join(parts)})"
-        return f"{terms.factor(like)}.shape"
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import libcst as cst
 
-from nki_mlir.language.functions import UNARY
+from nki_mlir.language.functions import UNARY, finfo
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import (
     HBM,
@@ -39,6 +39,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
+from nki_mlir.scalar.dtypes import BY_NAME
 
 MARK = re.compile(r"__nki_result_(\d+)__")
 MODULE = cst.Module([])
@@ -229,6 +230,9 @@ class Expressions(cst.CSTTransformer):
         meaning = self.names.meaning(original_node)
         if meaning:
             return self._public(original_node, meaning)
+        limit = self._limit(original_node)
+        if limit is not None:
+            return self.new(repr(limit), NumberFact("float"))
         owner, name = self.rewritten(original_node.value), original_node.attr.value
         fact = self.fact(owner)
         if isinstance(fact, TileObject):
@@ -248,6 +252,17 @@ class Expressions(cst.CSTTransformer):
             if name == "ndim":
                 return self.note(node, NumberFact("int"))
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
+
+    def _limit(self, node: cst.Attribute) -> float | None:
+        """The number that ``nl.finfo(nl.bfloat16).max`` is; None where an attribute is another, or the text does not
+        say the dtype."""
+        match node:
+            case cst.Attribute(value=cst.Call(func=function, args=[cst.Arg(value=dtype)]), attr=cst.Name(value=name)):
+                package, _, kind = self.names.meaning(dtype).partition(".")
+                known = package in ("nl", "np") and kind in BY_NAME and BY_NAME[kind].is_float
+                if self.names.meaning(function) == "nl.finfo" and known:
+                    return getattr(finfo(BY_NAME[kind]), name, None)
+        return None
 
     def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")

@@ -127,10 +127,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class IndexFact(Fact):
-    """An affine index: ``base`` plus a step for each axis. Axes of one position have step 0."""
+    """An affine index: ``base`` plus a step for each axis. Axes of one position have step 0.
+
+    ``moved`` is the text of a tile of one element, which the device adds to the index; empty where none is added.
+    """
 
     base: str
     axes: tuple[Axis, ...]
+    moved: str = ""
 
     @property
     def is_vector(self) -> bool:

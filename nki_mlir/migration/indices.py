@@ -7,7 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.expressions import Expressions
+from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
     Fact,
@@ -37,7 +37,9 @@ class Indices(Expressions):
             step = terms.add(a.step, terms.multiply(sign, b.step)) if sign == "1" else terms.subtract(a.step, b.step)
             axes.append(Axis(b.extent if a.extent == "1" else a.extent, step))
         base = (terms.add if sign == "1" else terms.subtract)(left.base, right.base)
-        return IndexFact(base, tuple(axes))
+        if right.moved and (left.moved or sign != "1"):
+            raise LeftForAPerson("an index of which tiles are subtracted, or to which several are added")
+        return IndexFact(base, tuple(axes), left.moved or right.moved)
 
     def as_index(self, node: cst.BaseExpression) -> IndexFact:
         """An index, or a number of the host as one."""
@@ -47,6 +49,8 @@ class Indices(Expressions):
     def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
         """The mask that a comparison of indices is."""
         first, second = self.as_index(left), self.as_index(right)
+        if first.moved or second.moved:
+            raise LeftForAPerson("a mask by an index to which a tile is added")
         if operator in ("greater", "greater_equal"):
             first, second = second, first
             operator = {"greater": "less", "greater_equal": "less_equal"}[operator]

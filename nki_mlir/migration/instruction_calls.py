@@ -305,13 +305,30 @@ def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("nc_stream_shuffle", "tensor_copy_predicated", "select_reduce")
 def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """The destination comes first."""
-    name = a.function.partition(".")[2]
+    return call_with_destination(calls, a, a.function.partition(".")[2])
+
+
+def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpression:
+    """Return the call of an instruction of this name whose first argument is the destination."""
     dst, target = a.tensor("dst")
     del a.nodes["dst"]
     dtype = a.nodes.pop("dtype", None)
     if dtype is not None and calls.code(dtype) != "None" and calls.text(dtype) != target.dtype:
         raise LeftForAPerson(f"nisa.{name} with a dtype: it writes that of its destination")
     return calls.new(f"{calls.nisa}.{name}(dst={dst}{operands(a, name, {})})", Fact())
+
+
+@recipe("tensor_copy_dynamic_src")
+def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
+    """A copy of a view that a tile of one element moves."""
+    text, source = a.tensor("src")
+    return instruction(a, "tensor_copy", source.shape, text, source.dtype, hint="copied")
+
+
+@recipe("tensor_copy_dynamic_dst")
+def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A copy to a view that a tile of one element moves."""
+    return call_with_destination(calls, a, "tensor_copy")
 
 
 @recipe("get_nc_version")

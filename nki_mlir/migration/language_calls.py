@@ -23,6 +23,7 @@ from nki_mlir.migration.facts import (
     TensorFact,
     Unknown,
 )
+from nki_mlir.migration.views import is_backwards
 
 LANGUAGE: dict[str, Recipe] = {}
 RANGES = ("affine_range", "sequential_range", "static_range")
@@ -162,7 +163,7 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        if target.memory == PSUM:
+        if target.memory == PSUM or is_backwards(dst):
             return [f"{calls.nisa}.tensor_copy(dst={dst}, src={calls.nl}.load({text}))"]
         mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
         return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
@@ -195,8 +196,8 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
                          f"dtype={terms.factor(dst)}.dtype))", Fact())
     text, source = a.tensor("value")
-    if source.memory == PSUM:
-        calls.report.changed(calls.line, "DMA does not read PSUM: the tile is copied to SBUF")
+    if source.memory == PSUM or is_backwards(text):
+        calls.report.changed(calls.line, "DMA reads neither PSUM nor backwards: the tile is copied to SBUF")
         text = f"{calls.nl}.copy({text})"
     wide, narrow = target.shape, source.shape
     if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
@@ -217,8 +218,7 @@ def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("copy")
 def copy(calls: Calls, a: Arguments) -> OperationText:
     """A new tile."""
-    name = "src" if "src" in a.nodes else next(iter(a.nodes))
-    text, source = a.tensor(name)
+    text, source = a.tensor("src" if "src" in a.nodes else next(iter(a.nodes)))
     fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
 
     def into(dst: str, target: TensorFact) -> list[str]:
@@ -496,5 +496,5 @@ def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
     def into(dst: str, target: TensorFact) -> list[str]:
         return [f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n"
                 f"    {calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"]
-    dtype = a.dtype or f"{text}.dtype"
-    return OperationText(calls.on_chip(source), "", into, calls.shape_text(source, text), dtype, "total")
+    return OperationText(calls.on_chip(source), "", into, calls.shape_text(source, text), a.dtype or f"{text}.dtype",
+                         "total")

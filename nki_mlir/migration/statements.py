@@ -10,10 +10,12 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import NO_INSTRUCTION
+from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     HBM,
     PSUM,
+    SBUF,
     Fact,
     IndexFact,
     Items,
@@ -332,17 +334,26 @@ class Statements(FunctionCalls):
         result = self.result(value)
         dst, into = self.viewed(place, result.mask if result is not None else None)
         self.report.changed(self.line, "what was assigned is written by an instruction with that destination")
+        source = result.fact if result is not None else fact
+        if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
+            dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
+        condition = result.condition if result is not None else ""
+        return self.under(condition, self.destination(dst, into, lambda to: [
+            self.settled(t) for t in self._store_statements(to, into, value, source)]))
+
+    def _store_statements(self, dst: str, into: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
+        """The statements that write a value to a view."""
+        result = self.result(value)
         if result is not None:
             if result.into is None:
-                texts = [f"{self.nisa}.tensor_copy(dst={dst}, src={self.settled(result.expression)})"]
-            else:
-                texts = result.into(dst, into)
-            return self.under(result.condition, [self.settled(t) for t in texts])
+                return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.settled(result.expression)})"]
+            return result.into(dst, into)
         text = self.text(value)
         if not isinstance(fact, TensorFact):
             return [f"{self.nisa}.memset(dst={dst}, value={text})"]
-        if HBM in (into.memory, fact.memory):
+        if HBM in (into.memory, fact.memory) or (fact.memory == SBUF and is_between(dst, into)):
             return [f"{self.nisa}.dma_copy(dst={dst}, src={text})"]
+        text, _ = self.operand(text, fact)
         if into.shape is not None and fact.shape is not None and len(into.shape) == len(fact.shape):
             text = self.stretched(text, fact, into.shape)
         return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]
@@ -368,16 +379,20 @@ class Statements(FunctionCalls):
         if not name:
             self.left(f"{self.code(node.operator).strip()} on a tile")
         nl, nisa = self.nl, self.nisa
+        rows, _ = self.operand(dst, into)
+        back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
+        dst = rows
         if not isinstance(other, TensorFact):
             operand = self.text(value)
             if name in NO_INSTRUCTION:
-                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))"]
-            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})"]
-        text, source = self.viewed(value) if result is None else (self.text(value), result.fact)
+                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))", *back]
+            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})", *back]
+        text, source = self.operand(*self.viewed(value)) if result is None else (self.text(value), result.fact)
         if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
             text = self.stretched(text, source, into.shape)
         if name in NO_INSTRUCTION:
-            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))"]
+            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))", *back]
         if into.memory == PSUM and source.memory == PSUM:
             text = f"{nl}.copy({text})"
-        return self.under(condition, [f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})"])
+        return self.under(condition, [
+            f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})", *back])

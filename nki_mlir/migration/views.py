@@ -5,6 +5,7 @@ A subscript is a list of items, one for each dimension: an ``Index``, a ``Part``
 integer, or a tile of row numbers. Masks shorten the axes of indices, and slices that they are as long as.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -86,13 +87,13 @@ def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
         if bound.low:
             base = terms.add(base, terms.multiply(axis.step, bound.low))
         axes[k] = replace(axis, extent=bound.high)
-    return IndexFact(base, tuple(axes))
+    return replace(index, base=base, axes=tuple(axes))
 
 
 def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
     """The view's text in the current generation, and what it is."""
     items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
-    items = [Integer(i.base) if isinstance(i, IndexFact) and not i.axes else i for i in items]
+    items = [Integer(i.base) if isinstance(i, IndexFact) and not i.axes and not i.moved else i for i in items]
     tensor = view.tensor
     if tensor.blocks:
         items += [Part(":")] * (tensor.blocks + 1 - len(items))
@@ -113,7 +114,8 @@ def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
     varying = [k for k, a in enumerate(item.axes) if a.step != "0"]
     if len(varying) != 1 or item.axes[varying[0]].step != "1":
         return item
-    return IndexFact("0", tuple(replace(a, extent=size) if k == varying[0] else a for k, a in enumerate(item.axes)))
+    axes = tuple(replace(a, extent=size) if k == varying[0] else a for k, a in enumerate(item.axes))
+    return replace(item, base="0", axes=axes)
 
 
 def _extents(items: Sequence[Item]) -> list[str]:
@@ -147,10 +149,16 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
     rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
     along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
     used = [a for axes in along for a in axes]
-    if not all((terms.number(s) or 0) >= 0 for axes in steps for s in axes):
+    backwards = [k for k, axes in enumerate(steps) if any((terms.number(s) or 0) < 0 for s in axes)]
+    if backwards and (rows or not tensor.on_chip or 0 in backwards):
         raise NotAView("a step backwards")
+    moved = [k for k, item in enumerate(items) if isinstance(item, IndexFact) and item.moved]
+    if moved:
+        return _moved(text, tensor, items, moved, extents, steps)
     if rows:
         return _gathered(text, tensor, items, rows, extents, steps, along)
+    if backwards:
+        return _pattern(text, tensor, items, extents, steps)
     simple = all(len(axes) <= 1 for axes in along) and len(set(used)) == len(used)
     if simple and all(extents[a] == "1" or a in used for a in range(rank)):
         sliced, fact, order = _sliced(text, tensor, items, extents, steps, along)
@@ -223,6 +231,23 @@ def _pattern(text: str, tensor: TensorFact, items: Sequence[Item], extents: list
         pattern[0] = f"[{lengths[0]}, {extents[0]}]"
     place = "" if offset == "0" else f", offset={offset}"
     return f"{text}.ap([{', '.join(pattern)}]{place})", tensor.like(tuple(extents))
+
+
+def _moved(text: str, tensor: TensorFact, items: Sequence[Item], moved: list[int], extents: list[str],
+           steps: list[list[str]]) -> tuple[str, TensorFact]:
+    """A pattern that a tile of one element moves along a dimension."""
+    dimension, *others = moved
+    item = items[dimension]
+    if others or any(isinstance(other, RowNumbers) for other in items) or (tensor.on_chip and dimension == 0):
+        raise NotAView("tiles move a pattern along several dimensions, or along the partitions")
+    assert isinstance(item, IndexFact)
+    pattern, fact = _pattern(text, tensor, items, extents, steps)
+    return f"{pattern.removesuffix(')')}, scalar_offset={item.moved}, indirect_dim={dimension})", fact
+
+
+def is_backwards(text: str) -> bool:
+    """Whether a text is a view with a negative step, which no transfer has."""
+    return re.match(r"[\w\[\]]+\.ap\(\[.*\[-", text) is not None
 
 
 def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[int], extents: list[str],

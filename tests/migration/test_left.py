@@ -35,6 +35,11 @@ def migrated(line):
     ("tile[...] = compute(tile)", "a value of which the text does not say whether it is a tile"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand of which the text does not say whether it is a tile"),
     ("tile = nl.load(x[p, 7 - f])", "a step backwards"),
+    ("tile = nl.copy(tile[15 - p, f])", "a step backwards"),
+    ("tile[...] = nisa.tensor_copy_dynamic_src(tile[tile[0:1, 0] + p, f])",
+     "tiles move a pattern along several dimensions, or along the partitions"),
+    ("tile[p, f] = nl.load(x[p, f], mask=f + tile[0:1, 0] < 4)", "a mask by an index to which a tile is added"),
+    ("tile = nl.maximum(tile, nl.finfo(x.dtype).min)", "nl.finfo has no counterpart"),
     ("tile = nl.load_transpose2d(x, mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
     ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce has no counterpart")])
 def test_line_is_left(line, why):
@@ -46,6 +51,18 @@ def test_line_is_left(line, why):
     ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p < 3))", "    nisa.dma_copy(dst=tile[0:3, 0:4], src=x[0:3, 0:4])"),
     ("tile[0:16, nl.ds(size=2, start=4)] = 1.0", "    nisa.memset(dst=tile[:, nl.ds(4, 2)], value=1.0)"),
     ("tile[p, f] = nl.load(x[p, f], mask=f >= 5)", "    nisa.dma_copy(dst=tile[:, 5:8], src=x[0:16, 5:8])"),
+    ("tile = nl.copy(tile[p, 7 - f])", "    tile = nl.copy(tile.ap([[8, 16], [-1, 8]], offset=7))"),
+    ("nl.store(out, tile[p, 7 - f])", "    nl.store(out, nl.copy(tile.ap([[8, 16], [-1, 8]], offset=7)))"),
+    ("tile[p, 7 - f] = nl.load(x[p, f])",
+     "    nisa.tensor_copy(dst=tile.ap([[8, 16], [-1, 8]], offset=7), src=nl.load(x[0:16, 0:8]))"),
+    ("tile[:, 0:4] = nisa.tensor_copy_dynamic_src(tile[p, tile[0:1, 0] + nl.arange(4)[None, :]])",
+     "    nisa.tensor_copy(dst=tile[:, 0:4], src=tile.ap([[8, 16], [1, 4]], scalar_offset=tile[0:1, 0:1], "
+     "indirect_dim=1))"),
+    ("nisa.tensor_copy_dynamic_dst(dst=tile[p, nl.arange(4)[None, :] + tile[0:1, 0]], src=tile[:, 0:4])",
+     "    nisa.tensor_copy(dst=tile.ap([[8, 16], [1, 4]], scalar_offset=tile[0:1, 0:1], indirect_dim=1), "
+     "src=tile[:, 0:4])"),
+    ("tile[...] = nl.maximum(tile, nl.finfo(nl.bfloat16).min)",
+     "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.maximum, operand0=-3.3895313892515355e+38)"),
     ("tile += 1", "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1)")])
 def test_line_is_rewritten(line, new):
     left, text = migrated(line)

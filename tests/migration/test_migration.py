@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS = KERNELS / "idioms.py", KERNELS / "units.py"
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
-           for name in ("memory", "names", "programs", "tiles")]
+           for name in ("memory", "names", "programs", "sequences", "tiles")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rows of a tile from a partition where no engine begins: a DMA moves them to a tile of their own, and back.
+
+    both[16:48, :] = nl.exp(x)          rows = nl.ndarray((32, 8), dtype=both.dtype, buffer=nl.sbuf)
+                                        nisa.activation(dst=rows, op=nl.exp, data=x)
+                                        nisa.dma_copy(dst=both[16:48, :], src=rows)
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from nki_mlir.machine import Machine
+from nki_mlir.migration import terms
+from nki_mlir.migration.expressions import LeftForAPerson
+from nki_mlir.migration.facts import PSUM, TensorFact
+from nki_mlir.migration.indices import Indices
+
+FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
+TRANSFERS = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy", "nisa.dma_transpose"}
+REASON = "engines begin at certain partitions only: a DMA moves these rows"
+
+
+def is_between(text: str, tensor: TensorFact) -> bool:
+    """Whether a view of a tile shows by its numbers that its rows begin where no engine does."""
+    found = FIRST_ROWS.match(text)
+    if found is None or not tensor.on_chip:
+        return False
+    first = int(found["start"] or found["first"] or 0)
+    count = int(found["count"]) if found["count"] else int(found["after"]) - first
+    return not Machine.legal_start_partition(first, count)
+
+
+class EngineRows(Indices):
+    """Adds the copies of rows."""
+
+    def shape_text(self, tensor: TensorFact, like: str) -> str:
+        """The text of a tile's shape."""
+        if tensor.shape is not None and "?" not in tensor.shape:
+            return f"({', '.join(tensor.shape)})"
+        if tensor.shape is not None and like:
+            parts = (f"{terms.factor(like)}.shape[{k}]" if s == "?" else s for k, s in enumerate(tensor.shape))
+            return f"({', '.join(parts)})"
+        return f"{terms.factor(like)}.shape"
+
+    def operand(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
+        """Return the operand of an instruction: a copy of rows that begin where no engine does."""
+        if not is_between(text, tensor):
+            return text, tensor
+        rows = self._rows(text, tensor)
+        self.prelude[-1].append(f"{self.nisa}.dma_copy(dst={rows}, src={text})")
+        return rows, tensor
+
+    def destination(self, text: str, tensor: TensorFact, write: Callable[[str], Sequence[str]]) -> list[str]:
+        """Return the statements that write a view; ``write`` returns those for the text of a destination."""
+        texts = list(write(text))
+        if not is_between(text, tensor) or all(line.startswith(f"{self.nisa}.dma_") for line in texts):
+            return texts
+        rows = self._rows(text, tensor)
+        return [*write(rows), f"{self.nisa}.dma_copy(dst={text}, src={rows})"]
+
+    def _rows(self, text: str, tensor: TensorFact) -> str:
+        """Return the name of a new tile for the rows of a view."""
+        if tensor.memory == PSUM:
+            raise LeftForAPerson("rows of PSUM from a partition where no engine begins")
+        rows = self.fresh("rows")
+        self.prelude[-1].append(f"{rows} = {self.nl}.ndarray({self.shape_text(tensor, text)}, "
+                                f"dtype={text.partition('[')[0]}.dtype, buffer={self.nl}.sbuf)")
+        self.report.changed(self.line, REASON)
+        return rows
