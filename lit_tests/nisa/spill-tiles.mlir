@@ -94,3 +94,35 @@ func.func @open_sums() {
   "nisa.tensor_copy"(%t, %b) {access = [#wide, #wide], engine = "vector", mask = #all} : (memref<128x2048xf32, "sbuf">, !half) -> ()
   return
 }
+
+// The loop needs room for two tiles. What is used in front of it and behind it is in HBM meanwhile.
+// CHECK-LABEL: func.func @around_a_loop(
+// CHECK-SAME:    %{{.*}}, %[[Y:[a-z0-9]+]]: memref<128x20000xf32, "hbm">
+// CHECK-DAG:     %[[KEPT:[a-z0-9_]+]] = memref.alloc() {nki.name = "a.spilled"} : memref<1x128x20000xf32, "hbm">
+// CHECK:         "nisa.memset"(%[[A:[a-z0-9_]+]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[KEPT]], %[[A]])
+// CHECK:         scf.for %{{.*}} = %{{.*}} to %{{.*}} step %{{.*}} {
+// CHECK:         "nisa.tensor_tensor"(%[[C:[a-z0-9_]+]], %[[C]], %{{.*}})
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[C]])
+// CHECK-NEXT:    }
+// CHECK-NEXT:    "nisa.dma_copy"(%[[A2:[a-z0-9_]+]], %[[KEPT]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[A2]])
+// CHECK-NEXT:    return
+func.func @around_a_loop(%x: !hbm, %y: !hbm) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %four = arith.constant 4 : index
+  %a = memref.alloc() {nki.name = "a"} : !tile
+  "nisa.memset"(%a) {access = [#tile], engine = "vector", mask = #all, value = 1.0 : f64} : (!tile) -> ()
+  scf.for %i = %zero to %four step %one {
+    %b = memref.alloc() {nki.name = "b"} : !tile
+    %c = memref.alloc() {nki.name = "c"} : !tile
+    "nisa.dma_copy"(%b, %x) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+    "nisa.memset"(%c) {access = [#tile], engine = "vector", mask = #all, value = 2.0 : f64} : (!tile) -> ()
+    "nisa.tensor_tensor"(%c, %c, %b) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"}
+      : (!tile, !tile, !tile) -> ()
+    "nisa.dma_copy"(%y, %c) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
+  }
+  "nisa.dma_copy"(%y, %a) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
+  return
+}

@@ -347,7 +347,8 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
-    """What is tried where code does not fit: tiles leave SBUF. Those that loops of the device share cannot."""
+    """Return the candidates of code that does not fit: tiles spill. Loops are written out up to ``UNROLL_LIMIT``
+    instructions, since tiles that runs share spill at each end of a run."""
     if limit is None:
         full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
     return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))

@@ -10,8 +10,9 @@ in SBUF, where that takes less time. Of the tiles that a step does not need the 
 time for the bytes and the steps that it makes room for. The code's notes say how many tiles of a line left, the bytes
 that moved, and their time.
 
-Tiles that have an address of the kernel's choice, and those that several runs of instructions use, stay. Where they and
-the operands of one step leave no room, ``allocate-on-chip`` raises the error.
+Tiles of SBUF that several runs of instructions use, as loops and what is around them do, leave it between these runs
+(``shared_tiles``). Tiles stay that have an address of the kernel's choice, and those of PSUM that several runs use.
+Where they and the operands of one step leave no room, ``allocate-on-chip`` raises the error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, read
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
 from nki_mlir.targets.neuron.codegen.scheduling_graph import room
+from nki_mlir.targets.neuron.codegen.shared_tiles import spill_shared_tiles
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTransposeOp, TensorCopyOp, TensorScalarOp,
@@ -56,6 +58,10 @@ def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
         lives = [life for life in liveness.of.values() if life.buffer.space == space]
         if peak(lives, lambda buffer: room(buffer, machine))[0] <= limit:
             continue
+        if space == SBUF:
+            spill_shared_tiles(code, limit)
+            liveness = Liveness(code)
+            lives = [life for life in liveness.of.values() if life.buffer.space == space]
         movable = tiles_of_one_run(code, space)
         changes = [0] * (len(liveness.steps) + 1)
         for life in lives:

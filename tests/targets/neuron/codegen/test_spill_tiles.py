@@ -11,10 +11,13 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.records import compute
+from nki_mlir.targets.neuron.codegen.shared_tiles import shared_tiles
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.simulator import simulate
@@ -247,3 +250,113 @@ def test_bytes_that_spill__are_in_the_summary_of_the_profile():
     summary = vendor_summary(lowered.profile().document)
     assert summary["spill_save_bytes"] > 0 and summary["spill_save_bytes"] % (128 * 6000 * 4) == 0
     assert summary["spill_reload_bytes"] >= summary["spill_save_bytes"]
+
+
+# -- tiles that loops and branches share -------------------------------------------------------------------------------
+class CrowdedLoops(Crowded):
+    """The same work in loops, in branches of them, and between them: most tiles are shared."""
+
+    def __init__(self, seed: int, tiles: int = 9, parts: int = 7) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.x = b.hbm("x", (ROWS, tiles * WIDTH), "input")
+        self.y = b.hbm("y", (ROWS, tiles * WIDTH), "output")
+        tile = [b.on_chip(f"t{k}", (ROWS, WIDTH)) for k in range(tiles)]
+        for k, t in enumerate(tile):
+            if r.randrange(3):
+                b.copy(self.all(t), self.columns(self.x, k))
+            else:
+                b.memset(self.all(t), k)
+
+        def work(i=None) -> None:
+            for _ in range(r.randint(1, 3)):
+                one, other, third = (r.choice(tile) for _ in range(3))
+                match r.randrange(4):
+                    case 0:
+                        b.add(self.all(one), self.all(other), self.all(third), r.choice(("maximum", "subtract")))
+                    case 1:
+                        b.add((one, 0, ROWS, 0, 8), (other, 0, ROWS, 8, 8), (third, 0, ROWS, 16, 8))
+                    case 2:
+                        at = 32 if i is None else (32, {i: 8})
+                        b.add((one, 0, ROWS, at, 8), (one, 0, ROWS, at, 8), (other, 0, ROWS, 16, 8))
+                    case 3:
+                        b.memset((one, 0, ROWS, 64, 8), 7)
+
+        for _ in range(parts):
+            match r.randrange(4):
+                case 0:
+                    work()
+                case 1:
+                    with b.loop(r.randint(2, 4)) as i:
+                        work(i)
+                case 2:
+                    with b.loop(3) as i:
+                        work(i)
+                        with b.when(compute("eq", compute("mod", i, 2), r.randint(0, 1))) as branch:
+                            work(i)
+                        with b.otherwise(branch):
+                            work()
+                        work()
+                case 3:                     # as often as a number on chip says
+                    counter, one = (b.on_chip(name, (1, 1), dtype=INT32) for name in ("counter", "one"))
+                    b.memset((counter, 0, 1, 0, 1), 0)
+                    b.memset((one, 0, 1, 0, 1), 1)
+                    with b.while_loop("lt", counter, 2):
+                        b.add(*[(buffer, 0, 1, 0, 1) for buffer in (counter, counter, one)])
+                        work()
+        for k, t in enumerate(tile):
+            b.copy(self.columns(self.y, k), self.all(t))
+        self.given = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_shared_tiles__leave_between_loops_and_values_stay(seed):
+    one = CrowdedLoops(seed)
+    expected = one.result()
+    assert not fits(one.b.code)
+    spill_tiles(one.b.code)
+    assert fits(one.b.code)
+    assert any("leaves it between loops and branches" in note for note in one.b.code.notes)
+    for got, right in zip(one.result(), expected):
+        np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("options", [Emission(unroll_limit=4), Emission(unroll_limit=4, reorder=False)],
+                         ids=["default", "in-order"])
+def test_streams_of_loops__compute_the_same_in_any_order(seed, options):
+    """Loops stay loops of the device."""
+    given, expected = CrowdedLoops(seed).result()
+    program = emit_code(CrowdedLoops(seed).b.code, options)
+    assert any("leaves it between loops and branches" in note for note in program.notes)
+    assert any(i.op.mnemonic == "COMPARE_BRANCH" for stream in program.streams.values() for i in stream)
+    for scheduler in range(3):
+        x, got = CrowdedLoops(seed).given, np.zeros_like(expected)
+        simulate(program, [x], [got], scheduler)
+        np.testing.assert_array_equal(x, given)
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_tile_that_is_first_used_in_a_loop__stays():
+    """Its first iteration would load what nothing has stored."""
+    b = Builder()
+    t = b.on_chip("t", (ROWS, WIDTH))
+    with b.loop(3):
+        b.memset((t, 0, ROWS, 0, 8), 1)
+    b.add(CrowdedLoops.all(t), CrowdedLoops.all(t), CrowdedLoops.all(t))
+    assert shared_tiles(b.code) == {}
+
+
+def test_read_only_tile__is_stored_once():
+    """Loops load it, and do not store it."""
+    b = Builder()
+    x, y = b.hbm("x", (ROWS, WIDTH), "input"), b.hbm("y", (ROWS, WIDTH), "output")
+    t, other = (b.on_chip(name, (ROWS, WIDTH)) for name in ("t", "other"))
+    b.copy(CrowdedLoops.all(t), CrowdedLoops.all(x))
+    with b.loop(3):
+        b.copy(CrowdedLoops.all(y), CrowdedLoops.all(t))
+    with b.loop(2):
+        b.add(CrowdedLoops.all(t), CrowdedLoops.all(t), CrowdedLoops.all(t))
+    b.copy(CrowdedLoops.all(other), CrowdedLoops.all(t))
+    assert [(use.loads, use.stores, use.times) for use in shared_tiles(b.code)[t]] == [
+        (False, True, 1), (True, False, 3), (True, True, 2), (True, False, 1)]
