@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What work costs in time: laws for instructions, and the costs of transfers, semaphores and control.
+"""The time that work costs: laws of instructions, and the costs of transfers, semaphores and control.
 
-No numbers of a target are here: each has its own beside its geometry. A number is ``Cited``: it has its source, its fit
-and its residual.
+The numbers of a target are in its own file. Each number is ``Cited``: it has its source, its fit and its residual.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import InternalError
@@ -15,9 +15,10 @@ from nki_mlir.machine.engine import Engine
 
 
 class Work(NamedTuple):
-    """What an instruction does, apart from any machine. ``law`` names the kind of work, a variant of it behind a dot.
+    """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant behind a
+    dot.
 
-    ``elements`` are those of one partition that the engine goes through.
+    ``elements`` is the number of elements in a partition that the engine processes.
     """
 
     law: str
@@ -30,8 +31,8 @@ NOTHING = Work("nothing")
 
 
 class Cost(NamedTuple):
-    """ns: ``busy`` is how long the engine is taken; behind that, ``result`` until other engines see what it wrote, and
-    ``own_result`` until its own instruction may read it."""
+    """Times in ns: ``busy`` occupies the engine; behind that, ``result`` passes until other engines see the result,
+    and ``own_result`` until the engine's next instruction may read it."""
 
     busy: float
     result: float
@@ -40,10 +41,10 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """Cycles of one kind of work: of each pass over the elements, for each of them, and fixed ones.
+    """The cycles of one kind of work: passes over the elements, cycles of each element, and fixed cycles of each pass.
 
-    ``least``: of a pass, where it is not the engine's. The result comes ``result_ns`` later than is usual on the
-    engine, and ``result_per_element`` cycles for each element and pass.
+    ``least``: the least cycles of a pass, if they differ from the engine's. The result is visible ``result_ns``
+    later than is usual on the engine, plus ``result_per_element`` cycles for each element and pass.
     """
 
     per_element: Cited
@@ -71,10 +72,11 @@ class Ramp:
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """One engine. ``least_cycles`` are those of a pass however short, ``overhead_cycles`` of each instruction besides.
+    """The costs of one engine. ``least_cycles``: of a pass, however short; ``overhead_cycles``: of each instruction
+    besides.
 
-    ``other`` is the law of all work that ``laws`` does not name; without it there is none. ``ramp``: of an engine that
-    does not always have its full speed; costs are those of full speed.
+    ``other`` is the law of all work that ``laws`` does not name; None: there is no such work. ``ramp``: of an
+    engine that does not always have its full speed; costs are those of full speed.
     """
 
     least_cycles: Cited
@@ -86,21 +88,21 @@ class EngineCosts:
     ramp: Ramp | None = None
 
     def law(self, name: str) -> Law:
-        """The law of that name; of a variant which has none, that of its kind."""
+        """Return the law of a name; for a variant without a law, that of its kind."""
         found = self.laws.get(name) or self.laws.get(name.partition(".")[0]) or self.other
         if found is None:
             raise InternalError(f"no law for the work '{name}'")
         return found
 
     def cycles(self, work: Work) -> float:
-        """Cycles that the engine is taken."""
+        """Return the cycles for which work occupies the engine."""
         law = self.law(work.law)
         least = self.least_cycles if law.least is None else law.least
         return float(law.passes * (max(least, law.per_element * work.elements) + law.fixed) + self.overhead_cycles)
 
     def residual(self, work: Work, seen: bool) -> float:
-        """The relative residual of the time that the engine is taken; ``seen``: of what is behind it until the result
-        is seen."""
+        """Return the relative residual of the time for which work occupies the engine; with ``seen``, of the latency
+        behind it until the result is visible."""
         law = self.law(work.law)
         if seen:
             parts = [(float(number), number.residual) for number in (self.result_ns, law.result_ns)]
@@ -131,7 +133,7 @@ class DmaCosts:
     that begin and end with packets follow each other on the same channels. Nothing waits for what is written but
     ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes`` at
     each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM, which gives a DMA engine
-    ``bank_bytes_per_ns`` of what it reads. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
+    ``bank_bytes_per_ns`` of what it reads, and takes ``bank_row_ns`` for each further ``bank_row_bytes`` of a run. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
     run, ``hbm_stack_bytes_per_ns`` what the stack gives that it shares with others.
     """
 
@@ -153,6 +155,8 @@ class DmaCosts:
     store_wait_ns: Cited
     bank_bytes: Cited
     bank_bytes_per_ns: Cited
+    bank_row_bytes: Cited
+    bank_row_ns: Cited
     hbm_bytes_per_ns: Cited
     hbm_stack_bytes_per_ns: Cited
 
@@ -163,24 +167,25 @@ class DmaCosts:
             return float(self.word_ns)
         moved = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
         one_bank = not stores and apart and apart % self.bank_bytes == 0
-        in_bank = nbytes / self.bank_bytes_per_ns if one_bank else 0.0
+        rows = ceil(nbytes / self.bank_row_bytes)
+        in_bank = nbytes / self.bank_bytes_per_ns + (rows - 1) * self.bank_row_ns if one_bank else 0.0
         return max(float(self.descriptor_ns), moved + self.wait(nbytes, stores), in_bank)
 
     def wait(self, nbytes: float, stores: bool = False) -> float:
-        """ns of that in which it waits for HBM."""
+        """Return the ns of a descriptor's time in which the DMA engine waits for HBM."""
         whole = nbytes % self.packet_bytes == 0
         waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
         return (self.store_wait_ns if stores else self.conflict_ns if whole else self.wait_ns) * waits
 
     def residual(self, what: str) -> float:
-        """The relative residual of a part of a transfer's time: ``issue``, ``trigger``, ``moves`` or ``notifies``."""
+        """Return the relative residual of a part of a transfer: ``issue``, ``trigger``, ``moves`` or ``notifies``."""
         return {"issue": self.issue_ns, "trigger": self.trigger_ns, "moves": self.bytes_per_ns,
                 "notifies": self.notify_ns}[what].residual
 
 
 @dataclass(frozen=True)
 class ControlCosts:
-    """What is no work on data. ns."""
+    """The costs in ns of everything that is no work on data."""
 
     event_ns: Cited                     # an EVENT_SEMAPHORE
     register_ns: Cited                  # an instruction on registers
@@ -206,7 +211,7 @@ class Costs:
     sbuf_port_shared: bool
 
     def of(self, engine: Engine, work: Work, clock_ghz: float) -> Cost:
-        """What the work costs on an engine, in ns."""
+        """Return the cost of work on an engine, in ns."""
         match work.law:
             case ISSUE.law:
                 return Cost(float(self.dma.issue_ns), 0.0, 0.0)
