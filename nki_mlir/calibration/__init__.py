@@ -1,3 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The laws of a machine fitted on what a device measured: kernels to measure (``beta.txt``,
-``current.txt``), the CSV they print, the fit."""
+"""Fit the laws of a machine on measurements of a device: the kernels to measure (``beta.txt``, ``current.txt``), the
+CSV that they print, the fit.
+"""

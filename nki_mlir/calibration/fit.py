@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers of a machine from measurements: least squares of relative errors, with the standard error of each number.
+"""Fit the numbers of a machine on measurements: least squares of relative errors, with a standard error of each
+number.
 
-A kernel with R instructions on N elements takes a(N) + c R + d R N: what is outside of them at that size, what one
-costs, and what an element of it does. Transfers are of two kinds: short ones take what their issue takes, long ones
-what their bytes take.
+A kernel with R instructions on N elements takes a(N) + c R + d R N: a constant for the rest of the kernel at that
+size, the cost of an instruction, and the cost of an element. There are two kinds of transfers: the issue limits
+short ones, the bytes limit long ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ SURE = 2.0                      # standard errors from which on a difference is 
 
 
 class FittedNumber(NamedTuple):
-    """A number as the machine has it and as it is fitted, with the fit's standard error."""
+    """A number of the machine, its fitted value, and the standard error of the fit."""
 
     name: str
     unit: str
@@ -33,12 +34,12 @@ class FittedNumber(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is more than what the fit may be off."""
+        """Return whether the difference exceeds the uncertainty of the fit."""
         return abs(self.fitted - self.ours) > SURE * self.error + 1e-9
 
 
 class Fitted(NamedTuple):
-    """Coefficients of one kernel's model with their standard errors, and the relative residual."""
+    """The coefficients of one kernel's model with their standard errors, and the relative residual."""
 
     values: np.ndarray
     errors: np.ndarray
@@ -46,7 +47,7 @@ class Fitted(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """All constants, and by kernel how far measurements are from the fitted law, relative."""
+    """All fitted numbers, and for each kernel the relative residual of its measurements."""
 
     constants: list[FittedNumber]
     residuals: dict[str, float]
@@ -56,7 +57,8 @@ Features = Callable[[Measurement], Sequence[float]]
 
 
 def least_squares(name: str, rows: Sequence[Measurement], features: Features, file: str) -> Fitted:
-    """The coefficients that make relative errors least. Raises ``BadMeasurements`` where rows do not decide them."""
+    """Return the coefficients with the least relative errors. Raise ``BadMeasurements`` if rows do not determine them.
+    """
     wanted = np.array([features(row) for row in rows], np.float64).reshape(len(rows), -1)
     taken = np.array([row.ns for row in rows], np.float64)
     matrix = wanted / taken[:, None] if len(rows) else wanted
@@ -73,13 +75,14 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
 
 
 def instructions(count: int, rows: Sequence[Measurement]) -> Features:
-    """The features of a kernel that runs ``count`` times ``reps`` instructions: these, their elements, each size."""
+    """Return the features of a kernel that executes ``count`` times ``reps`` instructions: their number, their
+    elements, each size."""
     sizes = sorted({row.elements for row in rows})
     return lambda row: (count * row.reps, count * row.reps * row.elements, *(row.elements == size for size in sizes))
 
 
 def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the measurements") -> Fit:
-    """The constants of a machine from measurements of all kernels. Raises ``BadMeasurements``."""
+    """Fit the numbers of a machine on measurements of all kernels. Raise ``BadMeasurements`` if they do not suffice."""
     found: dict[str, Fitted] = {}
     for kernel, count in (("vector_stream", CHAINS), ("vector_chain", 1), ("scalar_stream", CHAINS),
                           ("gpsimd_stream", CHAINS), ("tensor_stream", CHAINS)):
@@ -112,7 +115,7 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
 
 
 def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> list[FittedNumber]:
-    """Cycles for each element of an instruction, and for itself."""
+    """Return the cycles of each element of an instruction, and of the instruction itself."""
     costs, clock = machine.costs.engines[engine], machine.clocks[engine]
     law = costs.law(name)
     fixed = float(law.passes * law.fixed + costs.overhead_cycles)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measurements of the calibration's kernels: read from the CSV that they print on a device, or predicted by the model.
-"""
+"""Measurements of the calibration kernels: the CSV that they print on a device, or the prediction of the model."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "t
 
 
 class Measurement(NamedTuple):
-    """The latency in ns of a kernel in which an instruction runs ``reps`` times on so many elements of a partition."""
+    """The latency in ns of a kernel that executes an instruction ``reps`` times on so many elements of a partition."""
 
     kernel: str
     reps: int
@@ -31,12 +30,12 @@ class BadMeasurements(NkiMlirError):
 
 
 def source_of(generation: str) -> Path:
-    """The file with the kernels of a generation: text that is printed, no module of ours."""
+    """Return the file with the kernels of a generation: text to print, not a module of the package."""
     return Path(__file__).parent / f"{generation}.txt"
 
 
 def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
-    """The rows of a CSV, in any order and repeated as one likes. Raises ``BadMeasurements``."""
+    """Read the rows of a CSV, in any order and with repetitions. Raise ``BadMeasurements`` if one is malformed."""
     rows = csv.reader(lines)
     head = next(rows, [])
     if tuple(name.strip() for name in head) != COLUMNS:
@@ -58,7 +57,7 @@ def _measurement(row: list[str], file: str, line: int) -> Measurement:
 
 
 def csv_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
-    """The lines of the CSV."""
+    """Return the lines of the CSV."""
     yield ",".join(COLUMNS)
     for one in measurements:
         yield f"{one.kernel},{one.reps},{one.elements},{one.ns:.1f}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the timed machine says of the calibration's kernels, as a device would measure it."""
+"""Predict with the timed machine what a device would measure of the calibration kernels."""
 
 from types import ModuleType
 
@@ -10,7 +10,7 @@ from nki_mlir.targets import neuron
 
 
 def kernels_of(generation: str) -> ModuleType:
-    """The printed file as a module. The vendor's names are made importable before."""
+    """Import the printed file as a module, after the vendor's module names are installed."""
     install(executables=False)
     module, file = ModuleType(f"calibration_{generation}"), source_of(generation)
     module.__file__ = str(file)
@@ -19,7 +19,8 @@ def kernels_of(generation: str) -> ModuleType:
 
 
 def predicted(generation: str, target: str) -> list[Measurement]:
-    """All cases of a generation on a target, with streams as the vendor's compiler makes them."""
+    """Return the predictions of all cases of a generation on a target, for streams as the vendor's compiler orders
+    them."""
     module, found = kernels_of(generation), []
     for kernel, reps, elements, dtype in module.CASES:
         assert isinstance(kernel, Kernel)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The machines: one data file a target, and the lookup by name."""
+"""The machines: one data file for each target, and the lookup by name."""
 
 from nki_mlir.machine.cited import Cited
 from nki_mlir.machine.costs import Cost, Costs, Ramp, Work

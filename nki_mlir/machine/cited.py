@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A number of a machine with its source, the entries that it is fitted on, and its residual.
+"""A number of a machine with its source, the entries on which it is fitted, and its residual.
 
 A source is one of
 
-- a document and its section, or a measurement that one prints;
-- "fitted on L...": the entries of the calibration set that isolate the number, where documents leave it open;
+- a document and its section, or a measurement that a document prints;
+- "fitted on L...": the entries of the calibration set that isolate the number, if documents leave it open;
 - "assumption: ...", with the reason.
 
-A residual is relative: the standard deviation of what devices measured about what the number says. Where no fit says
-it, it is that of the numbers with the same kind of source (``RESIDUALS``).
+A residual is relative: the standard deviation of measurements about the number. A number without a fitted residual has
+that of the numbers with the same kind of source (``RESIDUALS``).
 """
 
 import re
@@ -24,7 +24,7 @@ NO_NUMBER = "nothing to add"
 
 
 class Cited(float):
-    """A number with where it comes from. ``residual``: relative, of one standard deviation."""
+    """A number with its source. ``residual``: one standard deviation, relative."""
 
     source: str
     residual: float
@@ -37,7 +37,7 @@ class Cited(float):
 
     @property
     def kind(self) -> str:
-        """What kind of source it has; a fit counts more than the document which it starts from."""
+        """Return the kind of the source; a fit counts more than the document from which it starts."""
         if "fitted on" in self.source:
             return FITTED
         for kind in (MEASURED, ASSUMPTION):
@@ -47,7 +47,7 @@ class Cited(float):
 
     @property
     def fit(self) -> tuple[str, ...]:
-        """The entries that its source names."""
+        """Return the calibration entries that the source names."""
         return tuple(ENTRY.findall(self.source))
 
     def __getnewargs__(self) -> tuple[float, str, float]:          # type: ignore[override]
@@ -58,6 +58,6 @@ NONE = Cited(0.0, NO_NUMBER)
 
 
 def combined(*parts: tuple[float, float]) -> float:
-    """The relative residual of a sum of independent parts, each with its value and its relative residual."""
+    """Return the relative residual of a sum of independent parts, given as pairs of value and relative residual."""
     total = sum(value for value, _ in parts)
     return sum((value * residual) ** 2 for value, residual in parts) ** 0.5 / total if total else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a target machine is: geometry, limits and clocks. The numbers are in one data file a target."""
+"""The description of a target machine: geometry, limits and clocks. Each target has a data file with its numbers."""
 
 import importlib
 from dataclasses import dataclass, replace
@@ -77,19 +77,19 @@ class Machine:
         return replace(self, generates_descriptors=False, static_descriptors=True, costs=replace(self.costs, dma=dma))
 
     def cost(self, engine: Engine, work: Work) -> Cost:
-        """What the work costs on the engine, in ns."""
+        """Return the cost of work on the engine, in ns."""
         return self.costs.of(engine, work, self.clocks[engine])
 
     def hbm_bytes_per_ns(self, cores: int) -> float:
-        """What so many cores of a launch get of HBM at most: of the stacks that they share, through their DMA
-        engines."""
+        """Return the most bandwidth of HBM that so many cores of a launch get: of the stacks that they share, through
+        their DMA engines."""
         dma = self.costs.dma
         stacks = max(float(dma.hbm_stack_bytes_per_ns), dma.hbm_bytes_per_ns * cores)
         return min(stacks, float(dma.bytes_per_ns) * self.dma_engines * cores)
 
     @classmethod
     def legal_start_partition(cls, start: int, count: int) -> bool:
-        """Whether an engine may access ``count`` partitions from ``start`` (hardware: quadrants)."""
+        """Return whether an engine may access ``count`` partitions from ``start`` (hardware: quadrants)."""
         if count > 2 * cls.quadrant:
             return start == 0
         return start % (2 * cls.quadrant if count > cls.quadrant else cls.quadrant) == 0
@@ -100,7 +100,7 @@ _FILES = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3"
 
 
 def machine_named(name: str) -> Machine:
-    """The machine for a target name or alias; raises ``UnknownTarget``."""
+    """Return the machine of a target name or alias; raise ``UnknownTarget`` without one."""
     if name not in _FILES:
         return _of_plugin(name)
     machine: Machine = importlib.import_module(f"nki_mlir.machine.{_FILES[name]}").MACHINE

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The laws that documents have for all generations: the costs in the reference of ``nki.isa``, release 2.26.
+"""The documented laws that all generations share: the costs in the reference of ``nki.isa``, release 2.26.
 
-A target's file takes them over where nothing measured or newer says otherwise. N is the number
-of elements of a partition.
+A target's file uses them unless a measurement or a newer document differs. N is the number of elements of a partition.
 """
 
 from nki_mlir.machine.cited import Cited
@@ -10,7 +9,7 @@ from nki_mlir.machine.costs import Law
 
 
 def isa(value: float, function: str, text: str) -> Cited:
-    """A number of the cost that the reference gives for a function."""
+    """Return a number of the cost that the reference documents for a function."""
     return Cited(value, f"nki.isa.{function}, cost: {text}")
 
 

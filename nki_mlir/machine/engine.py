@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The engines of a NeuronCore, which ALU operators they have, and which functions the scalar engine has at hand.
+"""The engines of a NeuronCore, their ALU operators, and the function tables of the scalar engine.
 
-The scalar engine has some functions at hand together: a set of their tables is loaded before the first of them. That
-there are such sets, and how long it takes to load one, profiles show (``ControlCosts.table_load_ns``). Which functions
-share one is not published. It is an assumption that what only copies, compares or multiplies needs none, and that every
-other function has its own set.
+The scalar engine holds one set of function tables at a time and loads another set before its first function. Published
+profiles show the sets and the time of a load (``ControlCosts.table_load_ns``), not which functions share one. It is an
+assumption that functions which only copy, compare or multiply need none, and that every other function has its own
+set.
 """
 
 from enum import Enum
 
 
 class Engine(Enum):
-    """Instruction streams of a core. ``value`` is the name in IR, ``asm`` the one in assembly."""
+    """The engines of a core, one instruction stream each. ``value`` is the name in IR, ``asm`` the one in assembly."""
 
     TENSOR = "tensor"
     VECTOR = "vector"
@@ -45,7 +45,7 @@ SINCE = dict.fromkeys(("abs_max", "abs_min", "square", "relu"), 4)      # genera
 
 
 def engines_of(operator: str) -> tuple[Engine, ...]:
-    """The engines whose two-operand instructions have the operator."""
+    """Return the engines whose two-operand instructions have the operator."""
     has = {Engine.VECTOR: operator not in VECTOR_HAS_NOT, Engine.GPSIMD: operator in GPSIMD_HAS}
     return tuple(engine for engine in has if has[engine])
 
@@ -54,5 +54,5 @@ NO_TABLE = frozenset(("copy", "identity", "sign", "abs", "negative", "square", "
 
 
 def table_of(function: str) -> str:
-    """The set that a function needs, named after it; none: an empty name."""
+    """Return the table set of a function, named after it; an empty name if it needs none."""
     return "" if function in NO_TABLE else function

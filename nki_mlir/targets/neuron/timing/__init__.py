@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Time: how long instruction streams take on a machine, and where it goes, without computing values."""
+"""Time instruction streams on a model of the machine, and attribute the time; compute no values."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,11 @@ __all__ = ["Timing", "time_programs"]
 
 
 def time_programs(programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized") -> Timing:
-    """The time of programs that run together, each on its own core.
+    """Return the time of programs that run together, each on its own core.
 
-    ``loaded``: the numbers that engines load into registers, by core and engine, in order; without them a branch on
-    such a number is not taken and taken in turn. Raises ``Deadlock`` where engines wait for each other for ever.
+    ``loaded``: the numbers that engines load into registers, by core and engine, in order; without them an engine
+    does not take a branch on such a number the first time, takes it the second time, and so on. Raise ``Deadlock``
+    if engines wait for each other for ever.
     """
     run = TimedMachine(programs, loaded, mode)
     run.run()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The timed machine: streams in order, semaphores, ports, transfers and meetings, event by event, without values.
+"""The timed machine executes streams in order, event by event, without values: semaphores, ports, transfers, meetings.
 
-What an engine does by itself it does at once; before it looks at something that others change (a semaphore, a port,
-the DMA engines) every other engine has to have come as far. Registers are computed, so that loops run as often as they
-do. A number that is loaded from memory is not known, unless it is given; a branch that needs one is not taken the first
-time that an engine comes to it, taken the next time, and so on in turn: a loop of the run time has one iteration.
+An engine advances by itself until it reads what other engines change (a semaphore, a port, the DMA engines); before
+that read, all other engines advance to the same time. The machine computes registers, so loops run their actual
+number of iterations. It does not know a number that is loaded from memory, unless the caller passes it: if a branch
+depends on one, the engine does not take the branch the first time, takes it the second time, and so on in turn, so
+that a run-time loop has one iteration.
 """
 
 from collections import deque
@@ -50,7 +51,8 @@ Change = tuple[float, int, int]                 # when, by how much, by which ev
 
 
 class TimedSemaphore:
-    """``value`` is what it shows at the time up to which it was settled; ``coming`` are later changes, in order."""
+    """A semaphore: ``value`` is its value at the time of the last ``settle``; ``coming`` are later changes, in order.
+    """
 
     __slots__ = ("coming", "sleepers", "value")
 
@@ -60,21 +62,21 @@ class TimedSemaphore:
         self.sleepers: dict[int, int] = {}      # who waits -> for which value
 
     def settle(self, now: float) -> int:
-        """What it shows now. Times of calls never go back."""
+        """Return the value at ``now``. The times of successive calls never decrease."""
         coming = self.coming
         while coming and coming[0][0] <= now:
             self.value += coming.popleft()[1]
         return self.value
 
     def change(self, when: float, amount: int, event: int) -> None:
-        """A change at a later time."""
+        """Record a change at a later time."""
         coming = self.coming
         coming.append((when, amount, event))
         if len(coming) > 1 and coming[-2][0] > when:
             self.coming = deque(sorted(coming, key=lambda change: change[0]))
 
     def reached(self, value: int) -> Change | None:
-        """The first change after which it shows at least the value, as far as changes are known."""
+        """Return the first known change after which the semaphore has at least the value, or None."""
         shown = self.value
         for change in self.coming:
             shown += change[1]
@@ -83,7 +85,7 @@ class TimedSemaphore:
         return None
 
     def clear(self) -> None:
-        """Back to 0 now; what is still to come counts from there."""
+        """Set the value to 0; later changes count from there."""
         self.value = 0
 
 
@@ -93,7 +95,7 @@ Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a co
 
 
 class CoreState:
-    """What the engines of a core share."""
+    """The resources that the engines of a core share."""
 
     def __init__(self, program: Program, machine: Machine, hbm: Hbm) -> None:
         self.program = program
@@ -104,8 +106,8 @@ class CoreState:
 
 
 class Agent:
-    """One engine: how far it is. ``free``: when it can start the next instruction, as far as it is its own matter;
-    ``ready``: when it may read all that it has written."""
+    """The state of one engine. ``free``: when it can start its next instruction, as far as that depends on the engine
+    alone; ``ready``: when it may read everything that it has written."""
 
     __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
                  "number", "parts", "ramp", "ready", "recent", "registers", "stream", "waits_for", "why")
@@ -133,7 +135,7 @@ def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None
 
 
 class Gathering:
-    """The cores that have come to a meeting."""
+    """The cores that have reached a meeting."""
 
     def __init__(self) -> None:
         self.engines: list[Agent] = []
@@ -147,10 +149,11 @@ class EventLimit(NkiMlirError):
 
 
 class TimedMachine:
-    """One run of programs, each on its own core. ``record`` has what ran, ``cores`` what they share.
+    """Run programs once, each on its own core. ``record`` has the executed instructions, ``cores`` the shared
+    resources.
 
-    ``mode`` says how the programs were made; more than ``limit`` instructions are an ``EventLimit``. Without ``ramps``
-    each engine always has its full speed.
+    ``mode`` names how the programs were compiled. More than ``limit`` instructions raise ``EventLimit``. Without
+    ``ramps`` each engine always works at full speed.
     """
 
     def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized",
@@ -177,7 +180,7 @@ class TimedMachine:
         self.trigger, self.notify = float(dma.trigger_ns), float(dma.notify_ns)
 
     def run(self) -> Record:
-        """Let all engines come to their ends. Raises ``Deadlock`` where some cannot."""
+        """Run all engines to the ends of their streams. Raise ``Deadlock`` if some cannot get there."""
         heap, agents, latest = self.heap, self.agents, self.record.latest
         while heap:
             now, number = heappop(heap)
@@ -193,12 +196,12 @@ class TimedMachine:
 
     @property
     def end(self) -> float:
-        """When everything is complete."""
+        """Return when the last instruction is complete."""
         return max(self.record.complete, default=0.0)
 
     # -- one engine ----------------------------------------------------------------------------------------------------
     def advance(self, agent: Agent, now: float) -> None:
-        """Let an engine go on at ``now``, until another one has to come first, or it has to wait."""
+        """Advance an engine from ``now`` until it has to wait, or until another engine has to advance first."""
         number, entries, instructions, details, waits_for_itself, semaphores, recent, ramp, shares = agent.parts
         heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
         event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
@@ -275,8 +278,9 @@ class TimedMachine:
 
     @staticmethod
     def own_result(agent: Agent, at: int, start: float, free: float) -> tuple[int, float] | None:
-        """The event whose result the instruction at a place waits for until ``start`` or longer, and until when: the
-        nearest before it that wrote what it reads."""
+        """Return the event of the same engine whose result an instruction reads and waits for until ``start`` or
+        longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
+        None without such an event."""
         instructions, before = agent.stream.instructions, at
         read = boxes_of(instructions[at], instructions[at].op.inputs)
         for result in reversed(agent.recent):
@@ -290,8 +294,8 @@ class TimedMachine:
         return None
 
     def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:
-        """Let an engine look at its instruction when it is free, or later, when a semaphore is known to have its
-        value."""
+        """Schedule an engine to look at its instruction when it is free, or later if a semaphore reaches its value
+        later."""
         for wait in waits:
             semaphore = agent.core.semaphores[wait.semaphore]
             if semaphore.value < wait.value:
@@ -301,13 +305,14 @@ class TimedMachine:
         heappush(self.heap, (agent.free, agent.number))
 
     def sleep(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
-        """Wait for a semaphore, until the change that is known to come, or until one becomes known."""
+        """Suspend an engine until a semaphore reaches a value: at the known change, or when such a change becomes
+        known."""
         semaphore.sleepers[agent.number] = value
         agent.due, agent.waits_for = inf, semaphore
         self.wake(agent, semaphore, value)
 
     def wake(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
-        """Let a sleeper look again when the semaphore reaches its value, as far as that is known."""
+        """Schedule a suspended engine for the time at which the semaphore reaches its value, if that time is known."""
         change = semaphore.reached(value)
         if change is not None:
             when, _, event = change
@@ -354,7 +359,7 @@ class TimedMachine:
 
     @staticmethod
     def is_taken(agent: Agent, place: int, holds: int | None) -> bool:
-        """Whether a branch is taken: as its comparison says, else in turn."""
+        """Return whether an engine takes a branch: by its comparison, or in turn if an operand is unknown."""
         if holds is not None:
             return bool(holds)
         met = agent.branched.get(place, 0)
@@ -363,7 +368,7 @@ class TimedMachine:
 
     # -- transfers -----------------------------------------------------------------------------------------------------
     def transfer(self, agent: Agent, place: int, event: int, start: float) -> None:
-        """Trigger a transfer; one that meets others begins when the last of them is triggered."""
+        """Trigger a transfer. A transfer of several cores begins when the last core has triggered its part."""
         what = agent.stream.details[place]
         assert isinstance(what, TimedTransfer)
         occasion = agent.stream.meetings.get(place) if agent.stream.meetings else None
@@ -398,13 +403,13 @@ class TimedMachine:
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
-        """Those who come to the next meeting of this kind that the agent's core has not been at."""
+        """Return the next meeting of this kind that the agent's core has not attended."""
         core = self.cores.index(agent.core)
         met = self.counts[core, occasion] = self.counts.get((core, occasion), 0) + 1
         return self.gatherings.setdefault((occasion, met), Gathering())
 
     def arrive(self, agent: Agent, place: int, now: float) -> bool:
-        """Come to a meeting of engines; whether it is complete. Those who wait then go on."""
+        """Let an engine reach a meeting; return whether it is complete. Completion resumes the waiting engines."""
         occasion = agent.stream.details[place]
         assert isinstance(occasion, Occasion)
         gathering = self.gathering(agent, occasion)
@@ -418,7 +423,7 @@ class TimedMachine:
 
     # -- standstill ----------------------------------------------------------------------------------------------------
     def deadlock(self) -> Deadlock:
-        """The error where engines wait for each other for ever."""
+        """Return the error for engines that wait for each other for ever."""
         waiters = []
         for core in self.cores:
             for agent in self.agents:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The speed of an engine whose current may not rise at once: full only while the engine is used enough.
+"""The speed of an engine whose current must not rise at once: full only while the engine is used enough.
 
-Use is counted in windows that follow each other from the start of the run, as a counter of hardware does. What a device
-counts in a window varies about what the model counts, so that an engine whose use is near the threshold changes its
-speed sooner or later. The model keeps the probability that the engine has its full speed, and work takes the time that
-is expected with it.
+The engine counts its use in windows that follow each other from the start of the run, as a hardware counter does. The
+count of a device varies about that of the model, so an engine whose use is near the threshold changes its speed sooner
+or later. The model keeps the probability of full speed, and work takes its expected time.
 """
 
 from math import erf, sqrt
@@ -14,15 +13,15 @@ from nki_mlir.machine import Machine, Ramp
 
 
 def share_of_rows(op: Op, machine: Machine) -> float:
-    """Return the share of the engine's rows that an instruction needs: they are the partitions of what it reads."""
+    """Return the share of the engine's rows that an instruction needs: the partitions that it reads."""
     return max([tile.partitions for _, tile in op.sources()], default=0) / machine.partitions
 
 
 class RampState:
-    """How much an engine was used in the current window, and how probable its full speed is.
+    """The use of an engine in the current window, and the probability of its full speed.
 
-    ``limited`` are the times in which it more probably had less than its full speed, from the first instruction's start
-    to the last one's end; ``lost_ns`` is how much less all work would take at full speed.
+    ``limited`` are the times in which less than full speed was more probable, from the start of the first
+    instruction to the end of the last one; ``lost_ns`` is the time that full speed would have saved.
     """
 
     __slots__ = ("end_of_window", "full", "limited", "lost_ns", "rate", "slow", "spread", "threshold", "used", "window")
@@ -38,7 +37,7 @@ class RampState:
         self.lost_ns = 0.0
 
     def begin_at_full_speed(self, start: float) -> None:
-        """Have the first work, which begins at ``start``, find the engine as work that used it enough leaves it."""
+        """Start the first window with the first work, at ``start``, and at full speed."""
         self.full, self.end_of_window = 1.0, start + self.window
 
     def end(self, start: float, busy: float, share: float) -> float:
@@ -64,8 +63,8 @@ class RampState:
         return end
 
     def close_windows(self, now: float) -> None:
-        """Take the probability to the window that ``now`` is in. At full speed an engine that works all the time is
-        used as much as it has rows to do, at less speed that much less."""
+        """Update the probability at the end of each window up to ``now``. An engine at full speed counts the share of
+        the rows that its work needs, an engine at less speed that much less."""
         use = self.used / self.window
         self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
         self.used = 0.0
@@ -75,5 +74,5 @@ class RampState:
             self.end_of_window += (now - self.end_of_window) // self.window * self.window + self.window
 
     def enough(self, use: float) -> float:
-        """Return the probability that a device counts at least the threshold where the model counts ``use``."""
+        """Return the probability that a device counts at least the threshold if the model counts ``use``."""
         return 0.5 + 0.5 * erf((use - self.threshold) / self.spread)

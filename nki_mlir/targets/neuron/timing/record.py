@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ran when: an entry for each instruction that was executed, numbered in the order in which they were timed.
+"""The record of a run: one entry for each executed instruction, numbered in the order in which the machine timed them.
 
-The critical path goes from the last completion back to the start: each piece of time with what it went to. Pieces
-follow each other without a gap, so that they add up to the whole.
+The critical path leads from the last completion back to the start: it divides the time into pieces and attributes each
+one. Pieces follow each other without a gap, so they add up to the total.
 """
 
 from array import array
@@ -53,7 +53,7 @@ class Record:
         return len(self.agent) + len(self.latest) // WIDTH
 
     def settle(self) -> None:
-        """Put the latest events into the columns, which take less memory."""
+        """Move the latest events into the columns, which take less memory."""
         columns: Sequence[array[Any]] = (self.agent, self.position, self.start, self.end, self.complete, self.why,
                                          self.cause)
         for k, column in enumerate(columns):
@@ -61,7 +61,7 @@ class Record:
         self.latest.clear()
 
     def finish(self) -> None:
-        """All has run."""
+        """Move all events into the columns at the end of the run."""
         self.settle()
         for event, movement in self.movements.items():
             self.complete[event] = movement.seen
@@ -72,7 +72,8 @@ RUNS, RESULT, ISSUE, TRIGGER, MOVES, NOTIFIES = "runs", "result", "issue", "trig
 
 
 class Piece(NamedTuple):
-    """ns from ``begin`` to ``end`` that an event took: running, until its result was seen, or a part of a transfer."""
+    """The ns from ``begin`` to ``end`` that an event took: to run, until its result was seen, or for a part of a
+    transfer."""
 
     event: int
     what: str
@@ -81,12 +82,12 @@ class Piece(NamedTuple):
 
 
 def critical_path(record: Record) -> list[Piece]:
-    """The pieces in order of time; none where nothing ran."""
+    """Return the pieces of the critical path in order of time; none if nothing ran."""
     return [Piece(*piece) for piece in pieces_of(record)]
 
 
 def pieces_of(record: Record) -> list[tuple[int, str, float, float]]:
-    """The same as plain tuples, which are faster to make."""
+    """Return the pieces of the critical path as plain tuples, which are faster to create."""
     if not len(record):
         return []
     last = record.complete.index(max(record.complete))
@@ -94,7 +95,7 @@ def pieces_of(record: Record) -> list[tuple[int, str, float, float]]:
 
 
 def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]:
-    """Pieces from the completion of an event back to 0."""
+    """Yield the pieces from the completion of an event back to time 0."""
     time = record.complete[event]
     seen = True                                     # whether its result is what was waited for
     while True:

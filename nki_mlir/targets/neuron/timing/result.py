@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The result of a run of the timed machine: one record, which everything that reports times reads.
+"""The result of a run of the timed machine: one record that all reports of times read.
 
-docs/timing.md has its JSON form, which has a version.
+docs/timing.md describes its JSON form, which has a version.
 """
 
 import re
@@ -27,7 +27,7 @@ MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at
 
 
 class Share(TypedDict):
-    """A part of the critical path: what one source line's instruction had of it."""
+    """The part of the critical path that one instruction of one source line takes."""
 
     ns: float
     engine: str
@@ -37,7 +37,7 @@ class Share(TypedDict):
 
 
 class CoreFigures(TypedDict):
-    """One core. ns by engine: ``busy`` with work and with triggering transfers, ``stall`` by cause."""
+    """The figures of one core. ns by engine: ``busy`` with work and with triggering transfers, ``stall`` by cause."""
 
     busy_ns: dict[str, float]
     stall_ns: dict[str, dict[str, float]]
@@ -46,7 +46,7 @@ class CoreFigures(TypedDict):
 
 
 class Figures(TypedDict):
-    """The JSON form."""
+    """The JSON form of a timing."""
 
     version: int
     kernel: str
@@ -69,7 +69,7 @@ class Figures(TypedDict):
 
 @dataclass(frozen=True)
 class CoreTiming:
-    """What ran on one core, in ns. ``dma_ns``: the mean of what its DMA engines moved data."""
+    """The times of one core, in ns. ``dma_ns``: the mean time that its DMA engines move data."""
 
     busy_ns: dict[Engine, float]
     stall_ns: dict[Engine, dict[str, float]]
@@ -80,7 +80,7 @@ class CoreTiming:
 
 @dataclass(frozen=True, repr=False)
 class Timing:
-    """The time of a kernel. ``total_ns`` is the makespan: the launch, and what the streams take.
+    """The time of a kernel. ``total_ns`` is the makespan: the launch, and the time of the streams.
 
     Busy and stall times of each engine add up to it, and so do the pieces of the critical path.
     """
@@ -106,26 +106,26 @@ class Timing:
 
     @property
     def interval_ns(self) -> tuple[float, float]:
-        """From where to where devices' times are expected, 80 of 100."""
+        """Return the interval that contains the times of four of five devices."""
         return interval(self.total_ns, relative_error(self.laws, self.total_ns))
 
     @property
     def slowest(self) -> CoreTiming:
-        """The core whose engines are busy longest."""
+        """Return the core whose engines are busy longest."""
         return max(self.cores, key=lambda core: max(core.busy_ns.values(), default=0.0))
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes that all cores move to and from HBM."""
+        """Return the bytes that all cores move to and from HBM."""
         return sum(core.hbm_bytes for core in self.cores)
 
     @property
     def instructions(self) -> int:
-        """How many were executed, on all cores."""
+        """Return the number of executed instructions of all cores."""
         return sum(n for core in self.cores for n in core.instructions.values())
 
     def figures(self) -> Figures:
-        """The JSON form. Of several cores, engines' figures at the top are those of the slowest."""
+        """Return the JSON form. Of several cores, the engines' figures at the top are those of the slowest."""
         cores = [_figures(core) for core in self.cores]
         top = cores[self.cores.index(self.slowest)]
         counted = {e.value: sum(core.instructions.get(e, 0) for core in self.cores) for e in ENGINES}
@@ -144,7 +144,7 @@ def _figures(core: CoreTiming) -> CoreFigures:
 
 # -- from a run --------------------------------------------------------------------------------------------------------
 def timing_of(run: TimedMachine) -> Timing:
-    """The figures of a run that has come to its end."""
+    """Return the figures of a finished run."""
     launch, end = float(run.machine.costs.control.launch_ns), run.end
     total = launch + end
     times = _engine_times(run) if len(run.record) else [EngineTime(0.0, 0.0, 0, {}) for _ in run.agents]
@@ -165,7 +165,7 @@ def timing_of(run: TimedMachine) -> Timing:
 
 
 class EngineTime(NamedTuple):
-    """What one engine's time until its ``end`` went to, ns by cause where it stalled."""
+    """The time of one engine until its ``end``: busy ns, and stalled ns by cause."""
 
     busy: float
     end: float
@@ -174,7 +174,7 @@ class EngineTime(NamedTuple):
 
 
 def _engine_times(run: TimedMachine) -> list[EngineTime]:
-    """Those of each agent. Times are added in the order in which they passed."""
+    """Return the times of each agent. Times are added in the order in which they passed."""
     record, agents = run.record, range(len(run.agents))
     whose, starts, ends = np.asarray(record.agent), np.asarray(record.start), np.asarray(record.end)
     kinds = kinds_of(run)
@@ -203,12 +203,12 @@ def _engine_times(run: TimedMachine) -> list[EngineTime]:
 
 
 def kinds_of(run: TimedMachine) -> np.ndarray:
-    """The kind of each event's entry."""
+    """Return the kind of each event's entry."""
     return of_events(run, [[entry[0] for entry in agent.stream.entries] for agent in run.agents])
 
 
 def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarray:
-    """For each event what is known of its entry, by agent and position."""
+    """Return for each event the value of its entry, which is known by agent and position."""
     first = np.cumsum([0, *map(len, by_agent)])
     entries = first[np.asarray(run.record.agent)] + np.asarray(run.record.position)
     values: np.ndarray = np.asarray([value for values in by_agent for value in values], np.int8)[entries]
@@ -216,7 +216,8 @@ def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarra
 
 
 def meets(run: TimedMachine) -> np.ndarray:
-    """Whether each event counts a semaphore at which engines meet. Other semaphores tell what an engine has done."""
+    """Return whether each event counts a semaphore at which engines meet; other semaphores signal an engine's
+    progress."""
     def at_barrier(agent: Agent, instruction: Instruction) -> bool:
         update = instruction.update
         return update is None or MEETING_POINT.fullmatch(
@@ -240,7 +241,7 @@ def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tu
 
 
 def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[Share]:
-    """Pieces of one instruction of one source line as one."""
+    """Merge the pieces of one instruction of one source line."""
     found: dict[tuple[str, str, str, str], float] = {}
     engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
     instructions = [a.stream.instructions for a in run.agents]
@@ -262,7 +263,7 @@ def _text_of(location: Location | None) -> str:
 
 
 def duration(ns: float) -> str:
-    """In the unit that suits it."""
+    """Return a time as text, in the unit that suits it."""
     for unit, size in (("ms", 1e6), ("us", 1e3)):
         if abs(ns) >= size:
             return f"{ns / size:.2f} {unit}"
@@ -270,7 +271,7 @@ def duration(ns: float) -> str:
 
 
 def with_interval(ns: float, interval_ns: Sequence[float]) -> str:
-    """A time with its interval, in the unit of the time."""
+    """Return a time with its interval as text, in the unit of the time."""
     text = duration(ns)
     number, unit = text.split()
     size = {"ms": 1e6, "us": 1e3, "ns": 1.0}[unit]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program's streams as plain numbers: what the timed machine reads, worked out once for each distinct instruction.
+"""The streams of a program as plain numbers, which the timed machine reads; each distinct instruction is costed once.
 
-An entry of a stream is a tuple: its kind; ns that the engine is taken; ns behind that until other engines see the
-result, and until the engine itself may read it; the ports that it holds. Instructions that cost the same have one
-tuple. What else a kind needs is beside it in ``details``.
+An entry of a stream is a tuple: its kind; the ns that it occupies the engine; the ns behind that until other
+engines see the result, and until the engine itself may read it; the ports that it holds. Instructions of equal cost
+share a tuple. ``details`` has what else a kind needs.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ Entry = tuple[int, float, float, float, int]
 
 
 class Occasion(NamedTuple):
-    """A meeting of several cores: the cores, and a key that tells their meetings apart."""
+    """A meeting of several cores: the cores, and a key that distinguishes their meetings."""
 
     members: tuple[int, ...]
     key: object
@@ -49,7 +49,7 @@ Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | Range
 
 
 def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
-    """Boxes on chip around these operands of an instruction that its engine carries out."""
+    """Return the on-chip boxes of these operands of an instruction that its engine executes."""
     if instruction.queue is not None:
         return []
     operands = [tile for name in fields if (tile := instruction.op.__dict__[name]) is not None]
@@ -57,9 +57,9 @@ def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
 
 
 class Stream:
-    """One engine's stream. ``entries``, ``details`` and ``meetings`` are by place. ``waits_for_itself``: instructions
-    may have to wait for a result of their own engine. ``shares``: of an engine with a ramp, of its rows those that each
-    instruction needs; else empty."""
+    """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
+    instructions may have to wait for a result of their own engine. ``shares``: of an engine with a ramp, the share
+    of its rows that each instruction needs; else empty."""
 
     def __init__(self, engine: Engine, instructions: list[Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
@@ -70,7 +70,7 @@ class Stream:
 
 
 def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:
-    """The streams of core ``number`` of ``cores`` as numbers."""
+    """Return the streams of core ``number`` of ``cores`` as numbers."""
     made = _Builder(program, machine, number, cores)
     return [made.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
 
@@ -118,7 +118,7 @@ class _Builder:
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
-        """What costs so much; an engine is never faster than its instructions are fetched."""
+        """Return the entry of a cost; an engine is never faster than the fetch of its instructions."""
         return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
 
     def share(self, instruction: Instruction) -> float:
@@ -142,7 +142,8 @@ class _Builder:
         return made
 
     def occasion(self, op: Meeting) -> Occasion | None:
-        """The meeting, where it is with other cores that are timed as well. Ranks are alike and come at one time."""
+        """Return the meeting with other timed cores, or None. Ranks are alike, and the model has them arrive at one
+        time."""
         members = tuple(op.members(self.number)) if op.between == PROGRAMS else ()
         if self.cores < 2 or self.number not in members or len(members) < 2:
             return None

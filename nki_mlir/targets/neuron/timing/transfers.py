@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transfers: how long each DMA engine has its part of one, and when it gets to it.
+"""Transfers: how long each DMA engine moves its part of one, and when it begins.
 
-The DMA engines divide the partitions of the tile on chip evenly; where that is not possible, engine k moves partitions
-8k to 8k + 7. What is in HBM on both sides is divided evenly, too. Each engine does its parts in the order in which
-transfers were triggered, which stands for the round robin between queues, and then adds one to the semaphore. All cores
-of a launch together get no more than HBM gives them.
+The DMA engines divide the partitions of the on-chip tile evenly; if that is not possible, engine k moves partitions 8k
+to 8k + 7. They also divide transfers from HBM to HBM evenly. Each engine executes its parts in the order in which the
+transfers were triggered, which approximates the round robin between queues, and then increments the semaphore. All
+cores of a launch together are limited by the bandwidth of HBM.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from nki_mlir.machine import Machine
 
 @dataclass(frozen=True)
 class TimedTransfer:
-    """``parts``: ns for each DMA engine. ``under_way``: ns that a collective takes."""
+    """The work of one transfer. ``parts``: ns of each DMA engine. ``under_way``: ns that a collective takes."""
 
     parts: tuple[float, ...]
     hbm_bytes: int
@@ -31,12 +31,12 @@ class TimedTransfer:
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, float], ...]:
-        """Neighbours with equal parts as one: how many, and their ns."""
+        """Return runs of neighbouring DMA engines with equal parts: how many, and their ns."""
         return tuple([(len(list(engines)), ns) for ns, engines in groupby(self.parts)])
 
 
 class Transfers:
-    """The transfers of one program's operations, each distinct form worked out once."""
+    """Compute the transfers of one program's operations, each distinct form once."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -79,13 +79,14 @@ class Transfers:
 
     @staticmethod
     def partition_step(tiles: list[Tile]) -> int:
-        """Bytes in HBM from what one partition gets to what the next one does; 0 where partitions do not say."""
+        """Return the distance in HBM between the bytes of one partition and of the next; 0 if partitions do not define
+        it."""
         steps = [t.access.dims[0][0] * t.dtype.itemsize for t in tiles if not t.on_chip and t.access.dims[0][1] > 1]
         return abs(steps[0]) if steps else 0
 
     @staticmethod
     def rows(tiles: list[Tile], chip: list[Tile]) -> tuple[int, int]:
-        """Runs and their bytes of a transfer that is no copy: what each partition gets is one run."""
+        """Return the runs of a transfer that is no copy, and their bytes: one run for each partition."""
         largest = max((prod(t.shape) * t.dtype.itemsize for t in chip or tiles), default=0)
         runs = chip[0].partitions if chip else 1
         return runs, max(1, largest // runs)
@@ -93,7 +94,7 @@ class Transfers:
 
 @lru_cache
 def rows_served(first: int, count: int, engines: int, partitions: int) -> list[int]:
-    """How many of a tile's partitions each DMA engine serves: equally many where that is possible."""
+    """Return how many of a tile's partitions each DMA engine moves: equally many if that is possible."""
     if count % engines == 0:
         return [count // engines] * engines
     served = partitions // engines
@@ -106,7 +107,7 @@ Moved = tuple[float, float, list[tuple[float, int]], int]
 
 
 class Hbm:
-    """HBM of the cores of a launch: until when it is taken. One of them gets what the others leave."""
+    """The bandwidth of HBM that the cores of a launch share, and until when it is taken."""
 
     def __init__(self, machine: Machine, cores: int) -> None:
         self.bytes_per_ns = machine.hbm_bytes_per_ns(cores)
@@ -114,8 +115,8 @@ class Hbm:
 
 
 class DmaEngines:
-    """When each DMA engine of a core is free, and who has it until then: ``runs`` are (how many neighbours, when, who).
-    """
+    """When each DMA engine of a core is free, and which event occupies it until then: ``runs`` are (number of
+    neighbours, time, event)."""
 
     def __init__(self, machine: Machine, hbm: Hbm) -> None:
         self.count = machine.dma_engines
@@ -124,7 +125,7 @@ class DmaEngines:
         self.busy = 0.0
 
     def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
-        """Carry out a transfer whose first byte can move at ``first``."""
+        """Execute a transfer whose first byte can move at ``first``."""
         parts = transfer.pieces
         if len(parts) == len(self.runs) == 1:
             (_, ns), (_, free, holder) = parts[0], self.runs[0]
@@ -156,7 +157,8 @@ class DmaEngines:
         return starts[last], end, sorted(finished.items()), behind if free > first else -1
 
     def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
-        """Neighbours that have equal parts and are free at one time: how many, the part, when, who has them."""
+        """Return runs of neighbours with equal parts that are free at one time: how many, the part, the time, the
+        event."""
         found = []
         runs = iter(self.runs)
         left, free, holder = next(runs)
@@ -170,13 +172,13 @@ class DmaEngines:
         return found
 
     def add(self, number: int, when: float, holder: int) -> None:
-        """Engines behind those in ``runs``."""
+        """Append engines to ``runs``."""
         if self.runs and self.runs[-1][1:] == (when, holder):
             number += self.runs.pop()[0]
         self.runs.append((number, when, holder))
 
     def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
-        """The end of a transfer, later where HBM has no more to give."""
+        """Return the end of a transfer, which is later if HBM has no bandwidth left."""
         hbm = self.hbm
         free = hbm.free
         hbm.free = free = (free if free > begin else begin) + transfer.hbm_bytes / hbm.bytes_per_ns

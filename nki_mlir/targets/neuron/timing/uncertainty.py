@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How sure a time is, from the residuals of the laws that its critical path uses.
+"""The uncertainty of a time, from the residuals of the laws on its critical path.
 
-Errors are of the logarithm. All uses of one law are wrong in the same direction, laws among each other independently;
-what the streams of a kernel are besides laws (order, overlap, what the model leaves out) is one more error. Of two
-times, what both paths have in common cancels.
+Errors are those of the logarithm. All uses of one law are wrong in the same direction, different laws independently;
+the structure of a kernel's streams (order, overlap, effects that the model leaves out) adds one more error. In the
+ratio of two times the common part of both paths cancels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ LAUNCH_LAW = "launch"
 
 
 class LawShare(TypedDict):
-    """What a law has of the critical path: the engine and law (of a transfer its part), ns, the relative residual."""
+    """The share of a law in the critical path: engine and law (of a transfer its part), ns, relative residual."""
 
     law: str
     ns: float
@@ -42,7 +42,7 @@ class LawShare(TypedDict):
 
 
 class FasterOfTwo(NamedTuple):
-    """Which of two times is shorter, 0 or 1, and the probability that a device says so, too."""
+    """The index of the shorter of two times, 0 or 1, and the probability that a device agrees."""
 
     faster: int
     probability: float
@@ -53,7 +53,7 @@ class FasterOfTwo(NamedTuple):
 
 
 def laws_of(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[LawShare]:
-    """The laws of a critical path and of the launch, those with the largest share first."""
+    """Return the laws of a critical path and of the launch, the largest share first."""
     agents, positions, costs = run.record.agent, run.record.position, run.machine.costs
     streams = [(agent.stream.engine, agent.stream.instructions) for agent in run.agents]
     ns: dict[tuple[Engine, Work | type[Control], str], float] = {}
@@ -91,7 +91,7 @@ def _control(costs: ControlCosts, kind: type[Control], what: str) -> Cited:
 
 
 def relative_error(laws: Sequence[LawShare], total_ns: float) -> float:
-    """The standard deviation of a time's logarithm."""
+    """Return the standard deviation of a time's logarithm."""
     if not total_ns:
         return 0.0
     within = sum(share["ns"] for share in laws if share["law"] != LAUNCH_LAW) / total_ns
@@ -99,7 +99,7 @@ def relative_error(laws: Sequence[LawShare], total_ns: float) -> float:
 
 
 def interval(total_ns: float, error: float) -> tuple[float, float]:
-    """From where to where ``LEVEL`` of devices' times are."""
+    """Return the interval that contains the times of ``LEVEL`` of all devices."""
     return total_ns * exp(-DEVIATIONS * error), total_ns * exp(DEVIATIONS * error)
 
 
