@@ -123,18 +123,19 @@ class EngineCosts:
 
 @dataclass(frozen=True)
 class DmaCosts:
-    """Transfers: an engine triggers one, the DMA engines move their parts of it side by side.
+    """The costs of transfers: an engine triggers one, the DMA engines move their parts of it side by side.
 
     A descriptor is a run of bytes that is contiguous on both sides. One DMA engine moves it at ``bytes_per_ns``. A
-    short run moves at ``short_bytes_per_ns``, but takes no longer than ``short_ns`` for that. Less than ``word_bytes``
-    takes ``word_ns``: the word is read before it is written.
+    short run moves at ``short_bytes_per_ns``, but takes no longer than ``short_ns`` for that. Less than
+    ``word_bytes`` takes ``word_ns``: the engine reads the word before it writes it.
 
-    A run that is read waits ``wait_ns`` for HBM besides, a run of whole packets ``conflict_ns`` instead, because runs
-    that begin and end with packets follow each other on the same channels. Nothing waits for what is written but
-    ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes`` at
-    each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM, which gives a DMA engine
-    ``bank_bytes_per_ns`` of what it reads, and takes ``bank_row_ns`` for each further ``bank_row_bytes`` of a run. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
-    run, ``hbm_stack_bytes_per_ns`` what the stack gives that it shares with others.
+    The read of a run waits ``wait_ns`` for HBM besides, that of a run of complete packets ``conflict_ns`` instead,
+    because runs that begin and end with packets follow each other on the same channels. A write waits
+    ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes``
+    at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM, from which a DMA engine
+    reads ``bank_bytes_per_ns``, plus ``bank_row_ns`` for each further ``bank_row_bytes`` of a run.
+    ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of
+    the stack that it shares with others.
     """
 
     issue_ns: Cited                     # the triggering engine is taken
