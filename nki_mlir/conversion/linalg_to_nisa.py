@@ -42,8 +42,9 @@ from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.expression import Constant, Convert, is_copy
+from nki_mlir.waist.fusion import target_through
 from nki_mlir.waist.nest_reader import structure_key
-from nki_mlir.waist.tile_operand import TileNest, TileOperand
+from nki_mlir.waist.tile_operand import TileNest
 
 # What may stand between operations that are taken together.
 BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
@@ -204,7 +205,7 @@ class _Block:
             return None
         if after.output.space != nest.output.space:
             return None
-        output = _output_through(nest, after)
+        output = target_through(nest, after)
         return None if output is None else (replace(nest, outputs=(output,)), last_reader)
 
 
@@ -235,29 +236,3 @@ def _take_bytes(op: Operation) -> None:
     for k, value in enumerate(op.operands):
         while (source := defining(value)) is not None and source.name == "nki.reinterpret":
             op.operands[k] = value = source.operands[0]
-
-
-def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:
-    """Where the fold's result goes when ``after`` copies it, along the fold's axes."""
-    source = after.inputs[0]
-
-    def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
-        return axis == operand.lanes, operand.strides[axis]
-    ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
-    axis_of: dict[int, int] = {}
-    for axis, n in enumerate(fold.extents):
-        if n > 1 and axis not in fold.reduced:
-            other = ways.pop(way(fold.output, axis), None)
-            if other is None or after.extents[other] != n:
-                return None
-            axis_of[axis] = other
-    if ways or source.partition != fold.output.partition or source.free != fold.output.free:
-        return None
-    target = after.output
-    lanes = next((a for a, b in axis_of.items() if b == target.lanes), None)
-    if lanes is None and fold.output.lanes is not None and fold.extents[fold.output.lanes] == 1:
-        lanes = fold.output.lanes
-    if target.on_chip and lanes is None and target.lanes is not None and after.extents[target.lanes] > 1:
-        return None
-    strides = tuple(target.strides[axis_of[a]] if a in axis_of else 0 for a in range(len(fold.extents)))
-    return replace(target, strides=strides, lanes=lanes if target.on_chip else None)

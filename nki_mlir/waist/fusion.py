@@ -3,11 +3,11 @@
 
 A nest that reads a copy can read the copy's source. A nest that reads the result of a pointwise nest can read the
 inputs of that and compute each element itself. ``read_through`` follows the maps of operations, ``ElementMove`` the
-strides of records, which native code has.
+strides of records, which native code has, ``target_through`` tiles of instructions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nki_mlir.bindings import Operation, Value, ir
@@ -15,6 +15,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.waist.generic import STRUCTURAL, GenericOperation, axes_of, generic_of
 from nki_mlir.waist.nest import AnyNest, Operand
+from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
 CHANGES = ("scalar.convert", "scalar.wrap")
@@ -198,3 +199,33 @@ class ElementMove:
             return None
         return (Operand(there.dtype, tuple([s for s in steps if s is not None])),
                 other_start.plus(Linear(first * there.dtype.itemsize)))
+
+
+# -- tiles of instructions ---------------------------------------------------------------------------------------------
+def target_through(fold: TileNest, after: TileNest) -> TileOperand | None:
+    """Return the target of ``after``, which copies the result of the fold, along the fold's axes.
+
+    Return None where the copy does not read exactly what the fold writes, or the fold cannot write that target.
+    """
+    source = after.inputs[0]
+
+    def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
+        return axis == operand.lanes, operand.strides[axis]
+    ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
+    axis_of: dict[int, int] = {}
+    for axis, n in enumerate(fold.extents):
+        if n > 1 and axis not in fold.reduced:
+            other = ways.pop(way(fold.output, axis), None)
+            if other is None or after.extents[other] != n:
+                return None
+            axis_of[axis] = other
+    if ways or source.partition != fold.output.partition or source.free != fold.output.free:
+        return None
+    target = after.output
+    lanes = next((a for a, b in axis_of.items() if b == target.lanes), None)
+    if lanes is None and fold.output.lanes is not None and fold.extents[fold.output.lanes] == 1:
+        lanes = fold.output.lanes
+    if target.on_chip and lanes is None and target.lanes is not None and after.extents[target.lanes] > 1:
+        return None
+    strides = tuple(target.strides[axis_of[a]] if a in axis_of else 0 for a in range(len(fold.extents)))
+    return replace(target, strides=strides, lanes=lanes if target.on_chip else None)
