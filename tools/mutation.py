@@ -59,6 +59,7 @@ TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_g
             "targets/cpu": ("tests/targets/cpu/test_bounds.py", "tests/targets/cpu/test_packed_products.py"),
             "dialects": ("tests/dialects/test_rules.py", "tests/dialects/test_operations.py",
                          "tests/language/test_instruction_rules.py"),
+            "capture/races": ("tests/checking/test_kinds_of_findings.py", "tests/language/test_hazard_verdicts.py"),
             "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py",
                         "tests/forms/test_unwritten_tiles.py"),
             "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),

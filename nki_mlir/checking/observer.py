@@ -105,7 +105,7 @@ class OperationObserver:
         index = first_of(bad)
         source = next(iter(operands.values())) if len(operands) == 1 else None
         wide = self.in_float64(op, before)
-        if wide is None and source is not None and source.shape == result.shape:
+        if wide is None:
             wide = source                           # a copy converts
         if wide is not None and wide.shape == result.shape and np.isfinite(wide[index]):
             self.report("range", WARNING, f"{described(op)} gives {wide[index]:.6g} at {list(index)}, which "
