@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def is_found(module: str) -> bool:
-    """Whether the top of a module's name can be imported."""
+    """Return whether the top of a module's name can be imported."""
     with suppress(ValueError):              # of an empty name, and of a module without a specification
         return find_spec(module.split(".")[0]) is not None
     return False

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One thread at a time makes, reads and compiles IR; kernels run beside that, and beside each other.
+"""Lets one thread at a time build, read and compile IR; kernels run beside that, and beside each other.
 
-MLIR calls back into Python (rules of operations, diagnostics), where threads may change in the middle of a call, and
-loading dialects, code generation and the tables of this package hold for the whole process. All of that is done under
-one lock, which a thread takes at the functions it may enter by: what is inside needs no other. A fork waits for it, so
-that the child can compile. Meanwhile nobody looks for garbage in cycles: a compiler makes a great many objects that
-live on, and hardly any of these.
+MLIR calls back into Python (rules of operations, diagnostics), where threads may switch in the middle of a call, and
+loading dialects, code generation and the tables of this package affect the complete process. All of that is done under
+one lock, which a thread acquires at the functions by which it enters: functions inside need no other. A fork waits for
+the lock, so that the child can compile. Cyclic garbage collection is off meanwhile: a compiler creates very many
+objects that survive, and hardly any garbage in cycles.
 """
 
 import atexit
@@ -27,14 +27,14 @@ os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_i
 
 
 def free_in_child(lock: L) -> L:
-    """A lock that nobody holds in a forked child: the thread that held it for a moment is not there to let it go."""
+    """Return a lock that is free in a forked child, in which the thread that had acquired it does not exist."""
     any_lock: Any = lock            # whose type does not list what the standard library's own do in a child
     os.register_at_fork(after_in_child=any_lock._at_fork_reinit)
     return lock
 
 
 def alone(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that one thread at a time runs."""
+    """Decorate a function so that one thread at a time runs it."""
     @functools.wraps(function)
     def run(*arguments: P.args, **keywords: P.kwargs) -> R:
         with ALONE, uncollected():
@@ -44,7 +44,7 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Nobody looks for garbage in cycles within."""
+    """Disable cyclic garbage collection in the ``with`` block."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -56,8 +56,8 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    """Import without collections, and move what is imported to the oldest generation at once. Else the collector looks
-    at all of it twice before it gets there."""
+    """Import without collections in the ``with`` block, and move the imported objects to the oldest generation at
+    once, which the collector would examine twice before."""
     with uncollected():
         yield
         if gc.get_freeze_count() == 0:      # else some of it is frozen for others, and has to stay so
@@ -66,17 +66,18 @@ def made_to_stay() -> Iterator[None]:
 
 
 def skip_last_collection() -> None:
-    """When this process ends, the collector does not look for cycles: after a lowering that takes 40 ms."""
+    """Skip the cyclic garbage collection when this process ends: it takes 40 ms after a lowering."""
     atexit.register(gc.freeze)
 
 
 def keep_last_collection() -> None:
-    """Code that is not ours runs: what it leaves in cycles, such as a file that is open, has its end after all."""
+    """Keep the last collection, since foreign code runs: objects that it leaves in cycles, such as open files, are
+    finalized."""
     atexit.unregister(gc.freeze)
 
 
 class made_alone(Generic[T, R]):
-    """A property that is computed once, alone: a cached property has its own lock until Python 3.12."""
+    """A property that is computed once, by one thread: a cached property has a separate lock until Python 3.12."""
 
     def __init__(self, make: Callable[[T], R]) -> None:
         self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The only importer of the MLIR Python bindings: everything else takes them from here.
+"""The only importer of the MLIR Python bindings: every other module imports them from here.
 
-The bindings are those of the ``torch-mlir`` wheel, or an ``mlir`` package of the same interface where a complete one
-is installed. Importing this module costs the import of the bindings (about 0.1 s), so only what handles IR does.
+The bindings are those of the ``torch-mlir`` wheel, or an ``mlir`` package of the same interface if a complete one is
+installed. Importing this module imports the bindings (about 0.1 s), so only modules that handle IR do.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def _package() -> str:
-    """``mlir`` when it is complete, else ``torch_mlir``. A placeholder of that name on the path does not count."""
+    """Return ``mlir`` if it is complete, else ``torch_mlir``. A placeholder of that name on the path does not count."""
     for name in ("mlir", "torch_mlir"):
         try:
             if importlib.util.find_spec(f"{name}.ir") and importlib.util.find_spec(f"{name}.dialects.ext"):
@@ -28,7 +28,7 @@ PACKAGE = _package()
 
 
 TESTED = "torch-mlir==20261001"
-# What is used of the modules that are always loaded and that not every build of the bindings has.
+# Names that are used and that not every build of the bindings has, of the modules that are always loaded.
 REQUIRED = {"ir": ("WalkOrder", "WalkResult", "MLIRError", "IntegerSetAttr", "StridedLayoutAttr"),
             "dialects.ext": ("Operand", "Result"), "dialects.irdl": ("load_dialects",)}
 
@@ -37,8 +37,10 @@ LEAST_STACK = 1 << 20           # bytes; with half of it the bindings load, with
 
 
 def load(module: str) -> ModuleType:
-    """A module of the bindings, for example ``load("dialects.linalg")``; ``ImportError`` where this build has none,
-    ``MemoryError`` where limits of the process leave no room for it."""
+    """Return a module of the bindings, for example ``load("dialects.linalg")``.
+
+    Raise ``ImportError`` if this build has none, ``MemoryError`` if limits of the process leave no memory for it.
+    """
     try:
         return importlib.import_module(f"{PACKAGE}.{module}")
     except ModuleNotFoundError as error:
@@ -50,7 +52,7 @@ def load(module: str) -> ModuleType:
 
 
 def check_stack() -> None:
-    """Raises ``MemoryError`` where the stack of the process is too small for MLIR."""
+    """Raise ``MemoryError`` if the stack of the process is too small for MLIR."""
     if sys.platform == "win32":
         return
     import resource  # not on every system
@@ -60,12 +62,12 @@ def check_stack() -> None:
 
 
 def lacking(name: str) -> str:
-    """The message where the installed bindings are another build than what is used here."""
+    """Return the message for installed bindings that lack a name that is used here."""
     return f"the MLIR bindings of {PACKAGE} have no {name}. fix: pip install '{TESTED}', which is tested"
 
 
 def check_bindings() -> None:
-    """Raises ``ImportError`` for the first name that is used and that the installed bindings lack."""
+    """Raise ``ImportError`` for the first name that is used and that the installed bindings lack."""
     for module, names in REQUIRED.items():
         for name in names:
             if not hasattr(load(module), name):
@@ -83,11 +85,11 @@ else:
 
 
 def _without_classes(dialect: str) -> None:
-    """Operations of a dialect are of the general class, as long as nobody imports its own.
+    """Give operations of a dialect the general class, until the dialect's own module is imported.
 
-    The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
-    has its own language inside, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
-    Bindings without the function that marks a dialect as loaded import it as they always do.
+    The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of
+    linalg contains a language, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
+    Bindings without the function that marks a dialect as loaded import the module as usual.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
     mark = getattr(load("_mlir_libs._mlir").globals, "_check_dialect_module_loaded", None)
@@ -99,7 +101,7 @@ def _without_classes(dialect: str) -> None:
             del sys.modules[module]
 
 
-# Our own have no such module: the bindings would look for one on the disk at each operation anew.
+# The project's dialects have no such module: the bindings would search for one on disk at each operation.
 for _dialect in ("arith", "func", "linalg", "llvm", "math", "memref", "scf", "isa", "nisa", "nki", "scalar"):
     _without_classes(_dialect)
 
@@ -110,11 +112,11 @@ class LateDialect:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = self.__dict__[name] = getattr(load(f"dialects.{self._name}"), name)
-        return found
+        value = self.__dict__[name] = getattr(load(f"dialects.{self._name}"), name)
+        return value
 
 
-# What handles are declared as; where IR is not handled at run time, imported for type checking only.
+# Types of handles, for annotations; modules that do not handle IR at run time import them for type checking only.
 Attribute = ir.Attribute
 Block = ir.Block
 Context = ir.Context
@@ -130,30 +132,30 @@ Result = ext.Result[Any]
 
 
 def cloned(module: Module) -> Module:
-    """A copy of a module: the operation, which has what modules have."""
+    """Return a copy of a module, as an operation, which has the attributes of modules."""
     copy: Any = module.operation.clone()
-    found: Module = copy
-    return found
+    typed: Module = copy
+    return typed
 
 
-def operations_of(root: "Operation | Module", wanted: Callable[[str], object]) -> "list[Operation]":
-    """The operations from ``root`` on whose name ``wanted`` accepts, in order.
+def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) -> "list[Operation]":
+    """Return the operations from ``root`` on for whose names ``accepts`` returns true, in order.
 
-    By a walk: iterating a block gives operations classes, and imports those of their dialect first.
+    It uses a walk: iterating a block gives operations classes, and imports those of their dialect first.
     """
-    found: list[Any] = []
+    operations: list[Any] = []
 
     def visit(view: Any) -> Any:
         op = view.operation                 # a view of an operation may have its own field called name
-        if wanted(op.name):
-            found.append(op)
+        if accepts(op.name):
+            operations.append(op)
         return ir.WalkResult.ADVANCE
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def enclosing(op: "Operation") -> "Iterator[Operation]":
-    """The operations that an operation is in, the innermost first; the last is its function."""
+    """Yield the operations around an operation, the innermost first; the last is its function."""
     while op.name != "func.func":
         op = op.parent.operation
         yield op

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors and warnings: base classes of named errors with a rule, values and a fix, how they read, and what becomes of
-broken rules of the device.
+"""Errors and warnings: base classes of named errors with a rule, values and a fix, their text, and how broken rules of
+the device are reported.
 
 An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised
-with values, never with a ready string, so that its text is in one place and can be tested as a whole.
+with values, never with a ready string, so that its text is in one file and can be tested as a whole.
 """
 
 import linecache
@@ -16,7 +16,7 @@ from nki_mlir.files import is_known_source
 
 
 class Location(NamedTuple):
-    """A place in a source file: line from 1, column from 0 as Python counts them; line 0 is the file as a whole."""
+    """A position in a source file: line from 1, column from 0 as Python counts them; line 0 is the file as a whole."""
 
     file: str
     line: int
@@ -28,18 +28,18 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}:{self.column + 1}" if self.line else self.file
 
 
-# The warnings that were, as Python keeps them for a module.
+# The warnings that were shown, as Python records them for a module.
 shown: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
-    """A warning at the kernel's line; the same one is shown once a line."""
+    """Warn at the kernel's line; the same warning is shown once a line."""
     where = at or Location("<unknown>", 0, 0)
     warnings.warn_explicit(text, category, where.file, where.line, registry=shown)
 
 
 def kernel_line() -> Location | None:
-    """Where the kernel is that runs now; ``capture.locations`` puts its function here."""
+    """Return the location of the kernel that runs now; ``capture.locations`` sets its function here."""
     return None
 
 
@@ -55,7 +55,7 @@ def shortened(text: str) -> str:
 
 
 class NkiMlirError(Exception):
-    """Base of all errors that speak to a user. ``values`` fill the templates; ``at`` is where, if it is known."""
+    """Base of all errors for users. ``values`` fill the templates; ``at`` is the location, if it is known."""
 
     code: ClassVar[str] = ""
     message: ClassVar[str] = "{text}"
@@ -70,27 +70,27 @@ class NkiMlirError(Exception):
         self.at: Location | None = None
 
     def located(self, at: Location | None) -> "NkiMlirError":
-        """The same error with a place, unless it has one."""
+        """Return the same error with a location, unless it has one."""
         self.at = self.at or at
         return self
 
     def here(self) -> "NkiMlirError":
-        """The same error at the kernel's line."""
+        """Return the same error at the kernel's line."""
         return self.located(kernel_line())
 
     @property
     def headline(self) -> str:
-        """The rule that broke, with its values."""
+        """The broken rule, with its values."""
         return self.message.format(**self.values)
 
     @property
     def advice(self) -> tuple[str, str]:
-        """Why it is a rule, and what to do."""
+        """The reason for the rule, and the fix."""
         return self.why.format(**self.values), self.fix.format(**self.values)
 
     @property
     def name(self) -> str:
-        """The documented name of the error (the vendor's where there is one)."""
+        """The documented name of the error (the vendor's if there is one)."""
         return self.code
 
     def __str__(self) -> str:
@@ -104,21 +104,21 @@ class NkiMlirError(Exception):
 
 
     def __repr__(self) -> str:
-        """What frameworks show of an error that they wrap in another one."""
+        """Return the text that frameworks show of an error that they wrap in another one."""
         return f"{type(self).__name__}({self.headline!r}, {self.code!r})"
 
 
 class KernelError(NkiMlirError, SyntaxError):
-    """A mistake in a kernel. The documents give ``SyntaxError`` as the Python class of most named errors."""
+    """A mistake in a kernel. ``SyntaxError`` is the Python class that the documents give most named errors."""
 
     @property
     def msg(self) -> str:                       # type: ignore[override]
-        """The text, which ``traceback`` (and with it pytest, logging, notebooks) takes from here for a SyntaxError."""
+        """The text, which ``traceback`` (and with it pytest, logging, notebooks) reads here for a SyntaxError."""
         return str(self)
 
 
 class Unsupported(NkiMlirError):
-    """Something that this toolchain does not do, said by name, with what to use in its place."""
+    """A feature that this toolchain does not support, with a replacement."""
 
     code = "NKI-UNSUPPORTED"
     message = "{feature} is not supported"
@@ -137,7 +137,7 @@ EXCERPT = 200                   # columns of a source line that an error shows; 
 
 
 def excerpt(at: Location) -> list[str]:
-    """The source line with a caret under the expression; empty where the source cannot be read or is not known."""
+    """Return the source line with a caret under the expression; none if the source cannot be read or is not known."""
     text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
     if not text.strip():
         return []
@@ -151,10 +151,9 @@ def excerpt(at: Location) -> list[str]:
 
 
 # -- rules of the device -----------------------------------------------------------------------------------------------
-# What becomes of one that a kernel breaks, by ``NKI_MLIR_DEVICE_RULES``. A rule is broken for certain, or contested:
-# documents contradict each other there, or code that ran on devices breaks it. Unset, the first are errors, the others
-# warnings; what a kernel merely risks (too much memory at once, values outside a function's domain) is a warning as
-# well.
+# ``NKI_MLIR_DEVICE_RULES`` says how a broken rule is reported. A rule is broken for certain, or contested: documents
+# contradict each other, or code that ran on devices breaks it. By default the former are errors, the latter warnings;
+# mere risks (too much memory at once, values outside a function's domain) are warnings as well.
 
 class DeviceRules(Enum):
     OFF = "off"
@@ -170,22 +169,22 @@ class UnknownRulesLevel(NkiMlirError, ValueError):
 
 
 class DeviceRuleWarning(UserWarning):
-    """A rule of the device that a kernel may break."""
+    """Warns of a rule of the device that a kernel may break."""
 
 
 LEVEL, _levels = EnvironmentVariable("NKI_MLIR_DEVICE_RULES"), {level.value: level for level in DeviceRules}
 
 
 def device_rules() -> DeviceRules:
-    """The level that the environment asks for."""
-    found = LEVEL.text()
-    if found not in _levels:
-        raise UnknownRulesLevel(found=found)
-    return _levels[found]
+    """Return the level that the environment sets."""
+    level = LEVEL.text()
+    if level not in _levels:
+        raise UnknownRulesLevel(found=level)
+    return _levels[level]
 
 
 def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contested: bool = True) -> None:
-    """Raise the error of a broken rule, or warn of it, once a line; ``at`` is where the kernel breaks it."""
+    """Raise the error of a broken rule, or warn of it, once a line; ``at`` is the location in the kernel."""
     if level is DeviceRules.OFF:
         return
     if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not contested):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rich displays of notebooks: MLIR with colours and folding, tables, pages. Text in, HTML out.
+"""Rich displays of notebooks: MLIR with colours and folding, tables, pages; functions from text to HTML.
 
 Colours follow the notebook's: only hues are set, with enough contrast on white and on black.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-ROWS = 12                       # of a table that is shown: as many at either end
-FOLDED = 4                      # lines: a region of so many can be folded
+ROWS = 12                       # of a table: the most that are shown at either end
+FOLDED = 4                      # lines: longer regions can be folded
 
 TOKEN = re.compile(r'(?P<comment>//.*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<value>%[\w$.-]+(?:#\d+)?)'
                    r"|(?P<symbol>[@^][\w$.-]+)|(?P<alias>[#!][\w$.-]+)|(?P<op>(?<![\w.<])[a-z_]\w*\.[\w.]+)|(?P<number>(?<!\w)-?\d[\w.+-]*)")
@@ -21,42 +21,43 @@ PRE = "margin:0;font-family:monospace;font-size:12px;line-height:1.35;white-spac
 
 
 def coloured(line: str) -> str:
-    """A line of MLIR with a colour for each kind of word."""
-    made, last = [], 0
-    for found in TOKEN.finditer(line):
-        made.append(escape(line[last:found.start()]))
-        made.append(f'<span style="color:{COLOURS[found.lastgroup or "op"]}">{escape(found[0])}</span>')
-        last = found.end()
-    return "".join(made) + escape(line[last:])
+    """Return a line of MLIR with a colour for each kind of token."""
+    pieces, last = [], 0
+    for token in TOKEN.finditer(line):
+        pieces.append(escape(line[last:token.start()]))
+        pieces.append(f'<span style="color:{COLOURS[token.lastgroup or "op"]}">{escape(token[0])}</span>')
+        last = token.end()
+    return "".join(pieces) + escape(line[last:])
 
 
 def mlir(text: str) -> str:
-    """MLIR or assembly: highlighted, regions of some lines can be folded."""
+    """Return MLIR or assembly, highlighted; regions of several lines can be folded."""
     lines = text.rstrip("\n").split("\n")
     return f'<div style="{PRE}">{_block(lines, 0, len(lines))}</div>'
 
 
 def _block(lines: Sequence[str], first: int, end: int) -> str:
-    made, at = [], first
+    pieces, at = [], first
     while at < end:
         close = _closing(lines, at, end)
         if close - at > FOLDED:
-            made.append(f'<details open><summary style="list-style-position:outside">{coloured(lines[at])}</summary>'
+            pieces.append(f'<details open><summary style="list-style-position:outside">{coloured(lines[at])}</summary>'
                         f"{_block(lines, at + 1, close)}</details>")
             at = close
         else:
-            made.append(f"<div>{coloured(lines[at]) or '&nbsp;'}</div>")
+            pieces.append(f"<div>{coloured(lines[at]) or '&nbsp;'}</div>")
             at += 1
-    return "".join(made)
+    return "".join(pieces)
 
 
 def _closing(lines: Sequence[str], at: int, end: int) -> int:
-    """The line that closes the region which a line opens: the first that is indented as little; else the line."""
+    """Return the line that closes the region that a line opens: the first with equal or less indentation; else the
+    line itself."""
     if not lines[at].rstrip().endswith("{"):
         return at
-    own = _indent(lines[at])
+    indentation = _indent(lines[at])
     return next((k for k in range(at + 1, end) if lines[k].strip() and not lines[k].lstrip().startswith("^")
-                 and _indent(lines[k]) <= own), at)
+                 and _indent(lines[k]) <= indentation), at)
 
 
 def _indent(line: str) -> int:
@@ -64,29 +65,29 @@ def _indent(line: str) -> int:
 
 
 def folded(title: str, body: str, is_open: bool = False) -> str:
-    """A part with a title that can be opened."""
+    """Return a part with a title that can be opened."""
     return f"<details{' open' if is_open else ''}><summary><b>{escape(title)}</b></summary>{body}</details>"
 
 
 def table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table of texts."""
+    """Return a table of texts."""
     cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def shown(count: int) -> list[int | None]:
-    """Which of so many rows or columns are shown; None stands for those that are left out."""
+    """Return the indices of the rows or columns to show, of ``count``; None stands for those that are left out."""
     return [*range(count)] if count <= 2 * ROWS else [*range(ROWS), None, *range(count - ROWS, count)]
 
 
 def number(value: object) -> str:
-    """Floats to five digits, whole numbers as they are."""
+    """Format floats to five digits, integers as they are."""
     return str(value) if "int" in type(value).__name__ else f"{float(str(value)):.5g}"
 
 
 def tile(title: str, array: Any, shape: Sequence[int]) -> str:
-    """A tile: a row for each partition, its free elements in order; of a large one the ends."""
+    """Return a tile: a row for each partition, its free elements in order; of a large one the first and last."""
     columns = shown(shape[1])
     rows = [["..."] * (len(columns) + 1) if p is None else
             [p, *("..." if k is None else number(array[p][k]) for k in columns)] for p in shown(shape[0])]
@@ -94,16 +95,16 @@ def tile(title: str, array: Any, shape: Sequence[int]) -> str:
 
 
 def frame(page: str, height: int = 720) -> str:
-    """A separate page within the notebook."""
+    """Return a separate page within the notebook."""
     return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:1px solid #8888"></iframe>'
 
 
 def register() -> None:
-    """Let the notebook that runs, if one does, show MLIR modules of the bindings as HTML."""
-    found = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if found is None or found.display_formatter is None:
+    """Let the running notebook, if there is one, show MLIR modules of the bindings as HTML."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None or shell.display_formatter is None:
         return
-    formatter = found.display_formatter.formatters["text/html"]
+    formatter = shell.display_formatter.formatters["text/html"]
     for package in ("torch_mlir", "mlir"):
         for name in ("Module", "Operation"):
             formatter.for_type_by_name(f"{package}._mlir_libs._mlir.ir", name, lambda module: mlir(str(module)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Environment variables that every call of a kernel asks for, read each time.
+"""Fast reads of environment variables, for those that every call of a kernel reads.
 
-``os.environ.get`` raises an exception and catches it where a variable is not set, which takes a microsecond.
+``os.environ.get`` raises an exception and catches it if a variable is not set, which takes a microsecond.
 """
 
 import os
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class EnvironmentVariable:
-    """One of them, by name."""
+    """An environment variable, by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.key = os.environ.encodekey(name)
 
     def raw(self) -> Any:
-        """Its value as the environment keeps it, which tells whether it is what it was."""
+        """Return the value as the environment stores it, to compare it with an earlier one."""
         environ: Any = os.environ
         try:
             return environ._data.get(self.key)
@@ -24,16 +24,16 @@ class EnvironmentVariable:
             return os.environ.get(self.name)
 
     def text(self) -> str:
-        """Its value; nothing where it is not set."""
-        found = self.raw()
-        return found if isinstance(found, str) else os.environ.decodevalue(found) if found else ""
+        """Return the value as text; "" if it is not set."""
+        raw = self.raw()
+        return raw if isinstance(raw, str) else os.environ.decodevalue(raw) if raw else ""
 
 
 EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")
 
 
 def raw_values(first: bytes | str, second: bytes | str, third: bytes | str) -> tuple[Any, Any, Any]:
-    """The values of three variables as the environment keeps them, given their keys."""
+    """Return the values of three variables as the environment stores them, given their keys."""
     environ: Any = os.environ
     try:
         get = environ._data.get

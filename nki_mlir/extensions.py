@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What plugins add: operations, passes, pipelines, targets and executors.
+"""Finds and loads the extensions of plugins: operations, passes, pipelines, targets and executors.
 
-A plugin is a package. Installed, it is found by its entry points in the groups ``nki_mlir.ops``, ``.passes``,
-``.pipelines``, ``.targets`` and ``.executors``; else by the table ``NKI_MLIR_PLUGIN`` of a module that is named.
-What it adds is imported when it is first used, and not before its version of the interface was compared.
+A plugin is a package. An installed one is found by its entry points in the groups ``nki_mlir.ops``, ``.passes``,
+``.pipelines``, ``.targets`` and ``.executors``; else a module is named, whose table ``NKI_MLIR_PLUGIN`` lists them.
+An extension is imported at first use, after its version of the interface is compared.
 """
 
 import importlib
@@ -44,7 +44,7 @@ class SameName(NkiMlirError):
 
 
 class Extension(NamedTuple):
-    """One thing that a plugin adds: its group and name, the module or module:attribute it is, and whose it is."""
+    """An extension of a plugin: its group and name, its module or module:attribute, and the plugin's name."""
 
     group: str
     name: str
@@ -56,25 +56,25 @@ class Extension(NamedTuple):
         return self.value.partition(":")[0]
 
 
-_loaded: list[Extension] = []           # of plugins that were loaded by name
+_loaded: list[Extension] = []           # extensions of plugins that were loaded by name
 
 
 def of(group: str) -> dict[str, Extension]:
-    """What plugins add to a group, by name."""
-    found: dict[str, Extension] = {}
+    """Return the extensions of a group, by name."""
+    extensions: dict[str, Extension] = {}
     for one in (*installed(), *_loaded):
         if one.group == group:
-            first = found.setdefault(one.name, one)
+            first = extensions.setdefault(one.name, one)
             if first.value != one.value:
                 raise SameName(what=f"{PREFIX}{group}", name=one.name, one=first.origin, other=one.origin)
-    return found
+    return extensions
 
 
 @cache
 def installed() -> tuple[Extension, ...]:
-    """The entry points of installed packages, the first on the path of each name.
+    """Return the entry points of installed packages, the first on the path of each name.
 
-    Their files are read here: importing what Python has for it takes longer than all of this.
+    It reads their files: importing Python's module for entry points takes longer than all of this.
     """
     if os.environ.get(SWITCH) == "off":
         return ()
@@ -104,11 +104,11 @@ def _entries(text: str, origin: str) -> Iterator[Extension]:
 
 
 def add(module: str) -> list[Extension]:
-    """Load a plugin that need not be installed: import its module, and take what its table has."""
+    """Load a plugin that need not be installed: import its module, and add the extensions in its table."""
     imported = _imported(module, f"module {module}", module)
-    found = list(_of_table(getattr(imported, TABLE, {}), module))
-    _loaded.extend(one for one in found if one not in _loaded)
-    return found
+    extensions = list(_of_table(getattr(imported, TABLE, {}), module))
+    _loaded.extend(one for one in extensions if one not in _loaded)
+    return extensions
 
 
 def _of_table(table: Mapping[str, Mapping[str, str]], module: str) -> Iterator[Extension]:
@@ -121,18 +121,18 @@ def _of_table(table: Mapping[str, Mapping[str, str]], module: str) -> Iterator[E
 
 
 def load(one: Extension) -> Any:
-    """The module or object that an extension is."""
+    """Return the module or object of an extension."""
     what = f"{PREFIX}{one.group} '{one.name}'"
-    found = _imported(one.module, what, one.origin)
+    loaded = _imported(one.module, what, one.origin)
     for part in one.value.split(":")[1:]:
-        if not hasattr(found, part):
+        if not hasattr(loaded, part):
             raise BrokenPlugin(what=what, origin=one.origin, text=f"module {one.module} has no '{part}'")
-        found = getattr(found, part)
-    return found
+        loaded = getattr(loaded, part)
+    return loaded
 
 
 def load_module(module: str) -> object:
-    """A module in a package of passes: of a plugin, where one has that package."""
+    """Return a module in a package of passes: of a plugin, if one has that package."""
     for one in of("passes").values():
         if module.startswith(f"{one.module}."):
             return _imported(module, f"{PREFIX}passes '{one.name}'", one.origin)
@@ -140,7 +140,7 @@ def load_module(module: str) -> object:
 
 
 def _imported(module: str, what: str, origin: str) -> object:
-    """A plugin's module, after the version that its package is for; whatever goes wrong is the plugin's."""
+    """Import a plugin's module after a check of its package's version; any failure is reported as the plugin's."""
     package = module.partition(".")[0]
     keep_last_collection()
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The files that a user names: regular ones are written whole or not at all, everything else is written to.
+"""Reads and writes the files that a user names: regular ones are replaced atomically, others are written to.
 
-A rename over the target is what makes a file whole, and it would take the place of a device, a FIFO or a link as well.
+A rename over the target makes the write atomic; for a device, a FIFO or a link it would replace that instead.
 """
 
 import errno
@@ -17,7 +17,7 @@ NAME_BYTES = 200                    # of the target's name in the temporary file
 
 
 def shown(file: str | Path) -> str:
-    """A file's name as short as it can be typed: relative where it is below the current directory."""
+    """Return a file's name in its shortest form: relative if it is below the current directory."""
     absolute = os.path.abspath(file)
     try:
         relative = os.path.relpath(absolute)
@@ -35,19 +35,19 @@ def name_source(file: str | Path) -> None:
 
 
 def is_known_source(file: str) -> bool:
-    """Whether lines of a file may be shown: the user named it, or it is Python that runs here. Locations in an input
-    name files as well, and what an input names is not opened."""
+    """Return whether lines of a file may be shown: the user named it, or it is Python that runs here. Locations in an
+    input name files as well, and a file that only an input names is not opened."""
     if file in linecache.cache:
         return True
-    whole = os.path.abspath(file)
-    return whole in _named or whole in {os.path.abspath(name) for module in [*sys.modules.values()]
+    absolute = os.path.abspath(file)
+    return absolute in _named or absolute in {os.path.abspath(name) for module in [*sys.modules.values()]
                                         if (name := getattr(module, "__file__", None))}
 
 
 def cache_folder() -> Path:
-    """Where caches are: ``NKI_MLIR_CACHE_DIR``, or what the system has for them. It need not exist.
+    """Return the folder of caches: ``NKI_MLIR_CACHE_DIR``, or the system's. It need not exist.
 
-    Raises ``OSError`` where that is below a home and there is none.
+    Raise ``OSError`` if it is below a home and there is none.
     """
     folder = os.path.expanduser(os.environ.get(CACHE_FOLDER, ""))
     if not folder:
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path | None:
-    """A directory of the cache that belongs to this user alone, for what is run; None where there is none."""
+    """Return a folder of the cache that only this user can write, for code that is run; None if there is none."""
     if os.environ.get(CACHE, "").lower() == "off" or os.name != "posix":
         return None
     try:
@@ -76,21 +76,21 @@ def private_folder(name: str) -> Path | None:
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:
-    """Write a file, through symbolic links. It keeps its mode; a new one gets ``mode`` without what the umask takes."""
+    """Write a file, through symbolic links. It keeps its mode; a new one gets ``mode`` without the umask's bits."""
     raw, name = data.encode() if isinstance(data, str) else data, os.fspath(file)
     descriptor = descriptor_of(name)
     if descriptor is not None:
         _write_to(os.dup(descriptor), raw)
         return
-    there = status_of(name)
-    if there is None or stat.S_ISREG(there.st_mode):
-        replace(os.path.realpath(name), raw, mode, there)
+    status = status_of(name)
+    if status is None or stat.S_ISREG(status.st_mode):
+        replace(os.path.realpath(name), raw, mode, status)
     else:
         _write_to(os.open(name, os.O_WRONLY), raw)
 
 
 def descriptor_of(name: str) -> int | None:
-    """The open descriptor of this process that a name such as ``/dev/stdout`` stands for."""
+    """Return the open descriptor of this process that a name such as ``/dev/stdout`` stands for, else None."""
     for _ in range(40):                                     # as many links as Linux follows
         folder, last = os.path.split(os.path.abspath(name))
         if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd", os.path.realpath(folder)) and last.isdecimal():
@@ -102,7 +102,7 @@ def descriptor_of(name: str) -> int | None:
 
 
 def status_of(name: str) -> os.stat_result | None:
-    """The status of the file behind links; a name that no file can have is an error."""
+    """Return the status of the file behind links, None if there is none; a name that no file can have is an error."""
     try:
         return os.stat(name)
     except FileNotFoundError:
@@ -113,17 +113,17 @@ def status_of(name: str) -> os.stat_result | None:
         return None
 
 
-def replace(target: str, raw: bytes, mode: int, there: os.stat_result | None) -> None:
-    """Put a new file in the place of a regular one, or where nothing is."""
-    if there is not None and not os.access(target, os.W_OK):        # a rename would not ask
+def replace(target: str, raw: bytes, mode: int, status: os.stat_result | None) -> None:
+    """Replace a regular file by a new one, or create it."""
+    if status is not None and not os.access(target, os.W_OK):        # a rename would not ask
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
     temporary = os.path.join(folder, f".{short}.{os.urandom(8).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        if there is not None:
-            os.fchmod(handle, stat.S_IMODE(there.st_mode))
+        if status is not None:
+            os.fchmod(handle, stat.S_IMODE(status.st_mode))
         _write_to(handle, raw)
         os.replace(temporary, target)
     except BaseException:
@@ -132,6 +132,6 @@ def replace(target: str, raw: bytes, mode: int, there: os.stat_result | None) ->
 
 
 def _write_to(handle: int, raw: bytes) -> None:
-    """All of it, and close."""
+    """Write all bytes, and close the descriptor."""
     with os.fdopen(handle, "wb") as out:
         out.write(raw)

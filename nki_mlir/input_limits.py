@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an input from outside may take of the machine: each limit is an environment variable that raises it.
+"""Limits on the resources that an input from outside may use: an environment variable raises each.
 
 Files of a few lines can declare tensors of terabytes and loops that never end. Kernels are Python, whose author may
-take what there is; these limits are for modules, assembly, binaries and graphs.
+use the machine freely; these limits are for modules, assembly, binaries and graphs.
 """
 
 import signal
@@ -42,14 +42,14 @@ PROGRAMS = 1 << 24              # of a launch: each is captured or run
 
 @dataclass(frozen=True)
 class InputLimit:
-    """One of them: the environment variable, its unit and what holds where it is not set."""
+    """A limit: the environment variable that sets it, its unit and its default."""
 
     variable: str
     unit: str
     default: int
 
     def value(self) -> int:
-        """What is allowed; raises ``LimitText``."""
+        """Return the limit; raise ``LimitText`` if the variable is malformed."""
         text = EnvironmentVariable(self.variable).text()
         if not text:
             return self.default
@@ -58,7 +58,7 @@ class InputLimit:
         return int(text)
 
     def check(self, size: int, what: str, name: str) -> None:
-        """Raises ``InputTooLarge`` where something of a file takes more."""
+        """Raise ``InputTooLarge`` if ``size``, of ``what`` in the file ``name``, exceeds the limit."""
         if size > (limit := self.value()):
             raise InputTooLarge(what=what, size=size, unit=self.unit, limit=limit, variable=self.variable).located(
                 Location(name, 1, 0))
@@ -71,9 +71,10 @@ SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a
 
 @contextmanager
 def limited_time() -> Iterator[None]:
-    """Raise ``InputTime`` in what runs within, native code too, once the limit is over: for commands, whose process is
-    theirs. A limit within another one is the same. Code that takes the error for one of its own, and tries something
-    else, gets it again after ``AGAIN`` seconds."""
+    """Raise ``InputTime`` in the ``with`` block, also in native code, when the time limit is over.
+
+    It is for commands, which have a process of their own. A limit within another one has no effect.
+    """
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The interface for plugins, version 1: what packages that add to the toolchain may rely on (docs/plugins.md).
+"""The interface for plugins, version 1: the names that packages that extend the toolchain may use (docs/plugins.md).
 
     from nki_mlir.plugin import NisaOp, Pass, Machine, instruction, load
 
-Names stay, with their meaning, as long as ``API_VERSION`` does; what comes to a version is new names. Importing this
-module loads nothing: each name loads what it needs on its first use.
+Names keep their meaning as long as ``API_VERSION`` does; a version only gains names. Importing this module loads
+nothing: each name is loaded at first use.
 """
 
 import importlib
@@ -65,17 +65,17 @@ def __dir__() -> list[str]:
 
 
 def load(module: str) -> list[Extension]:
-    """Load a plugin that is not installed, as ``--load-plugin`` does, and give what it adds.
+    """Load a plugin that is not installed, as ``--load-plugin`` does, and return its extensions.
 
     Its operations must be loaded before the first kernel is captured.
     """
     from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalogue
     from nki_mlir.passes.pass_manager import check_plugin_files
-    found = extensions.add(module)
-    for one in found:
+    extensions_added = extensions.add(module)
+    for one in extensions_added:
         if one.group == "ops":
             catalogue.add(one)
         if one.group == "passes":
             check_plugin_files()
-    return found
+    return extensions_added

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One line about long work: its phase, what share of it is done, and at what rate.
+"""A line of text about long work: its phase, the share of it that is done, and the rate.
 
-Phases report to it wherever they are: ``with phase("scheduling", count, "instructions") as advance: ... advance()``.
-Commands show the line, and with ``NKI_MLIR_PROGRESS=on`` scripts and notebooks: on standard error where that is a
-terminal, or in the notebook's cell, after a second of work, five times a second at most. Else nothing is counted.
+Phases report to it from any module: ``with phase("scheduling", count, "instructions") as advance: ... advance()``.
+Commands show the line, and with ``NKI_MLIR_PROGRESS=on`` scripts and notebooks: on standard error if that is a
+terminal, or in the notebook's cell, after a second of work, five times a second at most. Otherwise nothing is counted.
 """
 
 import os
@@ -20,13 +20,13 @@ Advance = Callable[..., None]
 
 
 def ignore(count: int = 1) -> None:
-    """Nobody looks."""
+    """Ignore the progress, because no line is shown."""
 
 
 class ProgressLine:
     """The line on a terminal or in a notebook, until the end of the outermost phase.
 
-    ``restarts``: the time until it is there begins with each outermost phase; else now.
+    ``restarts``: the time until it is shown begins with each outermost phase; otherwise with this object.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Any = None, restarts: bool = True) -> None:
@@ -37,7 +37,7 @@ class ProgressLine:
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Advance]:
-        """Work of so many units (0: nobody knows); the function that is called tells that some are done."""
+        """Begin a phase of ``total`` units (0: unknown), and yield the function that reports units that are done."""
         if self.restarts and not self.phases:
             self.began = self.clock()
         self.phases.append((name, total, unit))
@@ -75,7 +75,7 @@ class ProgressLine:
 
 
 def described(name: str, done: int, total: int, unit: str, seconds: float) -> str:
-    """A phase as a line."""
+    """Return the line of a phase."""
     parts = [name]
     if total:
         parts.append(f"{min(100, 100 * done // total)} %")
@@ -90,25 +90,25 @@ _line: ProgressLine | None = None
 
 
 def requested() -> bool:
-    """Whether the environment switches it on, where somebody reads it."""
+    """Return whether the environment enables the line, and a terminal or notebook can show it."""
     return os.environ.get(ENVIRONMENT, "").lower() == "on" and is_read()
 
 
 def is_read() -> bool:
-    """Whether standard error is a terminal, or the code is a notebook's."""
+    """Return whether standard error is a terminal, or the code is a notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell" or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def show_progress(line: ProgressLine | None) -> None:
-    """Show the line from now on; None: no more."""
+    """Show the line from now on; None: stop."""
     global _line
     _line = line
 
 
 @contextmanager
 def phase(name: str, total: int = 0, unit: str = "") -> Iterator[Advance]:
-    """A phase of the work: what is in it may tell how far it is."""
+    """Begin a phase of the work, which may report its progress by the function that is yielded."""
     line = _line if _line is not None else ProgressLine() if requested() else None
     if line is None:
         yield ignore

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Memory of results that is used again: what a program has let go of is handed out for the next result of that size.
+"""Reuses the memory of results: a block that a program has released serves the next result of that size.
 
-Fresh pages of a large array cost more than what a kernel writes into them: the system clears each when it is first
-touched. Memory comes back when the last array on it is gone, whatever views of it were made meanwhile.
+Fresh pages of a large array cost more than the kernel's writes to them: the system clears each when it is first
+touched. A block is released when the last array on it is deleted, whatever views of it exist meanwhile.
 """
 
 import ctypes
@@ -17,24 +17,25 @@ import numpy as np
 
 from nki_mlir.alone import free_in_child
 
-LEAST_BYTES = 1 << 18           # smaller arrays come from memory that the C library has at hand
-MOST_BYTES = 1 << 29            # of memory that waits to be used again
+LEAST_BYTES = 1 << 18           # smaller arrays come from the C library's heap
+MOST_BYTES = 1 << 29            # the most memory that waits to be reused
 STEP = 1 << 16                  # sizes are rounded up to it
 
-_free: dict[int, list[mmap.mmap]] = {}          # the size that came back last is the last one
+_free: dict[int, list[mmap.mmap]] = {}          # the most recently released size is the last
 _waiting = 0
-# The last array on a block goes in any thread, and wherever garbage is collected: here as well.
+# The last array on a block may be deleted in any thread, and at any garbage collection, even in here.
 _lock = free_in_child(threading.RLock())
 
 
 def pages(size: int) -> mmap.mmap:
-    """Zeros in memory of this process alone: where it forks, the child has a copy."""
+    """Return zeros in memory of this process alone: in a fork the child gets a copy."""
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 @lru_cache(maxsize=1024)
 def _lease_class(size: int) -> Any:
-    """The class of what owns an array's elements, for blocks of a size: its end is that of all arrays on them."""
+    """Return the class of the owner of an array's elements, for blocks of a size: it is deleted with the last array on
+    them."""
     return type("Lease", (ctypes.c_char * size,), {"__del__": _give_back})
 
 
@@ -52,7 +53,7 @@ def _give_back(lease: Any) -> None:
 
 
 def _let_go(most: int) -> None:
-    """Give memory back to the system until so much waits: first of the sizes that came back the longest ago."""
+    """Return memory to the system until at most ``most`` bytes wait: first of the least recently released sizes."""
     global _waiting
     while _waiting > most:
         size, blocks = next(iter(_free.items()))
@@ -64,7 +65,7 @@ def _let_go(most: int) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: writing to copies of the parent's blocks costs both of them more than fresh pages."""
+    """Drop the blocks in a forked child: writing to copies of the parent's blocks costs both more than fresh pages."""
     global _waiting
     _free.clear()
     _waiting = 0
@@ -74,7 +75,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Like ``np.empty``: C order, with elements that are anything. Large ones begin at a page."""
+    """Allocate like ``np.empty``: C order, with arbitrary elements. Large arrays begin at a page."""
     global _waiting
     kind = np.dtype(dtype)
     size = -(-prod(shape) * kind.itemsize // STEP) * STEP
@@ -87,18 +88,18 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
             _waiting -= size
     try:
         block = block if block is not None else pages(size)
-    except OSError:                     # what waits may be what is missing; else the error is NumPy's
+    except OSError:                     # waiting blocks may take the memory; if not, NumPy raises the error
         with _lock:
             _let_go(0)
         return np.empty(shape, kind)
     lease = _lease_class(size).from_buffer(block)
     lease.block = block
-    made: np.ndarray = np.ndarray(shape, kind, lease)
-    return made
+    array: np.ndarray = np.ndarray(shape, kind, lease)
+    return array
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The memory at an address as an array that shares it."""
+    """Return the memory at an address as an array that shares it."""
     size = prod(shape) * dtype.itemsize
     if not size:
         return np.empty(shape, dtype)

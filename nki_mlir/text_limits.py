@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What MLIR's parser may be given: a text from a file, a config or an editor whose depth and integers are bounded.
+"""Checks a text from a file, a config or an editor before MLIR's parser reads it: bounds its depth and integers.
 
-The parser recurses once for each level of nesting and each operator of an affine expression, so a text of 20,000 levels
-overflows the stack and ends the process. It converts a decimal integer in quadratic time, and a layout of StableHLO
-allocates as many dimensions as the largest number that it names. An alias of an attribute or type stands for all that
-it names: 60 lines that each name the one above twice are 2^60 elements, and a chain of 20,000 is as deep as brackets.
-None of it can be caught afterwards: ``check_text`` refuses such a text in linear scans before the parser sees it.
+The parser recurses once for each level of nesting and each operator of an affine expression, so a text of 20,000
+levels overflows the stack and ends the process. It converts a decimal integer in quadratic time, and a layout of
+StableHLO allocates as many dimensions as the largest number that it names. An alias of an attribute or type stands
+for all that it names: 60 lines that each name the one above twice are 2^60 elements, and a chain of 20,000 is as
+deep as brackets. None of it can be caught afterwards: ``check_text`` refuses such a text in linear scans before the
+parser sees it.
 """
 
 import re
@@ -19,7 +20,7 @@ import numpy as np
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
 
-DEPTH = 250                     # levels of brackets; the deepest module of ours has about 40
+DEPTH = 250                     # levels of brackets; the deepest module of the project has about 40
 OPERATORS = 2_000               # operators between two separators: terms of one affine expression
 DIGITS = 1_000                  # of one integer: the widest type that is printed in decimal has 128 bits, 39 digits
 DIMENSIONS = 1_000              # of a tensor, which layouts of convolutions number
@@ -32,7 +33,7 @@ BITS = 1_024                    # of an integer type: MLIR makes each element of
 LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
-# What holds no structure becomes blanks of the same length, so that offsets stay those of the text.
+# Parts without structure become blanks of the same length, so that offsets stay those of the text.
 _TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n\r]*|->|[<>=]=|=>')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
@@ -50,7 +51,7 @@ _RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
 _WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{4,})\b")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
 _DEFINED = re.compile(rf"({_ALIAS.pattern})\s*=")
-# Where the text of an alias is over, at the latest: the next operation outside of brackets.
+# The text of an alias ends at the latest at the next operation outside of brackets.
 _OPERATION = re.compile(r'[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)')
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
@@ -80,7 +81,7 @@ class AliasCycle(NkiMlirError):
 
 
 def check_text(text: str, name: str = "<text>") -> None:
-    """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
+    """Raise ``TextTooDeep`` if MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
     TEXT_BYTES.check(len(text), "the text", name)
     if not text.isascii() and (half := _SURROGATE.search(text)) is not None:
         raise TextNotUnicode(character=f"U+{ord(half[0]):X}").located(_location(text, name, half.start()))
@@ -110,7 +111,8 @@ def check_text(text: str, name: str = "<text>") -> None:
 
 
 def plain_text(text: str) -> str:
-    """The text with blanks for strings, comments and arrows, whose brackets structure nothing; as long as it was."""
+    """Return the text with blanks for strings, comments and arrows, whose brackets have no meaning; its
+    length stays."""
     pieces = text.split('"')
     strings = pieces[1::2]
     if len(pieces) % 2 == 0 or any([other in text for other in ("\\", "//", "=>")]) or any(
@@ -128,7 +130,8 @@ def _blanks(match: re.Match[str]) -> str:
 
 
 def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the character before each number of at least ``LARGE`` digits, 0 at the beginning, and its digits."""
+    """Return, for numbers of at least ``LARGE`` digits, the character before each (0 at the beginning), and
+    its digits."""
     digit = characters - ord("0") <= 9                          # smaller characters wrap around
     begins = digit.copy()                                       # whether LARGE digits begin at a character
     for distance in range(1, LARGE):
@@ -140,13 +143,13 @@ def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _longest_without(marks: np.ndarray) -> int:
-    """How many characters follow each other at most of which none is marked."""
-    places = np.flatnonzero(marks)
-    return int(np.diff(places, prepend=-1, append=marks.size).max()) - 1
+    """Return the length of the longest run of characters without a mark."""
+    positions = np.flatnonzero(marks)
+    return int(np.diff(positions, prepend=-1, append=marks.size).max()) - 1
 
 
 def _check_depth(characters: np.ndarray, text: str, name: str) -> np.ndarray:
-    """How many brackets are open at each character."""
+    """Return the number of brackets that are open at each character, and check the limit."""
     level = np.cumsum(_STEPS[characters], dtype=np.int32)
     if level.size and int(level.min()) < 0:
         level -= np.minimum.accumulate(np.minimum(level, 0))
@@ -156,27 +159,27 @@ def _check_depth(characters: np.ndarray, text: str, name: str) -> np.ndarray:
     return level
 
 
-def _check_numbers(found: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
-    for match in found:
+def _check_numbers(matches: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
+    for match in matches:
         digits = match[match.lastindex or 0]
         if int(digits) > limit:
             raise _error(text, name, match.start(match.lastindex or 0), f"{what} {digits[:40]}", limit, fix)
 
 
 def _definitions(plain: str, equals: list[int]) -> list[re.Match[str]]:
-    """Where an alias is followed by one of these equals signs."""
-    found, begin = [], 0
+    """Return the definitions of aliases: matches that end at one of these equals signs."""
+    definitions, begin = [], 0
     for end in equals:
         start = max(plain.rfind("#", begin, end), plain.rfind("!", begin, end))
         match = _DEFINED.match(plain, start, end + 1) if start >= 0 else None
         if match is not None and match.end() == end + 1:
-            found.append(match)
+            definitions.append(match)
         begin = end + 1
-    return found
+    return definitions
 
 
 def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
-    """What each alias stands for, with all that it names in turn: how deep that is, and how much."""
+    """Check the expansion of each alias, with all that it names in turn: its depth, and its size."""
     defined = _definitions(plain, np.flatnonzero(np.logical_and(characters == ord("="), level == 0)).tolist())
     if not defined:
         return

@@ -33,9 +33,9 @@ class AluOperator:
 
     ``numpy`` takes arrays of one compute dtype (float32 or an integer dtype) and returns the same dtype; it prints no
     warnings. ``expand(e, dtype, *values)`` builds the same function with the emitter ``e`` on scalars or vectors.
-    The two agree bit for bit (NaN with NaN), or within ``ulp`` where that is not 0.
-    ``reduce(array, axes)`` folds the axes away in C order, from the first element on.
-    ``identity(dtype)`` is the start value of a fold, or None where a fold has none.
+    The two agree bit for bit (NaN with NaN), or within ``ulp`` if that is not 0.
+    ``reduce(array, axes)`` folds the axes in C order, from the first element on.
+    ``identity(dtype)`` returns the start value of a fold, or None if a fold has none.
     """
 
     name: str
@@ -43,7 +43,7 @@ class AluOperator:
     group: str                                      # arithmetic, comparison, logical, bitwise, shift, selection
     numpy: Callable[..., np.ndarray]
     expand: "Callable[..., Value]"
-    asm: str = ""                                   # the profiler's name; ``name`` where it says nothing
+    asm: str = ""                                   # the profiler's name, by default ``name``
     floats: bool = True                             # defined for float32
     integers: bool = True                           # defined for integer compute dtypes
     commutative: bool = False
@@ -60,7 +60,7 @@ class AluOperator:
         ALU[self.name] = ALU_BY_ASM[self.asm] = self
 
     def identity(self, dtype: DType) -> int | float | None:
-        """The value ``i`` for which folding ``i`` in first changes nothing."""
+        """Return the value ``i`` for which folding ``i`` in first changes nothing; None if there is none."""
         return self.start(dtype) if callable(self.start) else self.start
 
     @property
@@ -72,27 +72,27 @@ class AluOperator:
 
 
 def lowest(dtype: DType) -> int | float:
-    """The identity of maximum."""
+    """Return the identity of maximum."""
     return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
 
 
 def highest(dtype: DType) -> int | float:
-    """The identity of minimum."""
+    """Return the identity of minimum."""
     return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
 
 
 def fold(ufunc: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarray]:
-    """The reduction of a ufunc in the array's own dtype."""
+    """Return the reduction of a ufunc in the array's own dtype."""
     return lambda array, axes: ufunc.reduce(array, axis=axes, dtype=array.dtype)
 
 
 def fold_truth(ufunc: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarray]:
-    """The reduction of a logical ufunc, as 1 and 0 in the array's own dtype."""
+    """Return the reduction of a logical ufunc, as 1 and 0 in the array's own dtype."""
     return lambda array, axes: ufunc.reduce(array != 0, axis=axes).astype(array.dtype)
 
 
 def flatten(array: np.ndarray, axes: Axes) -> np.ndarray:
-    """``array`` with ``axes`` moved to the end and joined into one, in C order."""
+    """Return ``array`` with ``axes`` moved to the end and joined into one, in C order."""
     parallel = [i for i in range(array.ndim) if i not in {a % array.ndim for a in axes}]
     last = sorted(a % array.ndim for a in axes)
     return array.transpose(parallel + last).reshape(*(array.shape[i] for i in parallel), -1)
@@ -168,7 +168,7 @@ AluOperator("relu", 1, "arithmetic", lambda a: _one_zero(np.maximum(a, a.dtype.t
 # -- extrema by magnitude: the value that wins keeps its sign, a tie gives the second operand
 
 def _magnitude(array: np.ndarray) -> np.ndarray:
-    """|array|; unsigned for integers, where the lowest has no positive counterpart."""
+    """Return |array|; unsigned for integers, where the lowest has no positive counterpart."""
     magnitude = np.absolute(array)
     return magnitude.view(f"u{array.itemsize}") if array.dtype.kind == "i" else magnitude
 
@@ -261,7 +261,7 @@ def _all_ones(dtype: DType) -> int:
 
 
 def _shift(ufunc: np.ufunc, kind: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A shift of bits that are read as integers of a kind: u, i."""
+    """Return the shift of bits that are read as integers of a kind: u, i."""
     def compute(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         bits = f"{kind}{a.itemsize}"
         return ufunc(a.view(bits), b.view(bits)).view(a.dtype)
@@ -297,7 +297,7 @@ def _truth(predicate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 
 def _comparison(predicate: str) -> "Callable[[ScalarEmitter, DType, Value, Value], Value]":
-    """``predicate`` is gt, ge, lt, le, eq or ne."""
+    """Return the expansion of a comparison: ``predicate`` is gt, ge, lt, le, eq or ne."""
     def expand(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "Value":
         if d.is_float:
             prefix = "u" if predicate == "ne" else "o"
@@ -334,7 +334,7 @@ AluOperator("logical_not", 1, "logical", _truth(lambda a: a == 0), lambda e, d, 
 # values, as in every operation; float64 holds sums of 2^21 integers of 32 bits exactly.
 
 def reduced(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool) -> np.ndarray:
-    """The array reduced by an ALU operation; ``of_integers``: what is in it was computed from integers alone."""
+    """Return the array reduced by an ALU operation; ``of_integers``: its elements were computed from integers alone."""
     reduce = ALU[op].reduce
     assert reduce is not None
     if array.dtype == np.float32 and ordered(op):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The rules of ``conversion`` as IR: between the storage types that ``storage_type`` names, on scalars and vectors."""
+"""Expands the rules of ``conversion`` to IR, between the types of ``storage_type``, on scalars and vectors."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ _FLOAT8: dict[DType, tuple[int, int | None, int]] = {
 
 
 def expand_convert(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
-    """``value``, held in the storage type of ``frm``, converted into the storage type of ``to``."""
+    """Emit the conversion of ``value`` from the storage type of ``frm`` to the storage type of ``to``."""
     if frm is to:
         return value
     if to is BOOL:
@@ -44,7 +44,7 @@ def expand_convert(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) ->
 
 
 def to_float32(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
-    """``value`` as f32: exact for floats, to nearest even for integers."""
+    """Emit ``value`` as f32: exact for floats, to nearest even for integers."""
     if frm.is_integer:
         return e.sitofp(value, "f32") if frm.kind is Encoding.SIGNED else e.uitofp(value, "f32")
     if frm is FLOAT16:
@@ -55,7 +55,7 @@ def to_float32(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
 
 
 def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
-    """An f32 rounded into the storage type of ``to``."""
+    """Emit the rounding of an f32 to the storage type of ``to``."""
     if to is FLOAT32:
         return value
     if to is TFLOAT32:
@@ -70,7 +70,7 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 
 
 def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
-    """An f32 rounded to a float type ``to``, as f32: what ``to_float32`` of ``from_float32`` gives, in fewer steps."""
+    """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps."""
     if to is BFLOAT16:
         cut = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
         return e.select(e.is_nan(value), value, cut)
@@ -80,20 +80,20 @@ def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 
 
 def _to_bfloat16(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Not arith.truncf: its instruction on x86 flushes denormals."""
+    """Emit the rounding without arith.truncf, whose instruction on x86 flushes denormals."""
     sign = e.and_(e.bitcast(value, "i32"), 0x80000000)
     bits = e.select(e.is_nan(value), e.or_(sign, 0x7FC00000), _above(e, value))
     return e.trunci(e.shrui(bits, 16), "i16")
 
 
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":
-    """An i32 whose upper half is that of an f32, no NaN, rounded to nearest even."""
+    """Emit an i32 whose upper half is that of an f32, no NaN, rounded to nearest even."""
     bits = e.bitcast(value, "i32")
     return e.add(e.add(bits, e.and_(e.shrui(bits, 16), 1)), 0x7FFF)
 
 
 def _round_bits(e: "ScalarEmitter", value: "Value", dropped: int) -> "Value":
-    """The bits of an f32 rounded to nearest even above the ``dropped`` low ones, which become zero; NaN stays."""
+    """Emit the bits of an f32 rounded to nearest even above the ``dropped`` low ones, which become zero; NaN stays."""
     bits = e.bitcast(value, "i32")
     mask = -1 << dropped
     odd = e.and_(e.shrui(bits, dropped), 1)
@@ -102,14 +102,14 @@ def _round_bits(e: "ScalarEmitter", value: "Value", dropped: int) -> "Value":
 
 
 def _from_scale(e: "ScalarEmitter", value: "Value") -> "Value":
-    """A byte that is the exponent of a power of two: float32's own, of which the lowest is a denormal."""
+    """Emit the power of two whose exponent is a byte: float32's own, of which the lowest is a denormal."""
     byte = e.extui(value, "i32")
     bits = e.select(e.cmp("eq", byte, 0), e.const(byte, 0x400000), e.shl(byte, 23))
     return e.bitcast(e.select(e.cmp("eq", byte, 0xFF), e.const(byte, 0x7FC00000), bits), "f32")
 
 
 def _to_scale(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Round to the nearest power of two, ties to the larger. Zero, negative numbers, infinities and NaN become NaN."""
+    """Emit the nearest power of two, ties to the larger. Zero, negative numbers, infinities and NaN become NaN."""
     bits = e.bitcast(value, "i32")
     code = e.minui(e.shrui(e.add(bits, 0x400000), 23), 0xFF)
     code = e.select(e.cmp("eq", bits, 0x400000), e.const(bits, 0), code)
@@ -157,7 +157,7 @@ def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 
 
 def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
-    """To add a power of two, and to subtract it again, rounds to the last bit that ``to`` has at that exponent."""
+    """Emit the sum with a power of two minus that power: it rounds to the last bit that ``to`` has at that exponent."""
     bias, infinity, nan = _FLOAT8[to]
     dropped = 23 - to.mantissa
     beyond = ((nan if infinity is None else infinity) << dropped) + ((127 - bias) << 23)  # the least that is too large
@@ -193,7 +193,7 @@ def _to_integer(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 
 
 def _saturate(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
-    """An integer, or a bool, into an integer type."""
+    """Emit the saturating conversion of an integer, or a bool, to an integer type."""
     source = (0, 1) if frm is BOOL else (int(np.iinfo(frm.numpy).min), int(np.iinfo(frm.numpy).max))
     target = np.iinfo(to.numpy)
     signed = frm.kind is Encoding.SIGNED

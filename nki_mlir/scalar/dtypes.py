@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Element types of tensors: one ``DType`` each, with its NumPy storage, its MLIR spelling and its assembly name.
 
-How elements are converted from one to another, and which one the result of an operation has.
+It also has the conversions between element types, and the rules for the dtype of an operation's result.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Encoding(Enum):
-    """How the bits of an element are read."""
+    """The interpretation of an element's bits."""
 
     FLOAT = "float"
     SIGNED = "signed"
@@ -50,21 +50,21 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        """Signed, unsigned or bool (which is stored as a byte)."""
+        """Whether it is signed, unsigned or bool (which is stored as a byte)."""
         return self.kind is not Encoding.FLOAT
 
     @property
     def dtype(self) -> np.dtype:
-        """What NumPy takes it for wherever it wants a dtype."""
+        """The NumPy dtype, which NumPy reads where it expects one."""
         return self.numpy
 
     def __eq__(self, other: object) -> bool:
-        """Equal to the NumPy dtype, scalar type or name of the same element type, as kernels compare them."""
+        """Compare with a ``DType``, or with a NumPy dtype, scalar type or name of the same element type."""
         if isinstance(other, DType):
             return self is other
         try:
             return dtype_of(other) is self
-        except (TypeError, ValueError):         # ValueError: of what NumPy takes for a list of fields
+        except (TypeError, ValueError):         # ValueError: NumPy reads the value as a list of fields
             return False
 
     def __hash__(self) -> int:
@@ -80,15 +80,15 @@ class DType:
     __str__ = __repr__
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        """Copies and pickles of an element type are the type itself."""
+        """Make copies and pickles of an element type the type itself."""
         return dtype_of, (self.name,)
 
 
-del DType.__dataclass_fields__          # to ``dataclasses.asdict`` it is a value, not a record
+del DType.__dataclass_fields__          # so that ``dataclasses.asdict`` treats it as a value
 
 
 def _tfloat32() -> np.dtype:
-    # float32 storage; the metadata tells it from float32 when it comes back from a kernel author.
+    # float32 storage; the metadata distinguishes it from float32 when a kernel passes it back.
     return np.dtype(np.float32, metadata={"nki": "tfloat32"})
 
 
@@ -134,9 +134,9 @@ _NO_NUMBERS = {"O": "its elements are Python objects, and have to be numbers",
 
 
 def dtype_of(value: Any) -> DType:
-    """The ``DType`` that ``value`` names: a DType, a NumPy dtype or scalar type, or a string.
+    """Return the ``DType`` that ``value`` names: a DType, a NumPy dtype or scalar type, or a string.
 
-    Raises ``TypeError`` for anything else, float64 included: the device has no 64-bit floats.
+    Raise ``TypeError`` for anything else, float64 included: the device has no 64-bit floats.
     """
     if type(value) is DType:
         return value
@@ -155,7 +155,7 @@ def dtype_of(value: Any) -> DType:
 
 
 def _nearest(name: str) -> str:
-    """What to use in place of an element type that the language does not have."""
+    """Return advice for an element type that the language does not have."""
     if name in ("float64", "longdouble", "float128"):
         return "the nearest is float32: the device has no 64-bit floats"
     if name in BY_NAME:
@@ -180,9 +180,9 @@ _quiet = np.errstate(all="ignore")
 
 
 def convert(array: np.ndarray, to: DType, frm: DType | None = None) -> np.ndarray:
-    """``array`` with elements of dtype ``to``; the same array where nothing changes.
+    """Return ``array`` with elements of dtype ``to``; the same array if nothing changes.
 
-    ``frm`` tells tfloat32 from float32 where the array's own dtype does not.
+    ``frm`` distinguishes tfloat32 from float32 where the array's own dtype does not.
 
     >>> convert(np.float32([2.5, -300.0, np.nan]), INT8)
     array([   2, -128,    0], dtype=int8)
@@ -193,7 +193,7 @@ def convert(array: np.ndarray, to: DType, frm: DType | None = None) -> np.ndarra
 
 @cache
 def _route(frm: DType, to: DType) -> Step:
-    """The function that converts, chosen once for each pair."""
+    """Return the function that converts a pair of dtypes, memoized."""
     if frm is BOOL and to.is_integer:
         return lambda a: a.astype(to.numpy)
     if frm.is_integer:
@@ -220,7 +220,7 @@ def _saturate(frm: DType, to: DType) -> Step:
 
 
 def _to_float32(frm: DType) -> Step | None:
-    """Widen a float; exact."""
+    """Return the function that widens a float to float32, exactly; None if nothing changes."""
     if frm is FLOAT32 or frm is TFLOAT32:
         return None
     if frm.itemsize == 1:
@@ -244,7 +244,7 @@ def _from_float32(to: DType) -> Step | None:
 
 
 def round_to_tfloat32(array: np.ndarray) -> np.ndarray:
-    """float32 values rounded to the nearest ones (ties to even) that 10 mantissa bits hold."""
+    """Round float32 values to the nearest ones (ties to even) with 10 mantissa bits."""
     bits = array.view(np.uint32)
     rounded = (bits >> 13) & 1
     rounded += bits + 0xFFF
@@ -276,9 +276,10 @@ def _to_integer(to: DType) -> Step:
 
 
 def _to_float8(to: DType) -> Step:
-    """By a table over the upper half of a float32 whose last bit is sticky: four times faster than ``astype``.
+    """Return an encoder with a table over the upper half of a float32 whose last bit is sticky: four times faster than
+    ``astype``.
 
-    Seven mantissa bits, the last one set when anything below it was, still say on which side of a tie the value lies.
+    Seven mantissa bits, the last one set if anything below it was, still tell on which side of a tie the value lies.
     """
     values = (np.arange(65536, dtype=np.uint32) << 16).view(np.float32)
     table = _quiet(values.astype)(to.numpy)
@@ -295,9 +296,9 @@ def _to_float8(to: DType) -> Step:
 
 
 def storage_type(dtype: DType) -> str:
-    """The MLIR element type in which compiled code keeps ``dtype`` in memory.
+    """Return the MLIR element type in which compiled code keeps ``dtype`` in memory.
 
-    Integers are signless (the sign is in the operation), bool is a byte that holds 0 or 1, tfloat32 is a float32.
+    Integers are signless (the sign is in the operation), bool is a byte that is 0 or 1, tfloat32 is a float32.
     bfloat16 and the 8-bit floats are their bits: LLVM moves vectors of bf16 through float32 where the host has no
     instruction for them, and calls a function that is not linked.
     """
@@ -313,7 +314,7 @@ _SIGNED = (INT8, INT16, INT32, INT64)
 
 
 def operand_dtype(operand: object) -> DType:
-    """The dtype that an operand brings: its own, or for a Python number the widest of its kind.
+    """Return the dtype of an operand, or for a Python number the widest of its kind.
 
     >>> operand_dtype(INT8), operand_dtype(2), operand_dtype(np.float16(2))
     (int8, int32, float16)
@@ -337,7 +338,7 @@ def operand_dtype(operand: object) -> DType:
 
 
 def promote(a: object, b: object) -> DType:
-    """The dtype of the result for operands of dtypes, or numbers, ``a`` and ``b``; it does not depend on their order.
+    """Return the dtype of the result for operands of dtypes, or numbers, ``a`` and ``b``, in any order.
 
     >>> promote(INT8, 2), promote(BFLOAT16, 2), promote(BFLOAT16, 1.0)
     (int32, bfloat16, float32)
@@ -356,7 +357,7 @@ def promote(a: object, b: object) -> DType:
 
 def _promote_floats(a: DType, b: DType) -> DType:
     if a.itemsize == b.itemsize:
-        # Neither holds the other: the next wider one does.
+        # Neither represents the other: the next wider one represents both.
         return BFLOAT16 if a.itemsize == 1 else FLOAT32
     wider = a if a.itemsize > b.itemsize else b
     return FLOAT32 if wider is TFLOAT32 else wider
@@ -367,5 +368,5 @@ def _promote_integers(a: DType, b: DType) -> DType:
         return a if a.bits > b.bits else b
     signed, unsigned = (a, b) if a.kind is Encoding.SIGNED else (b, a)
     if UINT64 in (a, b) or (UINT32 in (a, b) and signed is not INT64):
-        return FLOAT32                      # the device has no integer that holds both
+        return FLOAT32                      # the device has no integer for both
     return next(d for d in _SIGNED if d.bits >= signed.bits and d.bits > unsigned.bits)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A thin layer over the arith, math, vector and scf builders, working alike on scalars and 1-D vectors.
+"""A thin layer over the arith, math, vector and scf builders, which works alike on scalars and 1-D vectors.
 
-Expansions are written with an ``ScalarEmitter``: the same code gives ``f32`` and ``vector<16xf32>``. Values are raw
-``ir.Value``s of float or signless integer types, so signedness is in the method (``shrui``, ``shrsi``). A Python number
-may stand for any operand but one: it becomes a constant of the other's type. Operations go to the ambient insertion
-point and location.
+Expansions use a ``ScalarEmitter``: the same code gives ``f32`` and ``vector<16xf32>``. Values are raw ``ir.Value``s of
+float or signless integer types, so signedness is in the method (``shrui``, ``shrsi``). A Python number may stand for
+any operand but one: it becomes a constant of the other's type. Operations go to the ambient insertion point and
+location.
 """
 
 from collections.abc import Callable
@@ -29,17 +29,17 @@ _ELEMENTS: dict[str, Callable[[], Type]] = {
 
 
 def element(value: Value) -> Type:
-    """The element type of a vector, the type of a scalar."""
+    """Return the element type of a vector, the type of a scalar."""
     return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
 
 
 def _of_values(dialect: LateDialect, name: str) -> Callable[..., Value]:
-    """The method that builds operation ``name``, whose operands and result have one type."""
+    """Return the method that builds operation ``name``, whose operands and result have one type."""
     return lambda emitter, *operands: getattr(dialect, name)(*emitter.values(*operands))
 
 
 def _to_element(name: str) -> Callable[["ScalarEmitter", Value, str], Value]:
-    """The method that builds operation ``name``, which changes the type of elements."""
+    """Return the method that builds operation ``name``, which changes the type of elements."""
     return lambda emitter, a, kind: getattr(arith, name)(emitter.type_like(a, kind), a)
 
 
@@ -49,12 +49,12 @@ class ScalarEmitter:
     # -- types and constants
 
     def type_like(self, like: Value, name: str) -> Type:
-        """The element type ``name`` ("f32", "i8", ...) in the shape of ``like``."""
+        """Return the element type ``name`` ("f32", "i8", ...) in the shape of ``like``."""
         kind = _ELEMENTS[name]() if name in _ELEMENTS else ir.IntegerType.get_signless(int(name[1:]))
         return ir.VectorType.get(like.type.shape, kind) if isinstance(like.type, ir.VectorType) else kind
 
     def constant(self, type_: Type, number: float) -> Value:
-        """``number`` in each element of ``type_``; an integer is taken modulo its width."""
+        """Emit ``number`` in each element of ``type_``; an integer is taken modulo its width."""
         kind = type_.element_type if isinstance(type_, ir.VectorType) else type_
         if isinstance(kind, ir.IntegerType):
             number = int(number) % (1 << kind.width)
@@ -67,11 +67,11 @@ class ScalarEmitter:
         return arith.ConstantOp(type_, attribute).result
 
     def const(self, like: Value, number: float) -> Value:
-        """``number`` in the type of ``like``."""
+        """Emit ``number`` in the type of ``like``."""
         return self.constant(like.type, number)
 
     def values(self, *operands: Operand) -> list[Value]:
-        """The operands, numbers in the type of the first that is none."""
+        """Return the operands, with numbers as constants in the type of the first other operand."""
         like = next(o for o in operands if not isinstance(o, int | float))
         return [self.const(like, o) if isinstance(o, int | float) else o for o in operands]
 
@@ -94,7 +94,7 @@ class ScalarEmitter:
         return arith.negf(a) if isinstance(element(a), ir.FloatType) else self.sub(0, a)
 
     def abs(self, a: Value) -> Value:
-        """|a|; the lowest integer stays."""
+        """Emit |a|; the lowest integer stays."""
         return math.absf(a) if isinstance(element(a), ir.FloatType) else math.absi(a)
 
     # -- floats
@@ -104,7 +104,7 @@ class ScalarEmitter:
     fma = _of_values(math, "fma")  # a * b + c, rounded once
 
     def horner(self, x: Value, coefficients: tuple[float, ...]) -> Value:
-        """The polynomial whose coefficients are given from the constant term up."""
+        """Emit the polynomial whose coefficients are listed from the constant term up."""
         *rest, last = coefficients
         result = self.const(x, last)
         for coefficient in reversed(rest):
@@ -112,15 +112,16 @@ class ScalarEmitter:
         return result
 
     def times_power(self, a: Value, exponent: Value) -> Value:
-        """``a * 2**exponent`` for f32 integers within +-250; in two steps, for 2^exponent itself may not exist."""
-        whole = self.fptosi(exponent, "i32")
-        half = self.shrsi(whole, 1)
-        for part in (half, self.sub(whole, half)):
+        """Emit ``a * 2**exponent`` for f32 integers within +-250, in two steps, because 2^exponent itself
+        may overflow."""
+        integer = self.fptosi(exponent, "i32")
+        half = self.shrsi(integer, 1)
+        for part in (half, self.sub(integer, half)):
             a = self.mul(a, self.bitcast(self.shl(self.add(part, 127), 23), "f32"))
         return a
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """An f32 rounded to bf16, as ``steps`` does it; in an instruction where the host has one that serves."""
+        """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)
 
     sqrt = _of_values(math, "sqrt")
@@ -134,7 +135,7 @@ class ScalarEmitter:
         return self.cmp("uno", a, a)
 
     def clamp(self, a: Value, low: float | None, high: float | None) -> Value:
-        """``a`` within the limits; NaN stays NaN."""
+        """Emit ``a`` within the limits; NaN stays NaN."""
         if low is not None:
             a = self.select(self.cmp("olt", a, low), self.const(a, low), a)
         if high is not None:
@@ -142,7 +143,7 @@ class ScalarEmitter:
         return a
 
     def libm(self, name: str, *operands: Operand) -> Value:
-        """The C library's ``name`` of the math dialect, called for each lane."""
+        """Emit a call of the C library's ``name`` of the math dialect, for each lane."""
         return getattr(math, name)(*self.values(*operands))
 
     # -- integers
@@ -169,14 +170,14 @@ class ScalarEmitter:
     # -- comparison and choice
 
     def cmp(self, predicate: str, a: Operand, b: Operand) -> Value:
-        """A comparison as i1; ``predicate`` is MLIR's: "olt" or "uno" for floats, "slt" or "ne" for integers."""
+        """Emit a comparison as i1; ``predicate`` is MLIR's: "olt" or "uno" for floats, "slt" or "ne" for integers."""
         a, b = self.values(a, b)
         if isinstance(element(a), ir.FloatType):
             return arith.cmpf(_FLOAT_PREDICATES[predicate], a, b)
         return arith.cmpi(_INTEGER_PREDICATES[predicate], a, b)
 
     def nonzero(self, a: Value) -> Value:
-        """Whether ``a`` is not zero, as i1; NaN is not. For a converted truth value: its condition."""
+        """Emit whether ``a`` is not zero, as i1, true for NaN. For a converted truth value return its condition."""
         while not isinstance(a.owner, ir.Block) and a.owner.name in ("arith.extui", "arith.uitofp"):
             a = a.owner.operands[0]
         if element(a) == ir.IntegerType.get_signless(1):
@@ -184,7 +185,7 @@ class ScalarEmitter:
         return self.cmp("une" if isinstance(element(a), ir.FloatType) else "ne", a, 0)
 
     def truth(self, condition: Value, like: Value) -> Value:
-        """An i1 as 1 or 0 in the type of ``like``."""
+        """Emit an i1 as 1 or 0 in the type of ``like``."""
         convert = arith.uitofp if isinstance(element(like), ir.FloatType) else arith.extui
         return convert(like.type, condition)
 
@@ -192,7 +193,7 @@ class ScalarEmitter:
         return arith.select(condition, *self.values(a, b))
 
     def select_rare(self, condition: Value, value: Value, rare: Callable[[], Value]) -> Value:
-        """``rare()`` in the lanes where ``condition`` holds, computed only if there is one, else ``value``."""
+        """Emit ``rare()`` in the lanes where ``condition`` holds, computed only if there is one, else ``value``."""
         any_lane = condition
         if isinstance(condition.type, ir.VectorType):
             vector = load("dialects.vector")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of graphs that are no operators of tile instructions: ``MATH`` maps a name to its ``MathFunction``.
 
-On an engine each is made of several instructions (``graph.bodies``).
+On an engine each consists of several instructions (``graph.bodies``).
 """
 
 from collections.abc import Callable
@@ -44,16 +44,16 @@ class MathFunction:
 
 
 def _expand_log1p(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
-    """log(u) x / (u - 1) for u = 1 + x as it is rounded: the quotient makes up for what the sum lost."""
+    """Emit log(u) x / (u - 1) for u = 1 + x as it is rounded: the quotient corrects the rounding of the sum."""
     u = e.add(x, 1.0)
     log = ACTIVATIONS["log"].expand(e, u)
     near = e.mul(log, e.div(x, e.sub(u, 1.0)))
-    whole = e.cmp("oeq", e.sub(u, 1.0), x)                  # of large numbers and infinity, too
-    return e.select(e.cmp("oeq", u, 1.0), x, e.select(whole, log, near))
+    exact = e.cmp("oeq", e.sub(u, 1.0), x)                  # of large numbers and infinity, too
+    return e.select(e.cmp("oeq", u, 1.0), x, e.select(exact, log, near))
 
 
 def _expand_expm1(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
-    """(u - 1) x / log(u) for u = exp(x) as it is rounded."""
+    """Emit (u - 1) x / log(u) for u = exp(x) as it is rounded."""
     u = ACTIVATIONS["exp"].expand(e, x)
     less = e.sub(u, 1.0)
     near = e.mul(less, e.div(x, ACTIVATIONS["log"].expand(e, u)))
@@ -67,7 +67,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _expand_quotient(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "Value":
-    """By 0 and by -1 division would trap for some values: the first gives 0, the second is a subtraction."""
+    """Emit a division that does not trap: by 0 the result is 0, division by -1 is a subtraction."""
     zero = e.cmp("eq", b, 0)
     if d.kind is not Encoding.SIGNED:
         return e.select(zero, e.const(a, 0), e.divui(a, e.select(zero, e.const(b, 1), b)))
@@ -77,8 +77,8 @@ def _expand_quotient(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "V
 
 
 def _round(a: np.ndarray) -> np.ndarray:
-    whole = np.trunc(a)
-    return np.copysign(whole + np.where(np.abs(a - whole) >= 0.5, np.sign(a), FLOAT32.numpy.type(0)), a)
+    truncated = np.trunc(a)
+    return np.copysign(truncated + np.where(np.abs(a - truncated) >= 0.5, np.sign(a), FLOAT32.numpy.type(0)), a)
 
 
 MathFunction("log1p", 1, np.log1p, _expand_log1p, ulp=3)

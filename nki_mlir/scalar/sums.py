@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""In which order float32 values are added: the fastest, or with ``NKI_MLIR_SUMS=device`` that of the device.
+"""The order in which float32 values are added: the fastest, or with ``NKI_MLIR_SUMS=device`` that of the device.
 
 The device's documents say: a reduction along the free dimension takes the elements of each lane in their order, in
-float32; products of one instruction after the other are added in PSUM. In which order the array itself adds is not
-documented; here it is that in which values flow through it, row by row, each product rounded before it is added.
+float32; products of one instruction after the other are added in PSUM. The order of additions in the array itself is
+not documented; here it is that in which values flow through it, row by row, each product rounded before it is added.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class UnknownOrder(NkiMlirError, ValueError):
 
 
 def in_device_order() -> bool:
-    """Whether sums are added in the order of the device."""
+    """Return whether sums are added in the order of the device."""
     if not SUMS.raw():
         return False
     if SUMS.text() != "device":
@@ -34,7 +34,7 @@ def in_device_order() -> bool:
 
 @np.errstate(all="ignore")
 def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """``left.T @ right``: the sum over the first axis of both."""
+    """Return ``left.T @ right``: the sum over the first axis of both."""
     if not in_device_order():
         return np.asarray(left.T @ right)
     total = np.multiply.outer(left[0], right[0])
@@ -44,13 +44,13 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def ordered(name: str) -> bool:
-    """Whether a reduction by an ALU operator is rounded, and in the device's order now."""
+    """Return whether a reduction by an ALU operator is rounded, and in the device's order now."""
     return name in ORDERED and in_device_order()
 
 
 @np.errstate(all="ignore")
 def reduced_in_order(name: str, flat: np.ndarray) -> np.ndarray:
-    """The elements of the last axis combined from the first one on."""
+    """Combine the elements of the last axis from the first one on."""
     steps: Callable[..., np.ndarray] = ORDERED[name].accumulate
     last: np.ndarray = steps(flat, axis=-1, dtype=flat.dtype)[..., -1]
     return last / flat.dtype.type(flat.shape[-1]) if name == "average" else last

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel may write for an operator, and the ``AluOperator`` or ``ActivationFunction`` that it means.
+"""Maps the objects that kernels pass as operators to an ``AluOperator`` or ``ActivationFunction``.
 
 Accepted are names, the language's own functions (they carry their name as ``nki_token``) and NumPy's functions.
 """
@@ -34,7 +34,7 @@ ALIASES = {
 
 
 def token_name(token: object) -> str | None:
-    """The operator's name in ``token``, or None where it is no token."""
+    """Return the operator's name in ``token``, or None if it is no token."""
     if isinstance(token, (AluOperator, ActivationFunction)):
         return token.name
     name = token if isinstance(token, str) else getattr(token, "nki_token", None)
@@ -47,12 +47,12 @@ def _entry(token: object, table: dict[str, _Entry], what: str, instead: str) -> 
     name = token_name(token)
     if name is not None and name in table:
         return table[name]
-    said = repr(token) if isinstance(token, str) else getattr(token, "__name__", repr(token))
-    raise UnknownToken(token=said, what=what, instead=instead)
+    shown = repr(token) if isinstance(token, str) else getattr(token, "__name__", repr(token))
+    raise UnknownToken(token=shown, what=what, instead=instead)
 
 
 def alu_token(token: object) -> AluOperator:
-    """The ALU operator that ``token`` means.
+    """Return the ALU operator that ``token`` means.
 
     >>> alu_token(np.amax), alu_token("add")
     (maximum, add)
@@ -61,7 +61,7 @@ def alu_token(token: object) -> AluOperator:
 
 
 def activation_token(token: object) -> ActivationFunction:
-    """The activation function that ``token`` means.
+    """Return the activation function that ``token`` means.
 
     >>> activation_token(np.tanh)
     tanh

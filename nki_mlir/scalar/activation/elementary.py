@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _of_alu(name: str) -> "tuple[str, Numpy, Callable[[ScalarEmitter, Value], Value]]":
-    """Name, NumPy form and expansion of the activation function that an ALU operator computes too."""
+    """Return name, NumPy form and expansion of the activation function that an ALU operator computes too."""
     op = ALU[name]
     return name, op.numpy, lambda e, x: op.expand(e, FLOAT32, x)
 
@@ -66,39 +66,39 @@ _LOG = (0.33333313, -0.2500001, 0.20002119, -0.16667996, 0.14219551, -0.12405591
 
 
 class Scaled(NamedTuple):
-    """``mantissa * 2**exponent``: an f32 near 1, and one that is an integer within +-250."""
+    """The value ``mantissa * 2**exponent``: an f32 near 1, and one that is an integer within +-250."""
 
     mantissa: "Value"
     exponent: "Value"
 
 
 def _nearest(e: "ScalarEmitter", x: "Value", factor: float) -> "Value":
-    """``x * factor`` for f32, rounded to an integer below 2^22."""
+    """Emit ``x * factor`` for f32, rounded to an integer below 2^22."""
     return e.sub(e.fma(x, factor, _ROUND32), _ROUND32)
 
 
 def nearest_double(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Value, Value]":
-    """``x * factor`` for f64, rounded to an integer below 2^51: as f64, and its low 32 bits."""
+    """Emit ``x * factor`` for f64, rounded to an integer below 2^51: as f64, and its low 32 bits."""
     shifted = e.fma(x, factor, _ROUND64)
     return e.sub(shifted, _ROUND64), e.trunci(e.bitcast(shifted, "i64"), "i32")
 
 
 def exp_scaled(e: "ScalarEmitter", x: "Value") -> Scaled:
-    """exp(x) for f32."""
+    """Emit exp(x) for f32."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n = _nearest(e, x, LOG2_E)
     return Scaled(e.horner(e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x)), _EXP), n)
 
 
 def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
-    """exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
+    """Emit exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n, _ = nearest_double(e, x, LOG2_E)
     return Scaled(e.horner(e.truncf(e.fma(n, -LN2, x), "f32"), _EXP), e.truncf(n, "f32"))
 
 
 def exp_of_square(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
-    """exp(factor x^2) for f32 and a factor that is a power of two, where x is such that this is no less than FLOOR.
+    """Emit exp(factor x^2) for f32 and a factor that is a power of two, for x with factor x^2 no less than FLOOR.
 
     The square is not rounded, which would cost too much: it is part of a sum that is.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an activation function is: its NumPy form, its expansion into IR and its error bounds in one record."""
+"""The record of an activation function: its NumPy form, its expansion into IR and its error bounds."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,9 +29,9 @@ class ActivationFunction:
     at an infinity they give the limit.
 
     The expansion lies within ``ulp`` units in the last place of the exact value plus ``absolute``, which is not 0
-    where the function has a zero that float32 does not hold.
+    where the function has a zero that float32 cannot represent.
 
-    ``valid_range`` is where the Scalar Engine's own table is good, of ``abs(x)`` with ``by_magnitude``. A function
+    ``valid_range`` is where the Scalar Engine's own table is accurate, of ``abs(x)`` with ``by_magnitude``. A function
     that is not ``native`` has no table there: the language composes it from other instructions.
     """
 
@@ -43,7 +43,7 @@ class ActivationFunction:
     valid_range: tuple[float, float] = (-INFINITY, INFINITY)
     by_magnitude: bool = False
     native: bool = True
-    asm: str = ""                                   # the profiler's name; ``name`` where it says nothing
+    asm: str = ""                                   # the profiler's name, by default ``name``
     arity: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class ActivationFunction:
         return self.valid_range != (-INFINITY, INFINITY)
 
     def in_range(self, x: np.ndarray) -> np.ndarray:
-        """Where the hardware's result for ``x`` is good."""
+        """Return where the hardware's result for ``x`` is accurate."""
         low, high = self.valid_range
         x = np.absolute(x) if self.by_magnitude else x
         return (x >= low) & (x <= high)
@@ -65,7 +65,7 @@ class ActivationFunction:
         return self.name
 
 
-# -- the range where the hardware's table is good ----------------------------------------------------------------------
+# -- the range where the hardware's table is accurate ------------------------------------------------------------------
 class _Watch(threading.local):
     noted: list[tuple[ActivationFunction, float]] | None = None
     zeros = True                        # whether an argument of 0 counts
@@ -76,7 +76,8 @@ _watch = _Watch()
 
 @contextmanager
 def outside(zeros: bool = True) -> Iterator[list[tuple[ActivationFunction, float]]]:
-    """The functions that are evaluated inside, each with the first argument beyond its range; 0 only with ``zeros``."""
+    """Collect the functions that the ``with`` block evaluates, each with the first argument beyond its range; 0 only
+    with ``zeros``."""
     before = _watch.noted, _watch.zeros
     _watch.noted, _watch.zeros = [], zeros
     try:
@@ -86,7 +87,7 @@ def outside(zeros: bool = True) -> Iterator[list[tuple[ActivationFunction, float
 
 
 def evaluate(function: ActivationFunction, x: np.ndarray) -> np.ndarray:
-    """``function.numpy(x)``. NaN has no range to be outside of."""
+    """Return ``function.numpy(x)``, and record an argument beyond the range. NaN is not beyond it."""
     if _watch.noted is not None and function.is_bounded:
         beyond = ~(function.in_range(x) | np.isnan(x))
         if not _watch.zeros:

@@ -21,9 +21,10 @@ _BLOCK = 8192               # elements that fit the first cache in float64
 
 
 def in_float64(function: Numpy) -> Numpy:
-    """``function`` computed in float64 and rounded to float32 once.
+    """Return ``function`` computed in float64 and rounded to float32 once.
 
-    In blocks: the intermediate arrays of a whole tile would be mapped anew for each operation, at five times the cost.
+    It works in blocks: intermediate arrays of a complete tile would be mapped for each operation, at five times the
+    cost.
     """
     def blockwise(x: np.ndarray) -> np.ndarray:
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -37,7 +38,7 @@ def in_float64(function: Numpy) -> Numpy:
 
 
 def horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
-    """The polynomial whose coefficients are given from the constant term up."""
+    """Return the polynomial whose coefficients are listed from the constant term up."""
     result = x * coefficients[-1]
     for coefficient in coefficients[-2:0:-1]:
         result += coefficient
@@ -61,7 +62,7 @@ _ERFC = (
 
 
 def _erfc(z: np.ndarray, gauss: np.ndarray) -> np.ndarray:
-    """erfc(z) for z >= 0, with ``gauss`` = exp(-z^2)."""
+    """Return erfc(z) for z >= 0, with ``gauss`` = exp(-z^2)."""
     return gauss * horner((z - 3.0) / (z + 3.0), _ERFC) / (1.0 + 2.0 * z)
 
 
@@ -73,7 +74,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _normal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The normal distribution function at x, and exp(-x^2 / 2)."""
+    """Return the normal distribution function at x, and exp(-x^2 / 2)."""
     gauss = np.exp(-0.5 * x * x)
     tail = 0.5 * _erfc(np.absolute(x) * math.sqrt(0.5), gauss)
     return np.where(x < 0.0, tail, 1.0 - tail), gauss
@@ -115,7 +116,7 @@ def _expand_erf(e: "ScalarEmitter", x: "Value") -> "Value":
 
 
 def _tail_factor(e: "ScalarEmitter", magnitude: "Value") -> tuple["Value", "Value"]:
-    """P(X > t) / exp(-t^2 / 2), as what is to be divided by what."""
+    """Emit P(X > t) / exp(-t^2 / 2), as dividend and divisor."""
     below = e.add(magnitude, _TAIL_BELOW[-1])
     for coefficient in reversed(_TAIL_BELOW[:-1]):
         below = e.fma(below, magnitude, coefficient)
@@ -208,7 +209,7 @@ def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
 # -- expansions
 
 def log1p(e: "ScalarEmitter", x: "Value") -> "Value":
-    """log(1 + x) for 0 <= x <= 1."""
+    """Emit log(1 + x) for 0 <= x <= 1."""
     half_square = e.mul(e.mul(x, x), 0.5)
     s = e.div(x, e.add(x, 2.0))
     square = e.mul(s, s)
@@ -230,7 +231,7 @@ def _expand_tanh(e: "ScalarEmitter", x: "Value") -> "Value":
 
 
 def _times_logistic(e: "ScalarEmitter", x: "Value", decay: Scaled) -> "Value":
-    """x s(v) for a v with the sign of x, from ``decay`` = exp(-|v|)."""
+    """Emit x s(v) for a v with the sign of x, from ``decay`` = exp(-|v|)."""
     x = e.clamp(x, FLOOR, None)
     small = e.times_power(*decay)
     total = e.add(small, 1.0)

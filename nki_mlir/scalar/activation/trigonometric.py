@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sine, cosine, tangent and arctangent; ``sin`` is the hardware's, ``sin_reduced`` that of all numbers.
+"""Sine, cosine, tangent and arctangent; ``sin`` is the hardware's, ``sin_reduced`` accepts all numbers.
 
-The argument is reduced to [-pi/4, pi/4] in float64 with pi/2 in two parts, which is enough up to 2^48. Beyond it, where
-the step between float32 values is far greater than a period, the C library is called.
+The argument is reduced to [-pi/4, pi/4] in float64 with pi/2 in two parts, which is enough up to 2^48. Beyond it,
+where the step between float32 values is far greater than a period, the C library is called.
 """
 
 import math
@@ -31,7 +31,7 @@ _ATAN = (-0.333333, 0.19998549, -0.14264241, 0.10952185, -0.08403448, 0.05795755
 
 
 def _sine_and_cosine(e: "ScalarEmitter", x: "Value") -> "tuple[Value, Value, Value]":
-    """Sine and cosine of what x is above a multiple of pi/2, and that multiple."""
+    """Emit sine and cosine of the remainder of x above a multiple of pi/2, and that multiple."""
     double = e.extf(x, "f64")
     n, quadrant = nearest_double(e, double, 1.0 / _HALF_PI)
     r = e.truncf(e.fma(n, -_HALF_PI_LOW, e.fma(n, -_HALF_PI, double)), "f32")
@@ -47,7 +47,7 @@ def _or_libm(e: "ScalarEmitter", name: str, x: "Value", value: "Value") -> "Valu
 
 
 def _expand_wave(e: "ScalarEmitter", name: str, x: "Value", quarters: int) -> "Value":
-    """The sine of x + quarters pi/2."""
+    """Emit the sine of x + quarters pi/2."""
     sine, cosine, quadrant = _sine_and_cosine(e, x)
     if quarters:
         quadrant = e.add(quadrant, quarters)

@@ -67,9 +67,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         working_directory: an absolute path; ``profile`` creates the directory where it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-        additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's
-
-
+        additional_compile_opt: --disable-dge has the compiler write the descriptors of transfers
         overwrite: no effect: existing files are overwritten
         profile_nth: every execution whose number is a multiple of it writes a summary
         num_execs: the number of executions
