@@ -45,7 +45,8 @@ class NoSubmission(NkiMlirError):
 
 @dataclass(frozen=True)
 class AssignmentPart:
-    """What points are for. Times in microseconds: those of ``full`` get all, those of ``relaxed`` a share."""
+    """A part of an assignment with its points. Times are in microseconds: ``full`` earns all points, ``relaxed`` the
+    share ``share``."""
 
     name: str
     points: float
@@ -59,7 +60,7 @@ class AssignmentPart:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The file's contents. ``request`` is what all parts ask of a worker."""
+    """The contents of an assignment's file. ``request`` is the part of a worker's request that all parts share."""
 
     name: str
     file: str                   # of a submission that is a directory
@@ -68,7 +69,7 @@ class Assignment:
 
 
 def load_assignment(path: str | Path) -> Assignment:
-    """The assignment in a file; raises ``BadAssignment``."""
+    """Read an assignment from a file. Raise ``BadAssignment``."""
     file = Path(path)
     try:
         data = parsed(file.read_text())
@@ -105,7 +106,7 @@ def load_assignment(path: str | Path) -> Assignment:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Parse TOML; raise ``ValueError``."""
+    """Parse TOML. Raise ``ValueError``."""
     if sys.version_info >= (3, 11):
         import tomllib as toml  # start-up: not in Python 3.10
     else:
@@ -118,7 +119,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def submission_file(submission: str | Path, assignment: Assignment) -> Path:
-    """The Python file of a submission; raises ``NoSubmission``."""
+    """Return the Python file of a submission. Raise ``NoSubmission``."""
     path = Path(submission)
     if path.is_file():
         return path

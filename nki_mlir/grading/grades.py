@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Points of a submission, part by part, as text, as JSON, and in the form that autograders of courses read."""
+"""The points of a submission, part by part: as text, as JSON, and in the form that autograders of courses read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from nki_mlir.scoring.verdict import CandidateVerdict
 
 @dataclass(frozen=True)
 class PartGrade:
-    """Points of a part, with the verdict that they are for and a sentence that says why."""
+    """The points of a part, with the verdict behind them and a sentence that explains them."""
 
     part: AssignmentPart
     points: float
@@ -23,7 +23,7 @@ class PartGrade:
 
 @dataclass(frozen=True)
 class Grade:
-    """All parts of a submission."""
+    """The grades of all parts of a submission."""
 
     assignment: Assignment
     submission: str
@@ -43,14 +43,14 @@ class Grade:
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return {"version": 1, "assignment": self.assignment.name, "submission": self.submission, "source": "model",
                 "points": self.points, "possible": self.possible,
                 "parts": [{"name": one.part.name, "points": one.points, "possible": one.part.points, "text": one.text,
                            "verdict": one.verdict} for one in self.parts]}
 
     def autograder(self) -> dict[str, Any]:
-        """What Gradescope and those that read its form take as ``results.json``."""
+        """Return the content of ``results.json`` for Gradescope and tools that read its form."""
         return {"score": self.points, "output": str(self).splitlines()[0], "output_format": "text",
                 "visibility": "visible",
                 "tests": [{"name": one.part.name, "score": one.points, "max_score": one.part.points,
@@ -59,7 +59,7 @@ class Grade:
 
 
 def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:
-    """The grade of a submission's file."""
+    """Judge a submission's file and return its grade."""
     text = file.read_text(errors="replace")
     grades = []
     for part in assignment.parts:
@@ -69,7 +69,7 @@ def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:
 
 
 def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, str]:
-    """The points of a part, and why."""
+    """Return the points of a part and a sentence that explains them."""
     if not verdict.right:
         reason = verdict["reason"]
         where = f"{reason['location']}: " if reason["location"] else ""
@@ -91,10 +91,10 @@ def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, s
 
 
 def over_limits(part: AssignmentPart, verdict: CandidateVerdict) -> str:
-    """Why a right submission gets no points all the same; "" where it does."""
-    ratio, held = verdict["hbm_bytes_ratio"] or 0.0, verdict["sbuf_peak_bytes"]
+    """Return why a right submission gets no points, or "" if it does."""
+    ratio, sbuf_peak = verdict["hbm_bytes_ratio"] or 0.0, verdict["sbuf_peak_bytes"]
     if part.hbm_ratio is not None and ratio > part.hbm_ratio:
         return f"right, but it moves {ratio:.2f} times the least bytes, more than {part.hbm_ratio:g}"
-    if part.sbuf_bytes is not None and held > part.sbuf_bytes:
-        return f"right, but it holds {held:,} bytes in SBUF, more than {part.sbuf_bytes:,}"
+    if part.sbuf_bytes is not None and sbuf_peak > part.sbuf_bytes:
+        return f"right, but it holds {sbuf_peak:,} bytes in SBUF, more than {part.sbuf_bytes:,}"
     return ""

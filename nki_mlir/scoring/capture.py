@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The candidate's side: its Python runs on shapes alone, and what it captured is sent as text.
+"""The candidate's process: run its Python on shapes alone, capture its kernel, and send the capture as text.
 
-Nothing that judges is in this process. What it sends is data, which ``judge`` reads like a file from anybody.
+This process contains no code that judges. What it sends is untrusted data, which ``judge`` parses like a file from
+anybody.
 """
 
 import errno
@@ -27,11 +28,11 @@ from nki_mlir.scoring.reference import Described
 from nki_mlir.scoring.reports import Reason, Remark, reason_of, remarks_of
 from nki_mlir.scoring.sandbox import OUTPUT_BYTES, CandidateLimits, confine, limit, watch
 
-OUTPUT = "output.txt"           # the file of the scratch directory that has what a candidate prints
+OUTPUT = "output.txt"           # the file in the scratch directory with the output of a candidate
 
 
 class CapturedText(TypedDict):
-    """A captured kernel: modules, which of them serves which program ids, inputs as numbers of tensors, results."""
+    """A captured kernel: modules, the module of each set of program ids, inputs as indices of tensors, and results."""
 
     modules: list[str]
     variants: list[tuple[list[tuple[int, int]], int]]
@@ -43,7 +44,7 @@ class CapturedText(TypedDict):
 
 
 class Captures(TypedDict):
-    """What the candidate's process sends: a program for each signature, or why there is none."""
+    """The message of the candidate's process: a program for each signature, or the reason why there is none."""
 
     kernel: str
     programs: list[CapturedText]
@@ -54,7 +55,7 @@ class Captures(TypedDict):
 
 def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
                        out: BinaryIO, strict: bool = False) -> NoReturn:
-    """Run the candidate's file in the directory that it is in, send what it captured, and end the process."""
+    """Run the candidate's file in its directory, send what it captured, and end the process."""
     scratch = file.parent
 
     def send(captures: Captures) -> None:
@@ -104,12 +105,12 @@ def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence
 
 
 def note_warnings() -> list[warnings.WarningMessage]:
-    """Have each warning noted as it is given: filters, which a candidate can set, have no say."""
-    noted: list[warnings.WarningMessage] = []
+    """Record each warning when it is issued. Filters, which a candidate can set, have no effect."""
+    recorded: list[warnings.WarningMessage] = []
 
     def note(message: Any, category: Any, file: str, line: int) -> None:
         kind = type(message) if isinstance(message, Warning) else category or UserWarning
-        noted.append(warnings.WarningMessage(str(message), kind, file, line))
+        recorded.append(warnings.WarningMessage(str(message), kind, file, line))
 
     def warn(message: Any, category: Any = None, stacklevel: int = 1, source: object = None, **options: object) -> None:
         frame = sys._getframe(1)
@@ -121,7 +122,7 @@ def note_warnings() -> list[warnings.WarningMessage]:
                       ) -> None:
         note(message, category, filename, lineno)
     warnings.warn, warnings.warn_explicit = warn, warn_explicit
-    return noted
+    return recorded
 
 
 def failed(stage: str, error: BaseException) -> Captures:
@@ -134,7 +135,7 @@ def out_of_memory(limits: CandidateLimits, error: BaseException) -> LimitReached
 
 
 def redirect(file: Path) -> None:
-    """What is printed goes into a file."""
+    """Redirect standard output and standard error to a file."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -143,7 +144,7 @@ def redirect(file: Path) -> None:
 
 
 def kernel_in(file: Path, entry: str) -> Kernel:
-    """The kernel of the file: the one called ``entry``, or the only one. Raises ``BadCandidate``."""
+    """Return the file's kernel: the one called ``entry``, or the only one. Raise ``BadCandidate``."""
     spec = importlib.util.spec_from_file_location("candidate", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -173,7 +174,7 @@ def named(kernels: dict[str, Kernel]) -> str:
 
 
 def program_of(kernel: Kernel, signature: Described) -> CapturedText:
-    """The kernel captured for arguments of these shapes."""
+    """Capture the kernel for arguments of these shapes."""
     positional, keywords, grid = signature
     leaves: list[np.ndarray] = []
 
@@ -188,7 +189,7 @@ def program_of(kernel: Kernel, signature: Described) -> CapturedText:
         bound = launched.bind(positional, keywords, is_array, launched.describe)
     except TypeError as error:
         if isinstance(error, NkiMlirError):
-            if error.at is None or not error.at.line:       # who calls the kernel is no code of the candidate
+            if error.at is None or not error.at.line:       # the caller of the kernel is no code of the candidate
                 error.at = launched.location
             raise
         raise BadCandidate(what=f"the kernel does not take the arguments: {error}",
@@ -198,10 +199,10 @@ def program_of(kernel: Kernel, signature: Described) -> CapturedText:
 
 
 def program_from(spec: Specialization, inputs: list[int]) -> CapturedText:
-    """A capture as data. Modules keep their locations."""
+    """Convert a capture to data. Modules keep their locations."""
     distinct = spec.modules
     order = {id(module): k for k, module in enumerate(distinct)}
-    # The judge verifies what it reads: doing that here as well is a third of a capture.
+    # The judge verifies what it reads; doing so here as well would be a third of the time of a capture.
     texts = [module.operation.get_asm(enable_debug_info=True, assume_verified=True) for module in distinct]
     variants = [([(int(a), int(n)) for a, n in fixed], order[id(v.module)])
                 for fixed, v in spec.captured.variants.items()]

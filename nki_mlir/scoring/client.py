@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Workers as seen from the process that asks: started when they are first needed, and anew where one has ended."""
+"""Worker processes for their clients: started when first needed, and again when one has ended."""
 
 import atexit
 import json
@@ -23,7 +23,7 @@ class ScoringFailed(NkiMlirError):
 
 
 class Scorer:
-    """One worker, a process that stays for many candidates. Use it in a ``with``, or close it.
+    """A worker process that judges many candidates. Use it in a ``with`` statement, or close it.
 
     Example:
         with Scorer() as scorer:
@@ -35,17 +35,17 @@ class Scorer:
         self.stopped = False
 
     def start(self) -> None:
-        """Have a worker that runs."""
+        """Start the worker if it does not run."""
         if self.process is None or self.process.poll() is not None:
             path = os.pathsep.join(p for p in (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
             self.process = subprocess.Popen([sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, start_new_session=True,
                                             env=dict(os.environ, PYTHONPATH=path))
-        if self.stopped:                        # meanwhile
+        if self.stopped:                        # in the meantime, by another thread
             self.process.kill()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, as of ``worker``; raises ``CancelledError`` where another thread stops it."""
+        """Send a request to the worker and return the answer. Raise ``CancelledError`` if another thread stops it."""
         try:
             return self.answer(request)
         except BaseException:                   # the next request must not read the answer to this one
@@ -77,7 +77,8 @@ class Scorer:
                           "fix": "run the reference by itself", "location": ""}}
 
     def score(self, request: dict[str, Any]) -> CandidateVerdict:
-        """The verdict on a request; raises ``ScoringFailed`` where there is none, for a bad reference, say."""
+        """Return the verdict on a request. Raise ``ScoringFailed`` if there is none, for example for a bad reference.
+        """
         answer = self.ask(request)
         if "error" in answer:
             error = answer["error"]
@@ -85,18 +86,18 @@ class Scorer:
         return CandidateVerdict(answer)
 
     def close(self) -> None:
-        """End the worker, which another candidate would start anew."""
+        """End the worker. Another request would start a new one."""
         self.end()
 
     def stop(self) -> None:
-        """Kill the worker while another thread waits for its answer; none is started any more."""
+        """Kill the worker while another thread waits for its answer; no new one starts."""
         self.stopped = True
         process = self.process
         if process is not None:
             process.kill()
 
     def end(self) -> None:
-        """Kill the worker, and wait for its end."""
+        """Kill the worker and wait for its end."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
@@ -110,7 +111,7 @@ class Scorer:
 
 
 def current_directory() -> str:
-    """What relative names of files are below; "" where it is gone."""
+    """Return the directory of relative file names, or "" if it has been removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -121,7 +122,7 @@ _shared: list[Scorer] = []
 
 
 def shared_scorer() -> Scorer:
-    """The worker of this process, which ends with it."""
+    """Return the worker of this process, which ends with the process."""
     if not _shared:
         _shared.append(Scorer())
         atexit.register(_shared[0].close)

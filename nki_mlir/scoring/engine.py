@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Many candidates: on workers of this machine, or on those of a Dask scheduler, with verdicts kept in a store.
+"""Judge many candidates, on workers of this machine or of a Dask scheduler, with a store of verdicts.
 
-Each verdict is written as it comes, by the content of what was judged. So what has a verdict is not judged again, and
-a worker that dies loses the candidate it was at, which another one takes.
+Each verdict is stored at once, under the content of the request. So no request is judged twice, and if a worker dies,
+another one judges its current candidate.
 """
 
 import json
@@ -23,7 +23,7 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
-RESUBMITTED = 20                # times, where workers die: of a cluster that takes them back whenever it likes
+RESUBMITTED = 20                # times if workers die, as on a cluster that may take them back at any time
 
 
 class NoScheduler(NkiMlirError):
@@ -33,7 +33,7 @@ class NoScheduler(NkiMlirError):
 
 
 def with_source(request: Request) -> Request:
-    """The request with the candidate's text, so that its file is not needed any more. Raises ``OSError``."""
+    """Return the request with the candidate's text, so that its file is not needed any more. Raise ``OSError``."""
     if "source" in request:
         return request
     file = str(request["candidate"])
@@ -41,7 +41,7 @@ def with_source(request: Request) -> Request:
 
 
 class WorkerPool:
-    """Workers of this machine: as many candidates at once as there are jobs.
+    """Workers of this machine, each with a thread that waits for it.
 
     Example:
         with WorkerPool(2) as pool:
@@ -72,7 +72,7 @@ class WorkerPool:
             scorer.close()
 
     def stop(self) -> None:
-        """End the candidates that are under way without a verdict."""
+        """End the running candidates without a verdict."""
         self.stopped = True
         self.threads.shutdown(wait=False, cancel_futures=True)
         for scorer in list(self.scorers):
@@ -88,8 +88,8 @@ class WorkerPool:
 
 
 class Cluster:
-    """Workers of a Dask scheduler. They need this package, and nothing of this machine's files: a request carries the
-    texts. Raises ``NoScheduler``."""
+    """Workers of a Dask scheduler. They need this package and no files of this machine: a request carries the texts.
+    Raise ``NoScheduler``."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -100,26 +100,27 @@ class Cluster:
         self.jobs = max(1, sum(self.client.nthreads().values()))
 
     def submit(self, request: Request) -> "Future[Answer]":
-        """The answer to come. Where a worker dies, the scheduler gives its candidate to another one."""
+        """Queue a request and return a future of its answer. If a worker dies, the scheduler gives its candidate to
+        another one."""
         text = Path(request["reference"]).read_text(errors="replace")
         answer: Future[Answer] = Future()
         self.send({**request, "reference_text": text}, answer, RESUBMITTED)
         return answer
 
     def send(self, request: Request, answer: "Future[Answer]", tries: int) -> None:
-        """Have a request answered, anew where the scheduler gives up since several workers died with it."""
+        """Have a request answered. Submit it again if the scheduler gives up because several workers died with it."""
         from distributed import KilledWorker  # start-up: an extra
         task = self.client.submit(score_here, request, pure=False, retries=RESUBMITTED)
 
         def done(finished: Any) -> None:
-            try:                                # waits where a worker died with the result, which comes from another
+            try:                                # waits for another worker if one died with the result
                 answer.set_result(finished.result())
-            except KilledWorker as error:       # a candidate is in its own process: it ends none
+            except KilledWorker as error:       # a candidate runs in a separate process and kills no worker
                 if tries:
                     self.send(request, answer, tries - 1)
                 else:
                     answer.set_exception(error)
-            except BaseException as error:      # also that it was cancelled
+            except BaseException as error:      # including a cancellation
                 answer.set_exception(error)
         task.add_done_callback(done)
 
@@ -137,7 +138,7 @@ _here = threading.local()
 
 
 def score_here(request: Request) -> Answer:
-    """Answer a request in a worker process of this thread; Dask workers call this."""
+    """Answer a request by a worker process of this thread. Dask workers call this function."""
     if not hasattr(_here, "scorer"):
         _here.scorer, _here.folder = Scorer(), tempfile.TemporaryDirectory(prefix="nki-score-")
     request = dict(request)
@@ -153,9 +154,10 @@ def score_here(request: Request) -> Answer:
 
 def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerPool | Cluster",
               store: Store | None = None, ahead: int = 2) -> Iterator[tuple[Request, CandidateVerdict]]:
-    """Each request with its verdict, as they come; those that the store has are not judged again.
+    """Yield each request with its verdict as soon as it is known. Requests with a verdict in the store are not judged
+    again.
 
-    So many requests for each job are under way at once. A request without a verdict is a ``ScoringFailed``.
+    ``ahead`` requests for each job are queued at a time. A request without a verdict raises ``ScoringFailed``.
     """
     waiting: dict[Future[Answer], tuple[str, Request]] = {}
     pending = iter(requests)
@@ -187,7 +189,7 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
 
 
 # -- requests in lines -------------------------------------------------------------------------------------------------
-UNDER_WAY = 1_000               # requests that are read before the first of them is answered
+UNDER_WAY = 1_000               # requests that may wait for an answer at a time
 
 
 class BadRequest(NkiMlirError):
@@ -197,7 +199,7 @@ class BadRequest(NkiMlirError):
 
 
 def request_of(line: str, settings: Request) -> Request:
-    """A line as a request, with settings where it says nothing. Raises ``BadRequest``."""
+    """Parse a line to a request, with defaults from ``settings``. Raise ``BadRequest``."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -212,7 +214,7 @@ def request_of(line: str, settings: Request) -> Request:
 
 def serve_lines(lines: Iterable[str], settings: Request, workers: "WorkerPool | Cluster",
                 answer: Callable[[Answer], None]) -> None:
-    """Answer each line as soon as its verdict is there, in any order; returns when all are answered."""
+    """Answer each line as soon as its verdict is known, in any order. Return when all lines are answered."""
     slots, talking = threading.Semaphore(UNDER_WAY), threading.Lock()
 
     def reply(text: Answer) -> None:
@@ -224,7 +226,7 @@ def serve_lines(lines: Iterable[str], settings: Request, workers: "WorkerPool | 
             reply(future.result())
         except CancelledError:                  # Ctrl-C: nobody waits for the answer
             pass
-        except Exception as error:              # of the scheduler: its worker died too often
+        except Exception as error:              # the scheduler's: the worker died too often
             reply({"error": reason_of(error)})
         finally:
             slots.release()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is wrong with a candidate or a reference beyond what the compiler refuses."""
+"""Errors of candidates and references, in addition to those of the compiler."""
 
 from nki_mlir.diagnostics import NkiMlirError
 

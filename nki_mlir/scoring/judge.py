@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The judge's side: runs what a candidate captured on arrays, compares, compiles and times it.
+"""The judge's process: run the captured programs of a candidate on arrays, compare, compile and time them.
 
-What it is given as captured is data from anybody: it is parsed and checked like a file. Each trial runs on the
-interpreter; those with hidden seeds with parallel iterations and programs in the opposite order, and with fresh memory
-that holds other bytes than zeros, since a device is free to choose both.
+The captures are untrusted data: they are parsed and checked like a file. Each trial runs on the interpreter. Trials
+with hidden seeds run parallel iterations and programs in the opposite order, and fill fresh memory with bytes other
+than zero, since a device is free to choose both.
 """
 
 import base64
@@ -52,7 +52,7 @@ LEVEL = 1                                               # of the search for a fa
 
 
 class CapturedProgram:
-    """A program that was sent, with what it runs on. Raises what is wrong with its text."""
+    """A captured program with its inputs. Raise the errors of its text."""
 
     def __init__(self, program: CapturedText, trial: Trial, file: str, target: str) -> None:
         modules = [read_module(text, file) for text in program["modules"]]
@@ -67,11 +67,12 @@ class CapturedProgram:
         self.check(trial, target)
 
     def check(self, trial: Trial, target: str) -> None:
-        """The program is one for these arguments; a candidate that sends another one was not captured as it is."""
+        """Raise ``ForbiddenAct`` unless the program fits the arguments: a candidate that sends another program did not
+        capture its kernel."""
         arrays = tensors_of(trial)
-        wanted = [(arrays[k].shape, dtype_of(arrays[k].dtype)) for k in self.inputs if 0 <= k < len(arrays)]
-        same = len(wanted) == len(self.inputs) and all(
-            [(a.shape, a.dtype) for a in f.inputs] == wanted and f.grid in (self.grid, ()) for f in self.functions)
+        expected = [(arrays[k].shape, dtype_of(arrays[k].dtype)) for k in self.inputs if 0 <= k < len(arrays)]
+        same = len(expected) == len(self.inputs) and all(
+            [(a.shape, a.dtype) for a in f.inputs] == expected and f.grid in (self.grid, ()) for f in self.functions)
         machines = {machine_named(f.target).name for f in self.functions}
         same = same and machines == {machine_named(target).name} and (not trial.grid or self.grid == trial.grid)
         if not same or not self.functions or not self.variants:
@@ -80,7 +81,7 @@ class CapturedProgram:
 
     @cached_property
     def run(self) -> interpreter.FreeRun:
-        """Compiled once for all trials."""
+        """The compiled program, for all trials."""
         return interpreter.load_freely(self.captured, self.grid)
 
     @property
@@ -93,7 +94,7 @@ class CapturedProgram:
 
 
 class Outputs:
-    """What a run gave: results, inputs that it changed, warnings that say that memory was not written."""
+    """The outcome of a run: results, changed inputs, and warnings about memory that was not written."""
 
     def __init__(self, program: CapturedProgram, trial: Trial, freedom: Freedom) -> None:
         self.tensors = [np.require(a, requirements=["C", "A"]).copy() for a in tensors_of(trial)]
@@ -111,16 +112,16 @@ class Outputs:
 
 
 def differences(reference: Reference, trial: Trial, outputs: Outputs) -> list[str]:
-    """Of each output how it differs; raises ``WrongOutputForm``."""
+    """Return for each output how it differs from the expected one, or "". Raise ``WrongOutputForm``."""
     results = outputs.results
     if reference.transform is not None:
         results = reference.transform(results, trial.expected[0] if len(trial.expected) == 1 else
                                       tuple(trial.expected))
-    found = flat(results)
-    if len(found) != len(trial.expected):
-        raise WrongOutputForm(what=f"the kernel returns {len(found)} tensors, the reference {len(trial.expected)}",
+    arrays = flat(results)
+    if len(arrays) != len(trial.expected):
+        raise WrongOutputForm(what=f"the kernel returns {len(arrays)} tensors, the reference {len(trial.expected)}",
                               case=trial.label)
-    for number, (got, want) in enumerate(zip(found, trial.expected)):
+    for number, (got, want) in enumerate(zip(arrays, trial.expected)):
         if got.shape != want.shape:
             raise WrongOutputForm(what=f"output {number} has shape {list(got.shape)}, expected {list(want.shape)}",
                                   case=trial.label)
@@ -128,11 +129,11 @@ def differences(reference: Reference, trial: Trial, outputs: Outputs) -> list[st
         if not wide and dtype_of(got.dtype) is not dtype_of(want.dtype):
             raise WrongOutputForm(what=f"output {number} has dtype {got.dtype}, expected {want.dtype}",
                                   case=trial.label)
-    return [difference(want, got, reference.tolerance) for got, want in zip(found, trial.expected)]
+    return [difference(want, got, reference.tolerance) for got, want in zip(arrays, trial.expected)]
 
 
 def try_out(reference: Reference, trial: Trial, program: CapturedProgram) -> None:
-    """Run a trial; raises what is wrong with the results."""
+    """Run a trial. Raise an error if the results are wrong."""
     outputs = Outputs(program, trial, HOSTILE if trial.hidden else USUAL)
     wrong = differences(reference, trial, outputs)
     number = next((k for k, text in enumerate(wrong) if text), None)
@@ -150,13 +151,13 @@ def try_out(reference: Reference, trial: Trial, program: CapturedProgram) -> Non
             raise InputChanged(name=name, case=trial.label)
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
+# -- all trials --------------------------------------------------------------------------------------------------------
 Findings = dict[str, Any]       # as JSON has them
 
 
 def judged(reference: Reference, programs: Sequence[CapturedText], file: str, with_profile: bool,
            limits: CandidateLimits, target: str, level: int = LEVEL) -> Findings:
-    """Run all trials, compile and time; ``reason`` and ``stage`` say where it ended, if it did."""
+    """Run all trials, compile and time. If an error ends it, ``reason`` and ``stage`` of the findings describe it."""
     first_of = signatures(reference.trials)
     findings: Findings = {"reason": None, "stage": "", "trials": 0}
     stage = "rules"
@@ -184,8 +185,8 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
 
 
 def numbers_loaded(streams: Sequence[Program], trial: Trial, inputs: Sequence[int]) -> Loaded | None:
-    """What the case has the engines load into registers, by which loops of the run time are as long as they are; None
-    where nothing is loaded."""
+    """Return the numbers that engines load into registers in this case, which give run-time loops their actual length.
+    Return None if nothing is loaded."""
     if not any(isinstance(step.op, TensorLoad) for p in streams for stream in p.streams.values() for step in stream):
         return None
     tensors = tensors_of(trial)
@@ -196,14 +197,14 @@ def numbers_loaded(streams: Sequence[Program], trial: Trial, inputs: Sequence[in
 
 
 def figures(streams: Sequence[Program], trial: Trial, inputs: Sequence[int], with_profile: bool) -> Findings:
-    """Time, bytes, memory and advice of the case that is timed, under the vendor's names where it has them."""
+    """Return time, bytes, memory and advice of the timed case, under the vendor's names where they exist."""
     document = profile_of(streams, loaded=numbers_loaded(streams, trial, inputs), texts=with_profile)
     timing, memory = document["timing"], document["memory"]
     least = sum(a.nbytes for a in tensors_of(trial)) + sum(
         a.size * min(a.itemsize, 4) for a in trial.expected)
     advice = document.get("advice") or []
     summary = vendor_summary(document)
-    found: Findings = {
+    result: Findings = {
         **{name: value for name, value in summary.items() if value is not None},
         "interval": [ns / 1e9 for ns in timing["interval_ns"]], "confidence": timing["confidence"],
         "instructions": timing["instructions"], "least_hbm_bytes": least,
@@ -212,6 +213,6 @@ def figures(streams: Sequence[Program], trial: Trial, inputs: Sequence[int], wit
            for space in ("sbuf", "psum")},
         "laws": timing["laws"], "advice": advice[0]["text"] if advice else document["cause"]["text"]}
     if with_profile:
-        found["profile"] = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
-    return found
+        result["profile"] = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
+    return result
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Landlock of Linux: from a call on, a process and its children only see the files below some directories.
+"""Landlock of Linux: restrict a process and its children to the files below some directories.
 
-It also keeps them from TCP, from signals to and debugging of processes outside, where the kernel knows how.
+It also prevents TCP, signals to outside processes and debugging them, if the system's kernel supports that.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ from pathlib import Path
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446        # system calls, the same on all processors
 VERSION_FLAG, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
 EXECUTE, READ_FILE, READ_DIRECTORY, WRITE_FILE, TRUNCATE = 1 << 0, 1 << 2, 1 << 3, 1 << 1, 1 << 14
-OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | 1 << 15           # the rest is of directories
+OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE | 1 << 15           # the other rights apply to directories
 READS = EXECUTE | READ_FILE | READ_DIRECTORY
-FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}     # by the version they came in
+FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}     # by version
 TCP, SCOPES = 3, 3
 
 
@@ -29,21 +29,22 @@ class PathBeneath(ctypes.Structure):
 
 
 def version() -> int:
-    """The version that the kernel knows; 0 where it has none."""
+    """Return Landlock's version in the system's kernel, or 0 without Landlock."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, VERSION_FLAG)))
 
 
 def restrict(readable: Sequence[Path], writable: Sequence[Path]) -> bool:
-    """Restrict this process to these files and directories; False where the kernel cannot. Raises ``OSError``."""
-    known = version()
-    if not known:
+    """Restrict this process to these files and directories. Return False if the system's kernel cannot. Raise
+    ``OSError``."""
+    supported = version()
+    if not supported:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    handled = max(rights for first, rights in FILE_RIGHTS.items() if first <= known)
-    attributes = RulesetAttributes(handled, TCP if known >= 4 else 0, SCOPES if known >= 6 else 0)
-    size = 24 if known >= 6 else 16 if known >= 4 else 8
+    handled = max(rights for first, rights in FILE_RIGHTS.items() if first <= supported)
+    attributes = RulesetAttributes(handled, TCP if supported >= 4 else 0, SCOPES if supported >= 6 else 0)
+    size = 24 if supported >= 6 else 16 if supported >= 4 else 8
     ruleset = checked(libc.syscall(CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), 0))
     for paths, rights in ((readable, READS), (writable, handled & ~EXECUTE)):
         for path in paths:
@@ -62,7 +63,7 @@ def restrict(readable: Sequence[Path], writable: Sequence[Path]) -> bool:
 
 
 def checked(result: int) -> int:
-    """The result of a system call; raises ``OSError`` where it failed."""
+    """Return the result of a system call. Raise ``OSError`` if it failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A table on the terminal that follows a search: how many were judged, and the fastest of those that are right."""
+"""A table on the terminal that follows a search: the number of verdicts, and the fastest correct candidates."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ BEST = 8
 
 
 class LiveTable:
-    """A table of the candidates' state, on standard error if that is a terminal; otherwise it only counts."""
+    """A table of the verdicts, on standard error if that is a terminal; otherwise it only counts."""
 
     def __init__(self, shown: bool | None = None) -> None:
         self.counts: dict[str, int] = {}
@@ -28,7 +28,7 @@ class LiveTable:
             self.live = Live(console=Console(stderr=True), refresh_per_second=4)
 
     def add(self, verdict: CandidateVerdict) -> None:
-        """Count a verdict."""
+        """Count a verdict and update the table."""
         self.counts[verdict["verdict"]] = self.counts.get(verdict["verdict"], 0) + 1
         if verdict.right:
             self.best = sorted([*self.best, verdict], key=lambda v: float(v["total_time"]))[:BEST]
@@ -36,21 +36,21 @@ class LiveTable:
             self.live.update(self.table())
 
     def summary(self) -> str:
-        """One line."""
+        """Return the counts as a line."""
         judged = sum(self.counts.values())
         rate = 60 * judged / max(1e-9, time.monotonic() - self.began)
         return f"{judged} judged ({', '.join(f'{n} {word}' for word, n in self.counts.items())}), {rate:.0f} a minute"
 
     def table(self) -> "Table":
         from rich.table import Table  # start-up: imported on first use
-        made = Table(title=self.summary())
+        table = Table(title=self.summary())
         for name in ("candidate", "us", "interval", "SBUF KiB", "HBM / least", "advice"):
-            made.add_column(name, overflow="fold")
+            table.add_column(name, overflow="fold")
         for one in self.best:
             low, high = (1e6 * t for t in one["interval"])
-            made.add_row(one["candidate"], f"{1e6 * one['total_time']:.1f}", f"{low:.1f}-{high:.1f}",
+            table.add_row(one["candidate"], f"{1e6 * one['total_time']:.1f}", f"{low:.1f}-{high:.1f}",
                          f"{one['sbuf_peak_bytes'] / 1024:.0f}", f"{one['hbm_bytes_ratio'] or 0:.2f}", one["advice"])
-        return made
+        return table
 
     def __enter__(self) -> "LiveTable":
         if self.live is not None:

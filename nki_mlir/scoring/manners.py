@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the text of a candidate may say: the modules that it imports, and the names by which Python looks at itself.
+"""Check the text of a candidate: the modules that it imports, and the names that give access to Python's internals.
 
-A kernel needs none of what is refused here. The text is read before any of it runs, so that a candidate does not come
-to change what is to judge it; what runs is watched as well (``sandbox``).
+No kernel needs anything that is refused here. The check reads the text before any of it runs, so a candidate cannot
+change what judges it; ``sandbox`` also monitors the running candidate.
 """
 
 import ast
@@ -15,7 +15,7 @@ MODULES = frozenset((
     "__future__", "abc", "collections", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools",
     "logging", "math", "ml_dtypes", "neuronxcc", "nki", "nkilib", "numbers", "numpy", "operator", "random", "re",
     "string", "textwrap", "time", "types", "typing", "typing_extensions", "warnings"))
-# Packages of which each module may be imported; of others those above, and these.
+# Packages all of whose modules may be imported; of other packages only those above and these.
 PACKAGES = frozenset(("ml_dtypes", "neuronxcc", "nki", "nkilib", "numpy"))
 SUBMODULES = frozenset(("collections.abc", "logging.handlers"))
 FUNCTIONS = frozenset(("__import__", "breakpoint", "compile", "delattr", "eval", "exec", "globals", "input", "locals",
@@ -26,15 +26,15 @@ ATTRIBUTES = frozenset((
     "gi_frame", "importlib", "inspect", "modules", "os", "sys", "tb_frame", "tb_next", "subprocess", "ctypes",
     "pathlib", "attrgetter", "methodcaller", "f2py", "testing", "fromfile", "load", "loadtxt", "memmap", "genfromtxt",
     "tofile", "save", "savez",
-    # what turns text into objects: annotations are evaluated, format strings walk along attributes
+    # these turn text into objects: they evaluate annotations, or follow attributes in format strings
     "get_type_hints", "ForwardRef", "evaluate_forward_ref", "singledispatch", "singledispatchmethod", "get_field",
     "Formatter", "CodeType", "FunctionType", "LambdaType",
-    # what changes attributes of objects that it is given
+    # these change attributes of their arguments
     "update_wrapper", "global_enum", "redirect_stdout", "redirect_stderr"))
-# Of NumPy: what reads files, evaluates text, or looks at memory beyond an array's.
+# Names of NumPy that read files, evaluate text, or access memory beyond an array's.
 OF_NUMPY = frozenset(("lib", "core", "_core", "distutils", "cffi", "DataSource", "fromregex", "bmat", "info", "source",
                       "lookfor", "dump", "as_strided"))
-OF_LANGUAGE = frozenset(("load", "save"))           # nl.load is what kernels are made of
+OF_LANGUAGE = frozenset(("load", "save"))           # kernels need nl.load
 DUNDERS = frozenset(("__name__", "__doc__", "__version__", "__annotations__", "__init__", "__post_init__", "__call__",
                      "__getitem__", "__setitem__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__",
                      "__str__", "__eq__", "__hash__"))
@@ -42,7 +42,7 @@ TEXT_BYTES = 1 << 20
 
 
 def check_manners(text: str, file: str) -> None:
-    """Raises ``BadCandidate`` for what is no Python, ``ForbiddenAct`` for the first act that is forbidden."""
+    """Raise ``BadCandidate`` if the text is no Python, and ``ForbiddenAct`` for the first forbidden act."""
     if len(text) > TEXT_BYTES:
         raise BadCandidate(what=f"the candidate has {len(text):,} characters", fix=f"give at most {TEXT_BYTES:,}")
     try:
@@ -61,27 +61,27 @@ def check_manners(text: str, file: str) -> None:
 
 
 def module_names(tree: ast.Module) -> dict[str, str]:
-    """The names that stand for modules in the candidate, with what they were imported as."""
-    found: dict[str, str] = {}
+    """Return the names that denote modules in the candidate, with the imported module of each."""
+    modules: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = alias.name
+                modules[alias.asname or alias.name.partition(".")[0]] = alias.name
         elif isinstance(node, ast.ImportFrom) and node.module in ("neuronxcc", "neuronxcc.nki", "nki"):
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+            modules |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
                       if alias.name in ("nki", "language", "isa", "typing", "collectives")}
-    return found
+    return modules
 
 
 def is_main_block(node: ast.stmt) -> bool:
-    """``if __name__ == "__main__":``, which does not run."""
+    """Return whether a statement is ``if __name__ == "__main__":``, whose body does not run."""
     return (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.left, ast.Name)
             and node.test.left.id == "__name__" and ast.unparse(node.test) == "__name__ == '__main__'"
             and not node.orelse)
 
 
 def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """The forbidden actions of a candidate, each with its line."""
+    """Yield the forbidden acts of a candidate, each with its node."""
     for statement in body:
         if is_main_block(statement):
             continue
@@ -116,7 +116,7 @@ def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.ex
 
 
 def may_import(module: str) -> bool:
-    """Whether a candidate may import a module of this name."""
+    """Return whether a candidate may import a module."""
     root, *parts = module.split(".")
     if root not in PACKAGES:
         return module in MODULES or module in SUBMODULES
@@ -124,7 +124,7 @@ def may_import(module: str) -> bool:
 
 
 def may_name(name: str, module: str) -> bool:
-    """Whether a candidate may take a name out of a module."""
+    """Return whether a candidate may use a name of a module."""
     if module.partition(".")[0] == "numpy":
         return name not in ATTRIBUTES | OF_NUMPY
     return name not in ATTRIBUTES - OF_LANGUAGE
@@ -135,14 +135,14 @@ def is_called(name: ast.Name, statement: ast.stmt) -> bool:
 
 
 def root_of(value: ast.expr) -> str:
-    """The name that a chain of attributes begins with."""
+    """Return the first name in a chain of attributes, or ""."""
     while isinstance(value, ast.Attribute):
         value = value.value
     return value.id if isinstance(value, ast.Name) else ""
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is of Python's own, between double underscores."""
+    """Return whether a name is one of Python's internal names, between double underscores."""
     return name.startswith("__") and name.endswith("__") and name not in DUNDERS
 
 

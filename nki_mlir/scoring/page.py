@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One HTML page of a store: time against SBUF with the candidates that none beats in both, the history of the search,
-all verdicts, and the profile of any candidate that was stored with one.
+"""Write an HTML page about a store: time against SBUF with the Pareto front, the search's history, and all verdicts.
 
-The page is one file and needs no network. Profiles are in it compressed; the page of ``nki-run --profile`` shows them.
+The page is a single file and needs no network. It contains the profiles compressed; the page of ``nki-run
+--profile`` displays them.
 """
 
 import json
@@ -55,12 +55,12 @@ for (const button of document.querySelectorAll("button[data-number]"))
 
 
 def write_page(store: Store, file: str | Path) -> None:
-    """Write the page of a store. Raises ``OSError``."""
+    """Write the page of a store. Raise ``OSError``."""
     write_file(file, page_of(store.rows()))
 
 
 def page_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The page's text. Rows are those of the store."""
+    """Return the page's text for the rows of a store."""
     right = [row for row in rows if row["verdict"] == "right"]
     profiles = {row["number"]: row["profile"] for row in right if row["profile"]}
     points = [(1e6 * row["total_time"], (row["sbuf_peak_bytes"] or 0) / 1024, f"{row['number']}: {row['candidate']}")
@@ -72,19 +72,19 @@ def page_of(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def script_text(value: object) -> str:
-    """JSON that no text can end the script with."""
+    """Return JSON that cannot end the script in which it is embedded."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def profile_template() -> str:
-    """The page of a profile with a hole where its document is."""
+    """Return the page of a profile with ``HOLE`` in place of its data."""
     from nki_mlir.targets.neuron.profile import page  # start-up: loads MLIR
     document = {"timing": {"kernel": "profile"}}
     return page(document).replace(json.dumps(document, separators=(",", ":")), HOLE)
 
 
 def front(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float]]:
-    """Those that no other point beats in both coordinates, by the first."""
+    """Return the Pareto front: points that no other point beats in both coordinates, sorted by the first."""
     found: list[tuple[float, float]] = []
     for x, y, _ in sorted(points):
         if not found or y < found[-1][1]:
@@ -93,7 +93,7 @@ def front(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float
 
 
 def history(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[float, float, str]], list[tuple[float, float]]]:
-    """The right ones by number and time, and the steps of the fastest so far."""
+    """Return the right candidates by number and time, and the steps of the fastest time so far."""
     points, steps = list[tuple[float, float, str]](), list[tuple[float, float]]()
     for number, row in enumerate(rows, 1):
         if row["verdict"] != "right":
@@ -108,7 +108,7 @@ def history(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[float, float, st
 
 
 def chart(points: Sequence[tuple[float, float, str]], line: Sequence[tuple[float, float]], across: str, up: str) -> str:
-    """Points with a line through some, as SVG."""
+    """Draw the points, and a line through some, as SVG."""
     if not points:
         return "<p>None is right yet.</p>"
     (x0, x1), (y0, y1) = ((min(c), max(c)) for c in (tuple(p[0] for p in points), tuple(p[1] for p in points)))
@@ -128,7 +128,7 @@ def chart(points: Sequence[tuple[float, float, str]], line: Sequence[tuple[float
 
 
 def row_of(row: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Return a row of the table as HTML."""
     document = json.loads(row["document"])
     low, high = (1e6 * t for t in document.get("interval", (0.0, 0.0)))
     is_right = row["verdict"] == "right"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The processes of one candidate: forked for it, held to its limits, and gone when it is judged.
+"""The processes of a candidate: forked for it, limited, and ended when it is judged.
 
-The nursery is forked from a worker that is warm and has not seen a reference yet. It forks the process that runs a
-candidate's Python, so that nothing of a reference is in that one's memory.
+A warm worker forks the nursery before it loads a reference. The nursery forks the process that runs a candidate's
+Python, so the memory of that process contains nothing of a reference.
 """
 
 import os
@@ -21,19 +21,20 @@ from nki_mlir.scoring.capture import capture_in_sandbox
 from nki_mlir.scoring.reference import Described
 from nki_mlir.scoring.sandbox import CandidateLimits, end_with_parent, enter_namespaces
 
-MOST_BYTES = 256 << 20                  # that a process sends
+MOST_BYTES = 256 << 20                  # of a message of a process
 HEADER = struct.Struct("!Q")
 
 
 class Sent(NamedTuple):
-    """What a process sent, and how it ended: "" where it is not known, "timeout", "too much", a status or signal."""
+    """The bytes that a process sent, and how it ended: "" if that is unknown or without an error, "timeout", "too
+    much", a status or a signal."""
 
     data: bytes
     ended: str
 
 
 class CaptureRequest(NamedTuple):
-    """What the candidate's process is told: nothing of the reference but shapes."""
+    """A request to the candidate's process: of the reference it contains shapes only."""
 
     file: str
     entry: str
@@ -44,7 +45,7 @@ class CaptureRequest(NamedTuple):
 
 
 def receive(reader: int, group: int, seconds: float) -> Sent:
-    """All that is written to a pipe until it is closed; where that takes too long, the group of processes is killed."""
+    """Read a pipe until it is closed. If that takes too long, kill the group of processes."""
     deadline, parts, size, ended = time.monotonic() + seconds, list[bytes](), 0, ""
     try:
         while not ended:
@@ -73,14 +74,15 @@ def kill(group: int) -> None:
 
 
 def status_text(status: int) -> str:
-    """How a process ended, of what ``waitpid`` says."""
+    """Return how a process ended, from the status of ``waitpid``."""
     code = os.waitstatus_to_exitcode(status)
     return f"status {code}" if code >= 0 else signal.Signals(-code).name
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
 def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
-    """The bytes that ``body`` writes in a forked process, which leads a new process group, within so many seconds."""
+    """Run ``body`` in a forked process, which leads a new process group, and return the bytes that it writes within so
+    many seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -89,7 +91,7 @@ def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
     os.close(writer)
     try:
         os.setpgid(pid, pid)
-    except OSError:                     # it has done so itself, or is gone
+    except OSError:                     # the child has done so itself, or has ended
         pass
     sent = receive(reader, pid, seconds)
     _, status = os.waitpid(pid, 0)
@@ -127,7 +129,7 @@ class Nursery:
         other.close()
 
     def capture(self, request: CaptureRequest) -> Sent:
-        """What the candidate's process sends."""
+        """Have a candidate captured in a new process, and return what that process sends."""
         results, result_writer = os.pipe()
         statuses, status_writer = os.pipe()
         data = pickle.dumps(request)
@@ -138,7 +140,7 @@ class Nursery:
         group = HEADER.unpack(exactly(self.socket, HEADER.size))[0]
         sent = receive(results, group, request.limits.seconds)
         status = receive(statuses, group, 5.0).data.decode(errors="replace")
-        kill(group)                     # what it has started besides
+        kill(group)                     # its child processes
         return Sent(sent.data, sent.ended or ("" if status == "status 0" else status or "SIGKILL"))
 
     def close(self) -> None:
@@ -147,7 +149,7 @@ class Nursery:
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; raises ``EOFError`` where the other side is gone."""
+    """Read this number of bytes. Raise ``EOFError`` if the other side has closed the connection."""
     parts = bytearray()
     while len(parts) < size:
         data = connection.recv(size - len(parts))
@@ -158,7 +160,7 @@ def exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def tend(connection: socket.socket) -> None:
-    """Fork a process for each request, until the worker is gone."""
+    """Fork a process for each request until the worker ends."""
     running: set[int] = set()
     while True:
         running -= {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]}

@@ -8,9 +8,9 @@
     TOLERANCE = {"relative_l2": 2e-5}               # also absolute and relative; integers are compared exactly
     ENTRY, TARGET, GRID, UPDATES, SEEDS, STRICT = "kernel", "trn2", (), (), 1, False
 
-Only the two functions are needed. ``forward`` and ``get_inputs`` are taken as well, with ``transform_to_nki_inputs``
-and ``transform_nki_outputs`` where there are such. Each case is tried with ``SEEDS`` given seeds and one hidden one,
-which follows from the texts of the reference and of the candidate: who writes one cannot know the other's.
+Only the two functions are required. ``forward`` and ``get_inputs`` are accepted as well, with the optional functions
+``transform_to_nki_inputs`` and ``transform_nki_outputs``. Each case runs with ``SEEDS`` fixed seeds and a hidden seed,
+a hash of the texts of the reference and of the candidate, which no author of one of them can predict.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ from nki_mlir.scalar.dtypes import dtype_of
 from nki_mlir.scoring.errors import BadReference
 
 KEYS = {"absolute", "relative", "relative_l2"}
-# Relative L2 by the bytes and name of what is expected, where the reference says no tolerance.
+# Relative L2 error by dtype, if the reference defines no tolerance.
 DEFAULTS = {"float64": 2e-5, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
 COARSE = 6e-2                   # of 8-bit floats
 
-# A value of the reference's: an array, a constant, or a container of such.
+# A value in a reference: an array, a constant, or a container of such.
 Value = Any
 Names = dict[str, Value]
 Function = Callable[..., Value]
@@ -43,7 +43,8 @@ Described = tuple[tuple[Value, ...], Names, tuple[int, ...]]     # arguments by 
 
 
 class Trial(NamedTuple):
-    """One case with one seed: arguments by position and name, and what is expected. ``label`` tells no seed."""
+    """A case with a seed: arguments by position and name, and the expected outputs. ``label`` does not contain the
+    seed."""
 
     label: str
     hidden: bool
@@ -55,7 +56,7 @@ class Trial(NamedTuple):
 
 @dataclass
 class Reference:
-    """A reference that was loaded, with all of its trials; the first of them is the one that is timed."""
+    """A loaded reference with all of its trials, the first of which is timed."""
 
     file: str
     digest: str
@@ -69,7 +70,7 @@ class Reference:
     draw: Callable[[int], "Iterator[Trial]"] | None = None      # the trials with another hidden seed
 
     def for_candidate(self, text: str) -> "Reference":
-        """The same reference with new hidden seeds for a candidate. Raises ``BadReference``."""
+        """Return the reference with new hidden seeds for a candidate. Raise ``BadReference``."""
         if self.draw is None:
             return self
         salt = hashlib.sha256(f"{self.digest}\n{text}".encode(errors="replace")).hexdigest()
@@ -77,7 +78,7 @@ class Reference:
 
 
 def trials_from(file: str, draw: "Callable[[int], Iterator[Trial]]", digest: str) -> "list[Trial]":
-    """All trials, with hidden seeds from a digest. Raises ``BadReference``."""
+    """Return all trials, with hidden seeds from a digest. Raise ``BadReference``."""
     try:
         return list(draw(int(digest[:12], 16)))
     except BadReference:
@@ -91,7 +92,8 @@ def bad(file: str, what: str, fix: str = "correct the reference") -> BadReferenc
 
 
 def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
-    """The reference in a file, which is run; raises ``BadReference``. ``changes``: other values of its names."""
+    """Run the file of a reference and return the reference. ``changes`` replaces values of its names. Raise
+    ``BadReference``."""
     file, path = str(path), Path(path)
     try:
         text = path.read_bytes()
@@ -107,8 +109,8 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     if unknown := tolerance.keys() - KEYS:
         raise bad(file, f"TOLERANCE has {', '.join(sorted(unknown))}", f"use {', '.join(sorted(KEYS))}")
     transform = names.get("transform_nki_outputs")
-    given: dict[tuple[int, int], Trial] = {}
-    draw: Callable[[int], Iterator[Trial]] = lambda salt: trials_of(names, make, answer, salt, given)
+    memo: dict[tuple[int, int], Trial] = {}
+    draw: Callable[[int], Iterator[Trial]] = lambda salt: trials_of(names, make, answer, salt, memo)
     trials = trials_from(file, draw, digest)
     updates = tuple(map(str, names.get("UPDATES", ())))
     return Reference(file, digest, trials, tolerance, str(names.get("ENTRY", "")), str(names.get("TARGET", "")),
@@ -117,7 +119,7 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
 
 
 def run(path: Path, file: str) -> Names:
-    """The names that the file defines, with its directory on the path."""
+    """Run the file with its directory on the path, and return the names that it defines."""
     install(executables=False)
     spec = importlib.util.spec_from_file_location("nki_score_reference", path)
     if spec is None or spec.loader is None:
@@ -134,17 +136,17 @@ def run(path: Path, file: str) -> Names:
 
 
 def from_global_generator(names: Names) -> Function:
-    """``get_inputs``, which draws from NumPy's global generator, as a function of a generator."""
+    """Wrap ``get_inputs``, which draws from NumPy's global generator, as a function of a generator."""
     def make(rng: np.random.Generator, **case: object) -> Value:
         np.random.seed(int(rng.integers(1 << 31)))
         return names["get_inputs"](**case)
     return make
 
 
-def trials_of(names: Names, make: Function, answer: Function, salt: int, given: dict[tuple[int, int], Trial]
+def trials_of(names: Names, make: Function, answer: Function, salt: int, memo: dict[tuple[int, int], Trial]
               ) -> Iterator[Trial]:
-    """Each case with its seeds, the given cases first. ``salt`` is what hidden seeds come from; trials with other seeds
-    are kept in ``given``."""
+    """Yield the trials of each case, public cases first. Hidden seeds derive from ``salt``; ``given`` memoizes trials
+    with fixed seeds."""
     cases, hidden = list(names.get("CASES", [{}])), list(names.get("HIDDEN", []))
     for number, case in enumerate([*cases, *hidden]):
         is_hidden = number >= len(cases)
@@ -153,20 +155,20 @@ def trials_of(names: Names, make: Function, answer: Function, salt: int, given: 
             label = f"hidden case {number - len(cases) + 1}"
         shown = 0 if is_hidden else int(names.get("SEEDS", 1))
         for seed in range(shown):
-            if (number, seed) not in given:
-                given[number, seed] = trial_of(names, make, answer, case, seed, label)
-            yield given[number, seed]
+            if (number, seed) not in memo:
+                memo[number, seed] = trial_of(names, make, answer, case, seed, label)
+            yield memo[number, seed]
         yield trial_of(names, make, answer, case, salt + number, label if is_hidden else f"{label}, with a hidden seed",
                        True)
 
 
 def trial_of(names: Names, make: Function, answer: Function, case: Names, seed: int, label: str, hidden: bool = False
              ) -> Trial:
-    """Generate the inputs of one case from a seed, and compute the expected outputs."""
+    """Generate the inputs of a case from a seed, and compute the expected outputs."""
     convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
-    made = make(np.random.default_rng(seed), **case)
-    keywords = dict(made) if isinstance(made, dict) else {}
-    positional = () if isinstance(made, dict) else tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    values = make(np.random.default_rng(seed), **case)
+    keywords = dict(values) if isinstance(values, dict) else {}
+    positional = () if isinstance(values, dict) else tuple(values) if isinstance(values, (tuple, list)) else (values,)
     expected = answer(*map(copied, positional), **{k: copied(v) for k, v in keywords.items()})
     if convert is not None and not keywords:
         converted = convert(list(positional))
@@ -181,7 +183,7 @@ def copied(value: Value) -> Value:
 
 
 def flat(value: Value) -> list[np.ndarray]:
-    """The arrays of a result, in order."""
+    """Return the arrays of a result, in order."""
     if isinstance(value, dict):
         return flat(list(value.values()))
     if isinstance(value, (tuple, list)):
@@ -191,9 +193,9 @@ def flat(value: Value) -> list[np.ndarray]:
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
 def difference(expected: np.ndarray, got: np.ndarray, tolerance: dict[str, float]) -> str:
-    """How an output differs from what is expected by more than the tolerance; "" where it does not.
+    """Describe how an output differs from the expected one by more than the tolerance. Return "" if it does not.
 
-    They have one shape. Infinities and NaNs have to be where they are expected.
+    Both have the same shape. Infinities and NaNs must be where they are expected.
     """
     if not expected.size:
         return ""
@@ -225,7 +227,7 @@ def difference(expected: np.ndarray, got: np.ndarray, tolerance: dict[str, float
 
 
 def at_first(wrong: np.ndarray, expected: np.ndarray, got: np.ndarray) -> str:
-    """The first element that is wrong, in words; "" where none is."""
+    """Describe the first wrong element; return "" if there is none."""
     if not wrong.any():
         return ""
     first = tuple(int(k) for k in np.argwhere(wrong)[0])
@@ -234,19 +236,19 @@ def at_first(wrong: np.ndarray, expected: np.ndarray, got: np.ndarray) -> str:
 
 
 def tensors_of(trial: Trial) -> list[np.ndarray]:
-    """Its arrays, also those in tuples, lists and dicts, in the order of the arguments."""
-    found: list[np.ndarray] = []
-    map_leaves((trial.positional, trial.keywords), is_array, found.append)
-    return found
+    """Return the arrays of a trial, including those in tuples, lists and dicts, in the order of the arguments."""
+    arrays: list[np.ndarray] = []
+    map_leaves((trial.positional, trial.keywords), is_array, arrays.append)
+    return arrays
 
 
 def described(trial: Trial) -> Described:
-    """The trial's arguments with a shape and dtype for each array, as the candidate's process sees them."""
+    """Return the trial's arguments with a shape and dtype in place of each array, for the candidate's process."""
     change: Callable[[np.ndarray], Spec] = lambda array: Spec(array.shape, array.dtype)
     return (map_leaves(trial.positional, is_array, change), map_leaves(trial.keywords, is_array, change), trial.grid)
 
 
 def signatures(trials: Sequence[Trial]) -> list[int]:
-    """For each trial the number of the first one for which a kernel is captured alike."""
+    """Return for each trial the number of the first trial with the same signature, for which a kernel is captured."""
     seen: dict[str, int] = {}
     return [seen.setdefault(repr(described(t)), k) for k, t in enumerate(trials)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Restricts a process that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
+"""Restrict a process that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
 
-On Linux the kernel enforces this: namespaces without network and without other processes, where the system permits
-them, and Landlock. On every system a hook of Python's auditing ends the process at the first attempt and reports it;
-elsewhere than on Linux nothing else enforces the limits.
+On Linux the system enforces this by namespaces without network and without other processes, if they are permitted,
+and by Landlock. On every system an audit hook of Python ends the process at the first attempt and reports it;
+outside of Linux nothing else enforces the restrictions.
 """
 
 import ctypes
@@ -23,21 +23,21 @@ from nki_mlir.scoring import landlock
 
 CLONE_PROCESSES, CLONE_NETWORK, CLONE_MESSAGES, CLONE_USER = 0x20000000, 0x40000000, 0x08000000, 0x10000000
 PARENT_DEATH_SIGNAL = 1
-OUTPUT_BYTES = 1 << 20          # that a candidate prints, or writes into a file
+OUTPUT_BYTES = 1 << 20          # the most that a candidate may print, or write into a file
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo", "/proc/cpuinfo",
           "/proc/meminfo", "/sys/devices/system/cpu")
 
 
 class CandidateLimits(NamedTuple):
-    """What one candidate may take, of each of its processes: seconds, and bytes of memory on top of the libraries'."""
+    """The limits of each process of a candidate: seconds, and bytes of memory beyond that of the loaded libraries."""
 
     seconds: float = 60.0
     memory: int = 4 << 30
 
 
 def libraries() -> list[Path]:
-    """Where Python and its packages are; not directories of scripts, which a path has for the user's own files."""
+    """Return the directories of Python and its packages, without directories of scripts, which a path may contain."""
     schemes = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [Path(p) for p in (*site.getsitepackages(), site.getusersitepackages())]
     linked = [Path(p) for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
@@ -46,24 +46,24 @@ def libraries() -> list[Path]:
 
 
 def enter_namespaces() -> None:
-    """Leave the network, and have children that are not seen by others and end together; nothing where that is not
-    permitted."""
+    """Enter namespaces without network, whose processes are invisible to others and end together. Do nothing if that
+    is not permitted."""
     if not sys.platform.startswith("linux"):
         return
     libc = ctypes.CDLL(None)
-    own = CLONE_PROCESSES | CLONE_NETWORK | CLONE_MESSAGES
-    if libc.unshare(own) != 0:
-        libc.unshare(own | CLONE_USER)
+    namespaces = CLONE_PROCESSES | CLONE_NETWORK | CLONE_MESSAGES
+    if libc.unshare(namespaces) != 0:
+        libc.unshare(namespaces | CLONE_USER)
 
 
 def end_with_parent() -> None:
-    """This process ends when its parent does, where the system knows how."""
+    """Have the system end this process when its parent ends, if it supports that."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def limit(limits: CandidateLimits) -> None:
-    """Limits of time, memory, files. Of memory those of the libraries, which are there already, do not count."""
+    """Set limits of time, memory and file size. Memory that the loaded libraries use already does not count."""
     seconds = int(limits.seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,12 +75,12 @@ def limit(limits: CandidateLimits) -> None:
 
 
 def confine(scratch: Path) -> None:
-    """Only the libraries can be read, and only ``scratch`` be written to, where the system knows how."""
+    """Allow reads of the libraries and writes to ``scratch`` only, if the system supports that."""
     landlock.restrict([*libraries(), *map(Path, SYSTEM)], [scratch, *map(Path, DEVICES)])
 
 
 # -- auditing ----------------------------------------------------------------------------------------------------------
-# Events of Python's auditing, by what they say of a candidate. What LOOKS has, this package does as well.
+# Events of Python's auditing, by the kind of act. This package itself causes those in LOOKS.
 STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "os.exec", "subprocess.Popen",
           "os.startfile", "pty.spawn"}
 LOOKS = {"gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys.settrace",
@@ -92,14 +92,14 @@ LISTS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.chdir", "glob.gl
 PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap": "maps memory",
             "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
             "smtplib": "uses the network", "winreg": "uses the registry"}
-MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")        # that stay as they are
+MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")        # left unchanged
 CODE = "__code__", "__defaults__", "__kwdefaults__"         # of a function
 
 
 def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
-    """Have ``refuse`` called, with what it was, at the first act that is no part of a kernel.
+    """Call ``refuse`` with a description at the first act that no kernel needs.
 
-    A hook of auditing stays to the end of the process.
+    The audit hook stays until the process ends.
     """
     roots = tuple(str(p) for p in (*libraries(), *map(Path, SYSTEM)))
     own, devices = str(scratch.resolve()), set(DEVICES)
@@ -150,23 +150,24 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
     sys.addaudithook(hook)
 
 
-# -- what stays as it is -----------------------------------------------------------------------------------------------
+# -- immutable modules and classes -------------------------------------------------------------------------------------
 IMMUTABLE = 1 << 8              # of a class's flags: its attributes cannot be set
-FLAGS_OFFSET = 168              # of those, in a class of CPython on 64 bits
+FLAGS_OFFSET = 168              # of the flags, in a class of CPython on 64 bits
 
 
 namespace_of: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
 
 
 def own_files() -> tuple[str, ...]:
-    """How the names of files begin whose code may change these modules: their own, and imports that bind modules."""
+    """Return the prefixes of file names whose code may change the protected modules: their files, and imports that
+    bind modules."""
     found = (getattr(sys.modules.get(name), "__file__", None) for name in ("nki_mlir", "numpy", "ml_dtypes"))
     folders = (os.path.join(str(Path(file).resolve().parent), "") for file in found if file)
     return (*folders, "<frozen importlib", str(warnings.__file__))
 
 
 def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse: Callable[[str], NoReturn]) -> None:
-    """Have modules and classes stay as they are, by whatever name they are reached."""
+    """Make modules and classes immutable, under whatever name they are reached."""
     def set_attribute(module: ModuleType, name: str, value: object) -> None:
         if not frame(1).f_code.co_filename.startswith(keepers):
             refuse(f"changes {module.__name__}")
@@ -180,7 +181,7 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
         return found if frame(1).f_code.co_filename.startswith(keepers) else MappingProxyType(found)
 
     guards = {"__setattr__": set_attribute, "__delattr__": delete_attribute, "__dict__": property(names)}
-    unchanged: dict[type, type] = {}            # a module's class -> one that the candidate's own code cannot change
+    unchanged: dict[type, type] = {}            # a module's class -> one that code of the candidate cannot change
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in MODULES and isinstance(module, ModuleType):
             kind = type(module)
@@ -196,7 +197,7 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
 
 
 def make_immutable(cls: type) -> None:
-    """Have attributes of the class not be set any more, where the interpreter is one whose flags are known."""
+    """Make attributes of a class immutable, in interpreters whose layout of flags is known."""
     flags = ctypes.c_ulong.from_address(id(cls) + FLAGS_OFFSET)
     if sys.implementation.name == "cpython" and sys.maxsize > 1 << 32 and flags.value == cls.__flags__:
         flags.value |= IMMUTABLE

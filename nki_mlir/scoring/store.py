@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Verdicts in an SQLite file, by the content of what was judged: a search that was interrupted goes on from there."""
+"""Verdicts in an SQLite file, by the content of the requests: an interrupted search continues from it."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS verdicts (
     number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, candidate TEXT NOT NULL, verdict TEXT NOT NULL,
     total_time REAL, sbuf_peak_bytes INTEGER, parameters TEXT NOT NULL, source TEXT NOT NULL, document TEXT NOT NULL,
     profile TEXT)"""
-# Of a request, which a verdict depends on.
+# The fields of a request on which a verdict depends.
 SETTINGS = "kernel", "target", "seconds", "megabytes", "grid", "level", "cases", "hidden"
 
 
@@ -27,7 +27,7 @@ class StoreFailed(NkiMlirError):
 
 
 def key_of(request: dict[str, Any]) -> str:
-    """Equal for requests that have one verdict: by the texts of candidate and reference, settings, our version."""
+    """Return the key of a request: the hash of the texts of candidate and reference, the settings, and this version."""
     reference = Path(request["reference"])
     text = reference.read_text(errors="replace") if reference.is_file() else str(reference)
     parts = [request["source"], text, __version__,
@@ -36,7 +36,7 @@ def key_of(request: dict[str, Any]) -> str:
 
 
 class Store:
-    """The file. Threads may share it; each verdict is written at once.
+    """A store of verdicts. Threads may share it; each verdict is written at once.
 
     Example:
         store = Store("verdicts.db")
@@ -56,23 +56,23 @@ class Store:
         self.connection.row_factory = sqlite3.Row
 
     def find(self, key: str) -> CandidateVerdict | None:
-        """The verdict with that key."""
+        """Return the verdict with that key, or None."""
         with self.lock:
             row = self.connection.execute("SELECT document FROM verdicts WHERE key = ?", (key,)).fetchone()
         return None if row is None else CandidateVerdict(json.loads(row["document"]))
 
     def add(self, key: str, request: dict[str, Any], verdict: CandidateVerdict) -> bool:
-        """Write a verdict; False where there is one with that key already."""
-        kept = {name: value for name, value in verdict.items() if name != "profile"}
+        """Write a verdict. Return False if there is one with that key already."""
+        data = {name: value for name, value in verdict.items() if name != "profile"}
         row = (key, verdict["candidate"], verdict["verdict"], verdict.get("total_time"), verdict.get("sbuf_peak_bytes"),
-               json.dumps(request.get("parameters") or {}), request["source"], json.dumps(kept), verdict.get("profile"))
+               json.dumps(request.get("parameters") or {}), request["source"], json.dumps(data), verdict.get("profile"))
         with self.lock, self.connection:
             return self.connection.execute(
                 "INSERT OR IGNORE INTO verdicts (key, candidate, verdict, total_time, sbuf_peak_bytes, parameters, "
                 "source, document, profile) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row).rowcount == 1
 
     def rows(self) -> list[dict[str, Any]]:
-        """All verdicts with their columns, in the order in which they were written."""
+        """Return all verdicts with their columns, in the order of their insertion."""
         with self.lock:
             return [dict(row) for row in self.connection.execute("SELECT * FROM verdicts ORDER BY number")]
 

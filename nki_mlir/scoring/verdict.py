@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The verdict on a candidate, as everything that reports one has it: a map that is JSON.
+"""The verdict on a candidate, in the form of every report: a mapping that is JSON.
 
-``verdict``: right; wrong, where it runs and its results are not the reference's for certain; refused, where it is no
-kernel, breaks a rule or a limit. Times are seconds of the model, under the names of the vendor's profiler.
+``verdict`` is "right"; "wrong" if the candidate runs and its results certainly differ from the reference; or
+"refused" if it is no kernel, or breaks a rule or a limit. Times are seconds of the model, under the names of the
+vendor's profiler.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ OF_RESULTS = ("NKI-SCORE-FORM", "NKI-SCORE-VALUES", "NKI-SCORE-INPUT", "NKI-SCOR
 
 
 class CandidateVerdict(dict[str, Any]):
-    """What is known of a candidate. Figures that it was not judged far enough for are missing.
+    """The findings about a candidate. Figures of stages that it did not reach are missing.
 
     Example:
         verdict = CandidateVerdict(candidate="a.py", verdict="right", total_time=2e-5, interval=[1.9e-5, 2.1e-5])
@@ -25,17 +26,17 @@ class CandidateVerdict(dict[str, Any]):
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """Whether the candidate passed all stages."""
         return bool(self["verdict"] == RIGHT)
 
     @property
     def total_time(self) -> float | None:
-        """Seconds on the model of the machine."""
+        """The time in seconds on the model of the machine, or None."""
         return self.get("total_time")
 
     @property
     def advice(self) -> str:
-        """The change that would help most, in a sentence: of a wrong candidate, the fix of its error."""
+        """The most useful change, as a sentence; of a wrong candidate, the fix of its error."""
         return str(self.get("advice") or (self.get("reason") or {}).get("fix", ""))
 
     def __str__(self) -> str:
@@ -53,7 +54,7 @@ class CandidateVerdict(dict[str, Any]):
 
 def verdict_of(candidate: str, reference: str, stage: str, reason: dict[str, Any] | None, remarks: Sequence[object],
                figures: dict[str, Any]) -> CandidateVerdict:
-    """The verdict where the judging ended at a stage for a reason, or came to its end."""
+    """Build the verdict of a candidate that failed at a stage for a reason, or passed all stages."""
     reached = STAGES.index(stage) if reason else len(STAGES)
     checks = {name: "passed" if k < reached else "failed" if k == reached else "not reached"
               for k, name in enumerate(STAGES)}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A worker: judges one candidate after the other, warm, as requests in lines of JSON ask on standard input.
+"""A warm worker process that judges candidates one after the other: requests and answers are lines of JSON.
 
-A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file); where it
-likes ``id``, ``directory`` (of relative names), ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``;
-``cases``, ``hidden`` and ``grid`` in place of the reference's; ``level``, of ``-O``. The answer is a line: the
-verdict, with the ``id``. What is wrong with a request is an answer with ``error``.
+A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file). Optional
+fields are ``id``, ``directory`` (of relative names), ``kernel``, ``target``, ``seconds``, ``megabytes``,
+``profile``; ``cases``, ``hidden`` and ``grid``, which replace the reference's; and ``level``, of ``-O``. The answer
+is a line with the verdict and the ``id``, or with ``error`` if the request is invalid.
 """
 
 import gc
@@ -46,10 +46,10 @@ from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
 from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
 from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
-SHOWN = 2_000                   # characters of what a candidate prints
+SHOWN = 2_000                   # characters of a candidate's output in its verdict
 SLOW = "give smaller cases, or more seconds"
 FILE_NAME = re.compile(r"[A-Za-z_][\w-]*\.py", re.ASCII)
-REFERENCES = 8                  # that are kept
+REFERENCES = 8                  # that a worker memoizes
 COLLECTED = 500_000             # objects of a judge, which lives for one candidate, between searches for garbage
 
 
@@ -57,16 +57,17 @@ Request = dict[str, Any]        # as JSON has it; answers, too
 
 
 class Worker:
-    """Has a nursery, and the references that it was asked about."""
+    """A worker with its nursery and the references that requests have named."""
 
     def __init__(self) -> None:
         warm_up()
-        gc.freeze()                     # what is loaded stays: processes that are forked need not look at it
+        gc.freeze()                     # forked processes need not examine the objects that are loaded now
         self.nursery = Nursery()
         self.references: dict[tuple[object, ...], Reference] = {}
 
     def reference(self, file: str, changes: Request) -> Reference:
-        """The reference in a file with other cases, loaded once as long as the file stays as it is."""
+        """Return the reference in a file, with other cases if ``changes`` has some. It is loaded again when the file
+        changes."""
         try:
             status = os.stat(file)
         except OSError as error:
@@ -80,7 +81,7 @@ class Worker:
         return self.references[key]
 
     def score(self, request: Request) -> CandidateVerdict:
-        """The verdict on a request's candidate. Raises ``BadReference``, ``BadCandidate`` for a file that is not."""
+        """Judge a request's candidate. Raise ``BadReference``, and ``BadCandidate`` if its file cannot be read."""
         if request.get("directory"):
             os.chdir(str(request["directory"]))
         reference = self.reference(str(request["reference"]), changes_of(request))
@@ -121,7 +122,7 @@ class Worker:
 
     @staticmethod
     def text_of(request: Request) -> tuple[str, str]:
-        """The candidate's name and text."""
+        """Return the candidate's name and text."""
         if "source" in request:
             source = str(request["source"]).encode(errors="replace").decode()      # JSON has halves of characters
             return str(request.get("name") or "candidate.py"), source
@@ -133,10 +134,10 @@ class Worker:
 
     def capture(self, file: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
                 ) -> Captures:
-        """What the candidate's process captured; raises what ended it."""
+        """Have the candidate's process capture its kernel. Raise the error that ended it."""
         numbers = dict.fromkeys(signatures(reference.trials))
-        wanted = [described(reference.trials[k]) for k in numbers]
-        sent = self.nursery.capture(CaptureRequest(str(file), entry, target, wanted, limits,
+        signatures_to_capture = [described(reference.trials[k]) for k in numbers]
+        sent = self.nursery.capture(CaptureRequest(str(file), entry, target, signatures_to_capture, limits,
                                                    reference.strict))
         check_end(sent, "the candidate", limits)
         try:
@@ -150,7 +151,7 @@ class Worker:
     @staticmethod
     def judge(file: Path, captures: Captures, reference: Reference, request: Request, limits: CandidateLimits
               ) -> Findings:
-        """What running and timing the programs shows."""
+        """Run and time the programs in a forked process, and return the findings."""
         def body(out: BinaryIO) -> None:
             gc.set_threshold(COLLECTED)
             limit(limits)
@@ -165,13 +166,13 @@ class Worker:
 
 
 def changes_of(request: Request) -> Request:
-    """Names of the reference that a request says otherwise."""
+    """Return the names of the reference that a request replaces."""
     changes = {name.upper(): request[name] for name in ("cases", "hidden", "grid") if request.get(name) is not None}
     return changes | ({"HIDDEN": []} if "CASES" in changes and "HIDDEN" not in changes else {})
 
 
 def level_of(request: Request) -> int:
-    """The level of optimization of a request. Raises ``ValueError`` where there is no such level."""
+    """Return the level of optimization of a request. Raise ``ValueError`` for unknown levels."""
     level = LEVEL if request.get("level") is None else request["level"]
     if level not in LEVELS:
         raise ValueError(f"level is {level}; there are {', '.join(map(str, LEVELS))}")
@@ -179,7 +180,7 @@ def level_of(request: Request) -> int:
 
 
 def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:
-    """Raises why a process sent nothing that can be used."""
+    """Raise an error if a process sent nothing usable."""
     if sent.ended in ("timeout", "SIGXCPU"):
         raise LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)
     if sent.ended == "too much":
@@ -189,21 +190,21 @@ def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:
 
 
 def check_release(remarks: Sequence[Remark]) -> None:
-    """Raises ``OlderForm`` where capture saw a form that the newest release does not have."""
+    """Raise ``OlderForm`` if capture used a form that the newest release does not have."""
     for remark in remarks:
         if remark["category"] == NkiWarning.__name__:
             raise OlderForm(what=f"{remark['message']} ({remark['location']})")
 
 
 def check_written(remarks: Sequence[Remark]) -> None:
-    """Raises ``UnwrittenMemory`` where capture saw a read of on-chip memory that nothing has written."""
+    """Raise ``UnwrittenMemory`` if capture found a read of on-chip memory that nothing has written."""
     for remark in remarks:
         if remark["category"] == UnwrittenRead.__name__:
             raise UnwrittenMemory(case="all cases", what=remark["message"])
 
 
 def printed(file: Path) -> str:
-    """The beginning of what the candidate printed."""
+    """Return the beginning of the candidate's output."""
     try:
         with open(file, errors="replace") as out:
             return out.read(SHOWN)
@@ -212,7 +213,7 @@ def printed(file: Path) -> str:
 
 
 def warm_up() -> None:
-    """Load what every candidate needs: both generations, captures, executors, streams, times."""
+    """Load all modules that candidates need: both generations, captures, executors, streams, times."""
     install(executables=False)
     import neuronxcc.nki as beta  # start-up: the names are there from here on
     import neuronxcc.nki.language as beta_nl
@@ -245,7 +246,7 @@ def warm_up() -> None:
 
 
 def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
-    """Answer each line until there are no more."""
+    """Answer each line until the input ends."""
     worker = Worker()
     for line in lines:
         if not line.strip():
@@ -273,7 +274,7 @@ def main() -> int:
         out.flush()
     try:
         serve(sys.stdin.buffer, answer)
-    except BrokenPipeError:                     # who asked is gone
+    except BrokenPipeError:                     # the client has ended
         os._exit(1)
     return 0
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Searches the constants, grids and options of a kernel for the fastest that is right.
+"""Search the constants, grids and options of a kernel for the fastest correct choice.
 
-``source`` writes parameters into a kernel's file, ``kernels`` binds them to a kernel of this process; ``search`` asks
-optuna what to try next, whoever judges.
+``source`` writes parameters into a kernel's file, ``kernels`` binds them to a kernel of this process, and
+``search`` asks optuna for the next choice, independently of the judge.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel's file, tuned by the workers that judge candidates: only what is right counts."""
+"""Tune a kernel's file with the workers that judge candidates: only correct choices count."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,8 @@ from nki_mlir.tuning.space import GRID, LEVEL, Choice, Space
 
 def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "WorkerPool | Cluster", trials: int,
               seed: int = 0, store: Store | None = None, table: LiveTable | None = None) -> TuningResult:
-    """Search the space of a file. ``settings`` are those of a request; raises what is wrong with file or reference."""
+    """Search the space of a file. ``settings`` are those of a request. Raise the errors of the file and the reference.
+    """
     text = Path(file).read_text()
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
@@ -31,7 +32,7 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
         texts = {request["name"]: verdicts.get(request["name"]) for request in requests}
         for choice, request in zip(choices, requests):
             found = texts[request["name"]]
-            if found is None:                   # of equal text with another one
+            if found is None:                   # another choice has an equal text
                 same = next(r["name"] for r in requests if key_of(r) == key_of(request) and texts[r["name"]])
                 found = texts[same]
             assert found is not None
@@ -40,12 +41,12 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
 
 
 def name_of(file: str, choice: Choice) -> str:
-    """What verdicts call a choice: the file with its parameters."""
+    """Return the name of a choice in verdicts: the file with its parameters."""
     return f"{file}[{', '.join(f'{name}={value}' for name, value in choice.items())}]"
 
 
 def options_of(choice: Choice) -> dict[str, object]:
-    """What a request says of a choice beside the text."""
+    """Return the fields of a request for the choice's grid and level, which are not in the text."""
     options: dict[str, object] = {}
     if GRID in choice:
         grid = choice[GRID]
@@ -56,7 +57,7 @@ def options_of(choice: Choice) -> dict[str, object]:
 
 
 def attempt_of(choice: Choice, verdict: CandidateVerdict) -> Attempt:
-    """What became of a choice."""
+    """Convert a verdict to an attempt."""
     if not verdict.right:
         return Attempt(choice, math.inf, reason=f"{verdict['reason']['message']} [{verdict['reason']['code']}]")
     low, high = verdict["interval"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel of this process, tuned here: its parameters are given by keyword, its results compared with a reference."""
+"""Tune a kernel of this process: parameters are keyword arguments, results are compared with a reference."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,23 +20,23 @@ Reference = Callable[..., Any]
 
 def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments: Sequence[Any],
                 reference: Reference | None, tolerance: Mapping[str, float], trials: int, seed: int) -> TuningResult:
-    """As ``nki_mlir.tune``."""
-    chosen, found = unwrap(kernel), space_of(space)
+    """Implement ``nki_mlir.tune``."""
+    plain_kernel, found = unwrap(kernel), space_of(space)
     first = {name: values[0] for name, values in found.items()}
     expected = flat(reference(*map(copied, arguments))) if reference is not None else \
-        [np.array(a) for a in flat(run(chosen, first, arguments))]
+        [np.array(a) for a in flat(run(plain_kernel, first, arguments))]
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
         for choice in choices:
             try:
-                yield attempt(chosen, choice, arguments, expected, dict(tolerance))
+                yield attempt(plain_kernel, choice, arguments, expected, dict(tolerance))
             except (NkiMlirError, TypeError, ValueError, ArithmeticError, AssertionError, LookupError) as error:
                 yield Attempt(choice, math.inf, reason=str(error).splitlines()[0] if str(error) else repr(error))
     return search(found, judge, trials, seed)
 
 
 def launched(kernel: Kernel, choice: Choice) -> tuple[Kernel, dict[str, object]]:
-    """The kernel on the grid of a choice, and its parameters by keyword."""
+    """Return the kernel on the grid of a choice, and the choice's parameters as keywords."""
     keywords = {name: value for name, value in choice.items() if name not in (GRID, LEVEL)}
     return (kernel[choice[GRID]] if GRID in choice else kernel), keywords
 
@@ -48,7 +48,7 @@ def run(kernel: Kernel, choice: Choice, arguments: Sequence[Any]) -> Any:
 
 def attempt(kernel: Kernel, choice: Choice, arguments: Sequence[Any], expected: Sequence[np.ndarray],
             tolerance: dict[str, float]) -> Attempt:
-    """Run, compare, compile and time one choice."""
+    """Run, compare, compile and time a choice."""
     got = flat(run(kernel, choice, arguments))
     if [a.shape for a in got] != [a.shape for a in expected]:
         return Attempt(choice, math.inf, reason="the results have other shapes than the reference's")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What to try next: all of a small space, else what optuna's tree-structured Parzen estimator proposes."""
+"""Choose the next choices to try: all of a small space, else what optuna's tree-structured Parzen estimator proposes.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.tuning.space import Choice, Space, grid_of, size_of
 
-TOGETHER = 4                    # proposals for each worker that are judged before the next ones
+TOGETHER = 4                    # proposals for each worker in a batch
 Judge = Callable[[Sequence[Choice]], Iterable["Attempt"]]
 
 
@@ -27,7 +28,7 @@ class NothingRight(NkiMlirError):
 
 @dataclass
 class Attempt:
-    """A choice with what became of it. ``seconds`` is infinite where it is not right."""
+    """A choice with its outcome. ``seconds`` is infinite unless it is right."""
 
     choice: Choice
     seconds: float
@@ -49,7 +50,7 @@ class TuningResult:
 
     @property
     def fastest(self) -> Attempt:
-        """The fastest that is right; the first of several. Raises ``NothingRight``."""
+        """The fastest right attempt, the first of several. Raise ``NothingRight``."""
         best = min(self.attempts, key=lambda a: a.seconds, default=None)
         if best is None or math.isinf(best.seconds):
             raise NothingRight(count=len(self.attempts), reason=self.attempts[0].reason if self.attempts else "none")
@@ -57,17 +58,17 @@ class TuningResult:
 
     @property
     def best(self) -> Choice:
-        """Its choice."""
+        """The choice of the fastest attempt."""
         return self.fastest.choice
 
     @property
     def seconds(self) -> float:
-        """Its time on the model."""
+        """The time of the fastest attempt on the model."""
         return self.fastest.seconds
 
     @property
     def speedup(self) -> float:
-        """How much faster it is than the first attempt that is right."""
+        """How many times as fast it is as the first right attempt."""
         return next(a.seconds for a in self.attempts if not math.isinf(a.seconds)) / self.seconds
 
     def __str__(self) -> str:
@@ -79,7 +80,7 @@ class TuningResult:
 
 
 def search(space: Space, judge: Judge, trials: int, seed: int = 0, together: int = 1) -> TuningResult:
-    """Try at most so many choices, and no choice twice. The same seed tries the same ones."""
+    """Try at most ``trials`` choices, each once. The same seed tries the same choices."""
     result = TuningResult()
     if size_of(space) <= trials:
         for batch in batches(grid_of(space), together * TOGETHER):
@@ -101,7 +102,7 @@ def batches(choices: Iterator[Choice], size: int) -> Iterator[list[Choice]]:
 
 
 def propose(space: Space, judge: Judge, trials: int, seed: int, together: int, result: TuningResult) -> None:
-    """Let optuna choose; what it proposes again is answered from what is known."""
+    """Let optuna propose choices. Repeated proposals get the known time."""
     try:
         import optuna  # start-up: an extra
     except ImportError:
@@ -112,31 +113,32 @@ def propose(space: Space, judge: Judge, trials: int, seed: int, together: int, r
     known: dict[str, float] = {}
     idle = 0
     while len(result.attempts) < trials and idle < 20:
-        asked: list[tuple[Any, Choice]] = []
+        proposals: list[tuple[Any, Choice]] = []
         new: dict[str, Choice] = {}
         for _ in range(together):
             trial = study.ask()
             choice = {name: values[chosen(trial, name, values)] for name, values in space.items()}
-            asked.append((trial, choice))
+            proposals.append((trial, choice))
             if repr(choice) not in known and len(result.attempts) + len(new) < trials:
                 new.setdefault(repr(choice), choice)
         idle = 0 if new else idle + 1
-        found = list(judge(list(new.values()))) if new else []
-        result.attempts += found
-        known |= {repr(a.choice): a.seconds for a in found}
+        attempts = list(judge(list(new.values()))) if new else []
+        result.attempts += attempts
+        known |= {repr(a.choice): a.seconds for a in attempts}
         worst = max((s for s in known.values() if not math.isinf(s)), default=1.0)
-        for trial, choice in asked:
+        for trial, choice in proposals:
             seconds = known.get(repr(choice), math.inf)
             study.tell(trial, 10 * worst if math.isinf(seconds) else seconds)
-    left = (choice for choice in grid_of(space) if repr(choice) not in known)
-    for batch in batches(left, together):
+    untried = (choice for choice in grid_of(space) if repr(choice) not in known)
+    for batch in batches(untried, together):
         if len(result.attempts) + len(batch) > trials:
             return
         result.attempts += judge(batch)
 
 
 def chosen(trial: Any, name: str, values: Sequence[object]) -> int:
-    """The number of the value that is proposed: an ordered one where the values are, else one of a kind."""
+    """Return the index of the proposed value: an ordered parameter if the values are sorted numbers, else a
+    categorical one."""
     ordered = all(type(v) in (int, float) for v in values) and list(values) == sorted(values)       # type: ignore
     if ordered:
         return int(trial.suggest_int(name, 0, len(values) - 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parameters written into the text of a kernel's file: constants of the module, and defaults of its functions."""
+"""Write parameters into the text of a kernel's file: constants of the module, and defaults of its functions."""
 
 import ast
 
@@ -14,7 +14,7 @@ class NoParameter(NkiMlirError):
 
 
 def with_parameters(text: str, choice: Choice, file: str) -> str:
-    """The text with each parameter's value in place of the one that is there. Raises ``NoParameter``."""
+    """Replace each parameter's value in the text. Raise ``NoParameter``."""
     tree = ast.parse(text)
     lines = text.encode().splitlines(keepends=True)
     starts = [0]
@@ -24,13 +24,13 @@ def with_parameters(text: str, choice: Choice, file: str) -> str:
     for name, value in choice.items():
         if name in (GRID, LEVEL):
             continue
-        places = constants(tree, name) or defaults(tree, name)
-        if not places:
+        expressions = constants(tree, name) or defaults(tree, name)
+        if not expressions:
             raise NoParameter(file=file, name=name)
-        for place in places:
-            assert place.end_lineno is not None and place.end_col_offset is not None
-            edits.append((starts[place.lineno - 1] + place.col_offset,
-                          starts[place.end_lineno - 1] + place.end_col_offset, repr(value)))
+        for expression in expressions:
+            assert expression.end_lineno is not None and expression.end_col_offset is not None
+            edits.append((starts[expression.lineno - 1] + expression.col_offset,
+                          starts[expression.end_lineno - 1] + expression.end_col_offset, repr(value)))
     data = text.encode()
     for begin, end, new in sorted(edits, reverse=True):
         data = data[:begin] + new.encode() + data[end:]
@@ -38,24 +38,24 @@ def with_parameters(text: str, choice: Choice, file: str) -> str:
 
 
 def constants(tree: ast.Module, name: str) -> list[ast.expr]:
-    """The values that the module gives a name."""
-    found = []
+    """Return the values that the module assigns to a name."""
+    values = []
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                found.append(value)
+                values.append(value)
             case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
-                found.append(value)
-    return found
+                values.append(value)
+    return values
 
 
 def defaults(tree: ast.Module, name: str) -> list[ast.expr]:
-    """The defaults of parameters of that name."""
-    found = []
+    """Return the defaults of parameters of that name."""
+    values = []
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             positional = [*node.args.posonlyargs, *node.args.args]
             pairs = list(zip(positional[len(positional) - len(node.args.defaults):], node.args.defaults))
             pairs += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults) if d is not None]
-            found += [default for argument, default in pairs if argument.arg == name]
-    return found
+            values += [default for argument, default in pairs if argument.arg == name]
+    return values

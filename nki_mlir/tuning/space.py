@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a search may choose: for each parameter its values, ``grid`` and ``O`` among them."""
+"""The space of a search: the values of each parameter, including ``grid`` and ``O``."""
 
 import ast
 import itertools
@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError
 
 Space = dict[str, list[object]]         # parameter -> its values
 Choice = dict[str, object]              # parameter -> one of them
-GRID, LEVEL = "grid", "O"               # the launch grid; how long a fast order of instructions is searched for
+GRID, LEVEL = "grid", "O"               # the launch grid; how long to search for a fast order of instructions
 
 
 class BadSpace(NkiMlirError, ValueError):
@@ -20,10 +20,10 @@ class BadSpace(NkiMlirError, ValueError):
     fix = "write {{'TILE': [128, 256, 512], 'BUFFERS': range(1, 5)}}, or --space TILE=128,256,512 --space BUFFERS=1..4"
 
 
-def space_of(given: Mapping[str, Sequence[object]]) -> Space:
-    """A space of a mapping; raises ``BadSpace``."""
+def space_of(mapping: Mapping[str, Sequence[object]]) -> Space:
+    """Convert a mapping to a space. Raise ``BadSpace``."""
     space: Space = {}
-    for name, values in given.items():
+    for name, values in mapping.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
             raise BadSpace(what=f"the values of {name} are {values!r}")
         space[str(name)] = list(values)
@@ -39,33 +39,33 @@ def space_of(given: Mapping[str, Sequence[object]]) -> Space:
 
 
 def space_from_texts(texts: Sequence[str]) -> Space:
-    """A space of ``NAME=1,2,4`` and ``NAME=1..8`` (or ``1..64..8``, with a step); raises ``BadSpace``."""
-    given: dict[str, list[object]] = {}
+    """Parse a space from ``NAME=1,2,4`` and ``NAME=1..8`` (or ``1..64..8``, with a step). Raise ``BadSpace``."""
+    mapping: dict[str, list[object]] = {}
     for text in texts:
-        name, found, values = text.partition("=")
-        if not found or not name.isidentifier():
+        name, separator, values = text.partition("=")
+        if not separator or not name.isidentifier():
             raise BadSpace(what=text)
-        given[name] = values_of(values, text)
-    return space_of(given)
+        mapping[name] = values_of(values, text)
+    return space_of(mapping)
 
 
-def values_of(text: str, whole: str) -> list[object]:
-    """The values that a text lists."""
+def values_of(text: str, argument: str) -> list[object]:
+    """Return the values that a text lists. ``argument`` is the complete text for errors."""
     try:
         if ".." in text and "," not in text:
             first, last, *step = (int(part) for part in text.split(".."))
             return list(range(first, last + 1, *step))
         values = ast.literal_eval(f"[{text}]")
     except (ValueError, SyntaxError):
-        raise BadSpace(what=whole) from None
+        raise BadSpace(what=argument) from None
     return list(values)
 
 
 def size_of(space: Space) -> int:
-    """How many choices there are."""
+    """Return the number of choices."""
     return prod(map(len, space.values()))
 
 
 def grid_of(space: Space) -> Iterator[Choice]:
-    """All choices, the last parameter changing fastest."""
+    """Yield all choices; the last parameter changes fastest."""
     return (dict(zip(space, values)) for values in itertools.product(*space.values()))
