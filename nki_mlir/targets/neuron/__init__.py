@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The Neuron core: instruction streams as assembly text and binary, and their simulation.
 
-``load`` runs a captured kernel on the simulator; ``emit`` is the last step of ``nki-opt --lower-to-isa``. The functions
-``program_of_...`` read what that wrote, in each of its forms, and ``simulate`` runs it.
+``load`` compiles a captured kernel for the simulator; ``emit`` is the last step of ``nki-opt --lower-to-isa``. The
+functions ``program_of_...`` read the output of ``emit`` in each of its forms, and ``simulate`` executes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,9 +34,10 @@ __all__ = ["SEPARATOR", "assemble", "checked", "disassemble", "emission", "emit"
 @alone
 def load(captured: CapturedKernel, grid: tuple[int, ...]
          ) -> "Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]":
-    """A captured kernel as ``run(inputs, shared)``, simulated. What no binary can hold is refused.
+    """Compile a captured kernel and return ``run(inputs, shared)``, which simulates it. Raise an error if a binary
+    cannot represent it.
 
-    One program for the whole grid; where its programs meet, each has one, for its own core.
+    There is one program for all of the grid, or one for each core if programs of the grid meet.
     """
     from nki_mlir.targets.neuron.codegen.emission import emit_cores, emit_for_values  # start-up: loads MLIR
     from nki_mlir.targets.neuron.execution import Executors
@@ -58,48 +59,48 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 @alone
 def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None,
             cores: Sequence[int] = ()) -> "list[Program]":
-    """The programs of a captured kernel, one for each core that it takes. ``cores`` has that of each program of the
-    grid; without them one core runs all, unless they meet."""
+    """Emit the programs of a captured kernel, one for each core that it uses. ``cores`` has the core of each program
+    of the grid; without it a single core runs all programs, unless they meet."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: imported on first use
     return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
 
 def emission(as_written: bool = False, level: int = 1, static: bool = False) -> "Emission":
-    """Return the options of the emission. ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long
-    the emission searches for a good order (0: program order; 1; 3); ``static``: the compiler writes all descriptors of
-    transfers, as its option ``--disable-dge`` says."""
+    """Return the options of the emission. ``as_written`` treats a kernel as the vendor's compiler does; ``level`` is
+    how long to search for a fast order (0: program order; 1; 3); ``static`` has the compiler write all descriptors of
+    transfers, as its option ``--disable-dge`` does."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: imported on first use
     return Emission.as_written(level, static) if as_written else Emission(level=level, static=static)
 
 
 def streams_of_module(module: "Module", options: "Emission") -> "list[Program]":
-    """The programs of a module above the isa level; the module stays as it is."""
+    """Emit the programs of a module above the isa level, without changing the module."""
     from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: loads MLIR
     return emit_each(at_nisa(module), options)
 
 
 @alone
 def timed(programs: "Sequence[Program]", as_written: bool = False) -> "Timing":
-    """Run programs together on the timed machine, one a core, and return the times; computes no values."""
+    """Run programs together on the timed machine, one on each core, and return the times. It computes no values."""
     from nki_mlir.targets.neuron.timing import time_programs  # start-up: imported on first use
     return time_programs(programs, mode=mode(as_written))
 
 
 def mode(as_written: bool) -> str:
-    """The name of the mode in which streams were emitted."""
+    """Return the name of the mode in which streams were emitted."""
     return "as-written" if as_written else "optimized"
 
 
 @alone
 def lowered(captured: CapturedKernel) -> "dict[tuple[tuple[int, int], ...], Module]":
-    """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
+    """Return copies of the modules at the nisa level, by the program ids for which they are captured."""
     modules = {v.module: None for v in captured.variants.values()}
     copies = {module: at_nisa(module) for module in modules}
     return {fixed: copies[v.module] for fixed, v in captured.variants.items()}
 
 
 def at_nisa(module: "Module") -> "Module":
-    """A copy of a module at the nisa level."""
+    """Return a copy of a module, lowered to the nisa level."""
     from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
@@ -111,9 +112,9 @@ def at_nisa(module: "Module") -> "Module":
 
 @alone
 def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None, level: int = 1) -> str | bytes:
-    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
+    """Emit a nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
 
-    ``level``: as of ``emission``.
+    ``level`` is that of ``emission``.
     """
     from nki_mlir.targets.neuron.codegen.emission import (  # start-up: imported on first use
         Emission,
@@ -125,7 +126,7 @@ def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = 
 
 @alone
 def write(programs: "Sequence[Program]", form: str) -> str | bytes:
-    """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
+    """Write programs in one of the forms of ``emit``. Texts of several cores are concatenated."""
     if form == "bin":
         from nki_mlir.targets.neuron.format.container import encode_program  # start-up: imported on first use
         if len(programs) > 1:
@@ -140,67 +141,67 @@ def write(programs: "Sequence[Program]", form: str) -> str | bytes:
 
 @alone
 def program_of_module(module: "Module") -> "Program":
-    """The program of an isa-level module, checked like one that comes from a file."""
+    """Return the program of an isa-level module, checked like a program from a file. Raise ``NotAProgram`` or
+    ``BadProgram``."""
     from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: imported on first use
     from nki_mlir.dialects.isa.module import NotAProgram, read_program
     from nki_mlir.targets.neuron.validate import check_program
     try:
         return check_program(read_program(module))
     except (MalformedAttribute, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        # The dialect knows the kind of each attribute, not what arrays and dictionaries hold.
+        # The dialect verifies the type of each attribute, not the elements of arrays and dictionaries.
         raise NotAProgram(what=f"an attribute is not of the documented form: {error}") from None
 
 
 def instruction_counts(program: "Program") -> dict[str, int]:
-    """Engine name -> length of its stream."""
+    """Return the length of each engine's stream, by the engine's name."""
     from nki_mlir.dialects.isa.program import instruction_counts  # start-up: loads MLIR
     return instruction_counts(program)
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether a file's content is a binary container."""
+    """Return whether a file's content is a binary container."""
     from nki_mlir.targets.neuron.format.container import MAGIC  # start-up: imported on first use
     return data.startswith(MAGIC)
 
 
 def program_of_binary(data: bytes) -> "Program":
-    """The program of a binary container."""
+    """Decode the program of a binary container."""
     from nki_mlir.targets.neuron.format.container import decode_program  # start-up: imported on first use
     return decode_program(data)
 
 
 def is_artifact(data: bytes) -> bool:
-    """Whether a file's content is a compiled kernel as ``nki.baremetal`` leaves it, or a trace of one."""
+    """Return whether a file's content is a compiled kernel, as ``nki.baremetal`` writes it, or a trace of one."""
     from nki_mlir.targets.neuron.format.artifacts import is_artifact  # start-up: imported on first use
     return is_artifact(data)
 
 
 def programs_of_artifact(data: bytes, name: str) -> "list[Program]":
-    """The program of each core of a compiled kernel; errors name the file."""
+    """Return the program of each core of a compiled kernel. Errors name the file."""
     from nki_mlir.targets.neuron.format.artifacts import unpack_kernel  # start-up: imported on first use
     return unpack_kernel(data, name).programs
 
 
 def is_assembly(data: bytes) -> bool:
-    """Whether a file's content is assembly: its first line that is no comment names the version."""
+    """Return whether a file's content is assembly: its first line that is no comment names the version."""
     first = next((line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"//")), b"")
     return first.lstrip().startswith(b".nki_isa")
 
 
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> "list[Program]":
-    """The program of each core; errors name the file, line and column."""
+    """Parse the program of each core. Errors name the file, line and column."""
     from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
-    found, lines = [], 0
+    programs, lines = [], 0
     for part in text.split(SEPARATOR):
-        found.append(parse_program("\n" * lines + part, file))
+        programs.append(parse_program("\n" * lines + part, file))
         lines += part.count("\n") + 1
-    return found
+    return programs
 
 
 def checked(programs: "Sequence[Program]") -> "StreamReport":
-    """What the checker of streams finds: accesses that nothing orders, reads of what nothing wrote, rules that
-    instructions break."""
+    """Check streams for accesses without an order, reads of unwritten memory, and broken rules of instructions."""
     from nki_mlir.targets.neuron.checker import check_streams  # start-up: imported on first use
     with phase("checking streams"):
         return check_streams(programs)
@@ -208,14 +209,15 @@ def checked(programs: "Sequence[Program]") -> "StreamReport":
 
 def simulate(programs: "Sequence[Program]", inputs: "Sequence[np.ndarray]", outputs: "Sequence[np.ndarray]",
              order: "Sequence[Step]" = ()) -> None:
-    """Run a program on each core; updated inputs and all outputs are written in place. ``order``: the first steps."""
+    """Run a program on each core. Updated inputs and all outputs are written in place. ``order`` has the first steps.
+    """
     from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: imported on first use
     simulate_cores(programs, inputs, outputs, order=order)
 
 
 @alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
-    """Assembly text as a binary container; errors name the file, line and column."""
+    """Assemble a text to a binary container. Errors name the file, line and column."""
     from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import encode_program
     return encode_program(parse_program(text, file))
@@ -223,7 +225,7 @@ def assemble(text: str, file: str = "<assembly>") -> bytes:
 
 @alone
 def disassemble(data: bytes) -> str:
-    """A binary container as the text that assembles to it."""
+    """Return the assembly text of a binary container."""
     from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import decode_program
     return print_program(decode_program(data))

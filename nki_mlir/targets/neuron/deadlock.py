@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Streams that stand still: who waits for whom, as a cycle where there is one."""
+"""Deadlocks of streams: which engine waits for which, as a cycle if there is one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Deadlock(NkiMlirError):
 
 @dataclass(frozen=True)
 class Waiter:
-    """An engine of a core that stands at an instruction because a semaphore shows too little."""
+    """An engine of a core that waits at an instruction because a semaphore is below the value that it needs."""
 
     core: int
     engine: Engine
@@ -29,7 +29,7 @@ class Waiter:
 
 
 def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock:
-    """The error: a cycle of waits if there is one, else all of them."""
+    """Return the error, with a cycle of waits if there is one, else with all waits."""
     after = {w: [other for other in waiters if other.core == w.core and signals(other, w.semaphore, programs)]
              for w in waiters}
     cycle = first_cycle(after)
@@ -45,13 +45,14 @@ def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock
 
 
 def signals(waiter: Waiter, semaphore: int, programs: Sequence[Program]) -> bool:
-    """Whether what is left of a stream counts the semaphore up."""
-    left = programs[waiter.core].streams[waiter.engine][waiter.index:]
-    return any(i.update is not None and i.update.semaphore == semaphore and i.update.amount > 0 for i in left)
+    """Return whether the remaining instructions of a stream increment the semaphore."""
+    remaining = programs[waiter.core].streams[waiter.engine][waiter.index:]
+    return any(i.update is not None and i.update.semaphore == semaphore and i.update.amount > 0 for i in remaining)
 
 
 def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
-    """Waiters of which each waits for the next, and the last for the first; none where there is no cycle."""
+    """Return waiters of which each waits for the next and the last for the first, or an empty list if there is no
+    cycle."""
     for start in after:
         path, seen = [start], {start}
         while after[path[-1]]:
@@ -64,12 +65,12 @@ def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
 
 
 def described(waiter: Waiter, program: Program) -> str:
-    """An engine, its instruction with its source line, and what it waits for."""
+    """Describe an engine, its instruction with its source line, and its wait."""
     instruction = program.streams[waiter.engine][waiter.index]
     where = f" ({instruction.location.file}:{instruction.location.line})" if instruction.location else ""
     if waiter.semaphore < 0:
-        wanted = "other cores"
+        condition = "other cores"
     else:
         name = program.semaphores[waiter.semaphore].name
-        wanted = f"S[{waiter.semaphore}] ({name})>={waiter.value}, which is {waiter.shown}"
-    return f"{waiter.engine.asm} waits at {waiter.index:04d} {instruction.op.mnemonic}{where} for {wanted}"
+        condition = f"S[{waiter.semaphore}] ({name})>={waiter.value}, which is {waiter.shown}"
+    return f"{waiter.engine.asm} waits at {waiter.index:04d} {instruction.op.mnemonic}{where} for {condition}"

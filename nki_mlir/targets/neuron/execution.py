@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions as NumPy functions, compiled once for each distinct form: only where tiles start differs between runs.
+"""Instructions as NumPy functions, compiled once for each form: only the starts of tiles differ between runs.
 
-The meaning is the op class's own, through the interpreter's ``compile_op``. An instruction's registers are its symbols.
+The op class defines the meaning, which the interpreter's ``compile_op`` compiles. An instruction's registers are
+its symbols.
 """
 
 import mmap
@@ -20,15 +21,16 @@ from nki_mlir.recycled import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation
 
-# Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
+# Partitions whose distance is a power of two share cache sets, which makes a product of two tiles several times slower.
 PADDING = 64
 
 
 def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.ndarray:
-    """An on-chip memory, every byte ``fill``; its rows are ``PADDING`` bytes longer than a partition.
+    """Allocate an on-chip memory and set every byte to ``fill``. Its rows are ``PADDING`` bytes longer than a
+    partition.
 
-    ``used``: the bytes of a partition that the program says it uses, 0 if it says nothing; the system provides no pages
-    for the others where these are most.
+    ``used`` is the number of bytes of a partition that the program declares to use, or 0 if it declares none. If it
+    is less than half of a partition, the other bytes keep no pages of the host.
     """
     partitions, size = memory_shape(space, machine)
     shape = partitions, size + PADDING
@@ -37,13 +39,14 @@ def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.nda
     memory = pages(shape[0] * shape[1])
     if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-    made = np.frombuffer(memory, np.uint8).reshape(shape)
-    made[:, :used] = fill
-    return made
+    array = np.frombuffer(memory, np.uint8).reshape(shape)
+    array[:, :used] = fill
+    return array
 
 
 class Executors:
-    """The compiled forms of one program, and on-chip memories of runs that have ended: pages are dear."""
+    """The compiled instructions of a program, memoized by form, and its on-chip memories of finished runs, which later
+    runs reuse because fresh pages are slow."""
 
     def __init__(self) -> None:
         self.spare: list[dict[object, np.ndarray]] = []
@@ -51,17 +54,18 @@ class Executors:
         self.of_op: dict[Op, PreparedOperation] = {}
 
     def memories(self, machine: Machine, fill: int, used: dict[str, int]) -> dict[object, np.ndarray]:
-        """On-chip memories, every byte ``fill``."""
+        """Return on-chip memories in which every used byte is ``fill``."""
         try:
-            found = self.spare.pop()            # another thread may run the same program
+            memories = self.spare.pop()            # another thread may run the same program
         except IndexError:
             return {space: new_memory(space, machine, fill, size) for space, size in used.items()}
         for space, size in used.items():
-            found[space][:, :size or None] = fill
-        return found
+            memories[space][:, :size or None] = fill
+        return memories
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
-        """(partition, free offset) of each tile for these register values, then the values."""
+        """Return (partition, free offset) of each tile for these register values, then the values. Raise an error if a
+        tile leaves its buffer."""
         if registers:
             for field, tile in op.operands():
                 in_buffer(tile, lambda form: (form.at(registers),) * 2, field.name)
@@ -87,5 +91,5 @@ def padded(tile: Tile) -> tuple[int, ...]:
 
 
 def element(tile: Tile, array: np.ndarray) -> int:
-    """The integer that a tile of one element at a fixed place holds."""
+    """Return the integer in a tile of one element at a fixed address."""
     return int(Pattern(replace(tile, base_shape=padded(tile))).at(array, ()).reshape(()))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An order of streams as text, a step a line: what the checker writes as a witness, and the simulator replays.
+"""An order of streams as text, a step on each line: the checker writes it as a witness, the simulator replays it.
 
-``act 0003`` is an engine that executes its next instruction, of that number; ``queue 2 moves 5`` the data of the
-transfer that was put into a queue as number 5; ``queue 2 reports 7`` DMA engine 7 telling of its part of the first
-transfer of which it has not. Of several cores each line begins with ``core 1``. Behind ``//`` is a comment. What is
-left to run behind the last line runs in plain order.
+``act 0003`` is an engine that executes its next instruction, of that number. ``queue 2 moves 5`` moves the data of
+transfer number 5 of a queue. ``queue 2 reports 7`` is DMA engine 7, which reports its part of the first transfer of
+which it has not reported it. With several cores each line begins with ``core 1``. A comment starts with ``//``.
+After the last line, the remaining steps run in plain order.
 """
 
 import re
@@ -54,7 +54,7 @@ class OrderDoesNotFit(NkiMlirError):
 
 
 def order_text(steps: Iterable[Step], cores: int) -> str:
-    """The text of an order, one line for each step."""
+    """Return the text of an order, with a line for each step."""
     return "".join(f"{step_text(step, cores)}\n" for step in steps)
 
 
@@ -66,7 +66,7 @@ def step_text(step: Step, cores: int) -> str:
 
 
 def parse_order(text: str, programs: Sequence[Program], file: str = "<order>") -> list[Step]:
-    """The steps of a text; errors name the line."""
+    """Parse the steps of a text. Errors name the line."""
     steps: list[Step] = []
     for number, line in enumerate(text.split("\n"), 1):
         words = line.partition("//")[0].strip()
@@ -79,16 +79,16 @@ def parse_order(text: str, programs: Sequence[Program], file: str = "<order>") -
 
 
 def parsed(words: str, programs: Sequence[Program]) -> Step | None:
-    """A step of these programs; None where it is none."""
-    found = LINE.fullmatch(words)
-    if found is None:
+    """Parse a step of these programs. Return None if it is none."""
+    match = LINE.fullmatch(words)
+    if match is None:
         return None
-    core = int(found[1] or 0)
+    core = int(match[1] or 0)
     if core >= len(programs):
         return None
-    if found[2] is not None:
-        engine = ENGINES.get(found[2])
-        return None if engine is None else EngineStep(core, engine, int(found[3]))
-    queue, reports, number = int(found[4]), found[5] == "reports", int(found[6])
+    if match[2] is not None:
+        engine = ENGINES.get(match[2])
+        return None if engine is None else EngineStep(core, engine, int(match[3]))
+    queue, reports, number = int(match[4]), match[5] == "reports", int(match[6])
     fits = queue < len(programs[core].queues) and (not reports or number < isa.COMPLETIONS)
     return QueueStep(core, queue, reports, number) if fits else None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs a program on modelled memories: what each instruction does, in every order that the semaphores allow.
+"""Execute programs on modelled memories: the effect of each instruction, in every order that the semaphores allow.
 
-Engines execute their streams in order, one instruction after the other. A DMA instruction puts a transfer into a queue
-and is complete; the queue moves the data of its transfers at any later time and in any order. Each of the 16 DMA
-engines reports its part for itself, in the order of the queue: a semaphore that shows 16 k need not mean that k
-transfers are done. Between engines and queues nothing but semaphores orders anything: which of those that can go on
-does so next is a scheduler's choice, so that a semaphore that is missing shows as a wrong value under some seed. SBUF,
-PSUM and internal HBM start as 0xFF bytes, which are NaN in every float type.
+An engine executes the instructions of its stream in order. A DMA instruction appends a transfer to a queue and is
+complete; the queue moves the data of its transfers at any later time and in any order. Each of the 16 DMA engines
+reports its part separately, in the order of the queue: a semaphore of value 16 k does not prove that k transfers
+are done. Only semaphores order engines and queues: a scheduler chooses which of those that are ready executes next,
+so a missing semaphore shows as a wrong value under some seed. SBUF, PSUM and internal HBM start as 0xFF bytes,
+which are NaN in every float type.
 """
 
 import itertools
@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 POISON = 0xFF
 ALL_ENGINES = (1 << isa.COMPLETIONS) - 1        # DMA engines, a bit each
-OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
-Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
+OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables of the compiler, not of the kernel
+Agent = tuple[int, Engine | int]    # the number of a core, and its engine or the number of its queue
 
 
 class SemaphoreRange(NkiMlirError):
@@ -63,9 +63,9 @@ class WrongArrays(NkiMlirError):
 
 @dataclass(eq=False)
 class Transfer:
-    """A DMA that was triggered: what to run on which arrays, and what to signal. It may wait for other cores.
+    """A triggered DMA: the instruction with the starts of its tiles, and its state. It may wait for other cores.
 
-    ``reported``: a bit for each DMA engine that has done its part, which may be before others have begun.
+    ``reported`` has a bit for each DMA engine that has finished its part, possibly before others start.
     """
 
     instruction: isa.Instruction
@@ -76,21 +76,22 @@ class Transfer:
 
     @property
     def free(self) -> bool:
-        """Whether nothing keeps its data from moving."""
+        """Whether its data can move: it waits for no other core."""
         return self.meeting is None or self.meeting.exchange.complete
 
 
 class Waits(Exception):
-    """An instruction meets other cores that are not there yet."""
+    """Raised by an instruction that meets other cores which have not arrived."""
 
     def __init__(self, exchange: Exchange, what: str) -> None:
         self.exchange, self.what = exchange, what
 
 
 class Core:
-    """One core's state, and a step of each engine and queue. ``memory`` is by on-chip space or HBM variable.
+    """The state of a core, and a step of each engine and queue. ``memory`` maps on-chip spaces and HBM variables to
+    arrays.
 
-    ``exchanges`` are those with the other cores, None for a core alone.
+    ``exchanges`` has the exchanges with the other cores; it is None for a single core.
     """
 
     def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], number: int = 0,
@@ -100,11 +101,11 @@ class Core:
         self.executors = executors or Executors()
         self.memory: dict[object, np.ndarray] = self.executors.memories(
             machine, POISON, {SBUF: program.sbuf_bytes, PSUM: program.psum_bytes})
-        for kind, given in (("input", inputs), ("output", outputs)):
+        for kind, arrays in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
-            if len(variables) != len(given):
-                raise WrongArrays(what=f"the program has {len(variables)} {kind}s, {len(given)} arrays are given")
-            self.memory |= {v: checked(v, a) for v, a in zip(variables, given)}
+            if len(variables) != len(arrays):
+                raise WrongArrays(what=f"the program has {len(variables)} {kind}s, {len(arrays)} arrays are given")
+            self.memory |= {v: checked(v, a) for v, a in zip(variables, arrays)}
         self.check_apart([v for v in self.memory if isinstance(v, Variable)])
         for v in program.of_kind("internal") + program.of_kind("constant"):
             raw = np.zeros(v.nbytes, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8).copy()
@@ -115,18 +116,19 @@ class Core:
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * isa.REGISTERS for e in self.streams}
-        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # into registers, in order
+        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # values, in order
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
-        self.held = 0                               # transfers that have come to a meeting with other cores
-        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait for other cores
+        self.held = 0                               # transfers that wait at a meeting with other cores
+        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait
 
     def leave(self) -> None:
-        """Leave the on-chip memories to another run of the program."""
+        """Make the on-chip memories available to another run of the program."""
         self.executors.spare.append({space: self.memory.pop(space) for space in (SBUF, PSUM)})
 
     def check_apart(self, variables: Sequence[Variable]) -> None:
-        """The streams are ordered as if no two variables shared memory."""
+        """Raise ``WrongArrays`` if two variables share memory that the program writes: the order of streams assumes
+        separate memory."""
         for one, other in itertools.combinations(variables, 2):
             if np.may_share_memory(self.memory[one], self.memory[other]):
                 written = {tile.handle for stream in self.program.streams.values() for step in stream
@@ -137,7 +139,7 @@ class Core:
 
     # -- engines -------------------------------------------------------------------------------------------------------
     def ready(self, engine: Engine) -> bool:
-        """Whether the engine's next instruction can start."""
+        """Return whether the engine's next instruction can start."""
         at, stream = self.pc[engine], self.streams[engine]
         if self.meetings and engine in self.meetings:
             return self.meetings[engine][0].exchange.complete
@@ -149,7 +151,7 @@ class Core:
         return True
 
     def hindrance(self, step: EngineStep) -> str:
-        """Why the engine cannot execute that instruction now; nothing where it can."""
+        """Return why the engine cannot execute that instruction now, or "" if it can."""
         at = self.pc.get(step.engine)
         if at != step.number:
             return f"{step.engine.asm} is at {'its end' if at is None else f'{at:04d}'}"
@@ -204,7 +206,8 @@ class Core:
                 MEMBERS[PROGRAMS].reset(token)
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
-        """An exchange with other cores, by an instruction that is tried again when all have come to it."""
+        """Exchange a value with other cores. Raise ``Waits`` until all have arrived; the instruction is then tried
+        again."""
         assert self.exchanges is not None
         exchange = self.exchanges.give(self.number, members, key, value)
         if not exchange.complete:
@@ -221,7 +224,7 @@ class Core:
             self.pc[engine] = target
 
     def clear(self, first: int, last: int) -> None:
-        """Set the semaphores of these numbers to 0."""
+        """Set the semaphores ``first`` to ``last`` to 0."""
         self.semaphores[first:last + 1] = [0] * (last + 1 - first)
 
     def update(self, update: isa.Update) -> None:
@@ -233,7 +236,7 @@ class Core:
 
     # -- queues --------------------------------------------------------------------------------------------------------
     def move(self, transfer: Transfer) -> bool:
-        """Move the data of a transfer; returns whether all its operands were there."""
+        """Move the data of a transfer. Return False if it has to wait for other cores."""
         op = transfer.instruction.op
         assert isinstance(op, Op)
         try:
@@ -247,7 +250,8 @@ class Core:
         return True
 
     def report(self, queue: int, engine: int) -> None:
-        """Let a DMA engine report its part of the first transfer that it has not reported; the last moves the data."""
+        """Let a DMA engine report its part of its first unreported transfer. The report of the last engine moves the
+        data."""
         transfer = self.unreported(queue, engine)
         assert transfer is not None and transfer.instruction.update is not None
         reported = transfer.reported | 1 << engine
@@ -263,7 +267,7 @@ class Core:
             self.queues[queue].remove(transfer)
 
     def report_moved(self, queue: int) -> None:
-        """Report the leading transfers of a queue that have moved, as all of its DMA engines do."""
+        """Report the leading transfers of a queue that have moved, for all DMA engines."""
         entries = self.queues[queue]
         while entries and entries[0].moved:
             update = entries.pop(0).instruction.update
@@ -271,27 +275,27 @@ class Core:
             self.update(update)
 
     def unreported(self, queue: int, engine: int) -> Transfer | None:
-        """What a DMA engine reports next: each does its parts in order."""
+        """Return the transfer that a DMA engine reports next, since each works in the order of the queue."""
         return next((t for t in self.queues[queue] if not t.reported >> engine & 1), None)
 
     def movable(self, queue: int) -> list[Transfer]:
-        """The transfers of a queue whose data can be moved."""
+        """Return the transfers of a queue whose data can be moved."""
         return [t for t in self.queues[queue] if not t.moved and t.free]
 
     def reporting(self, queue: int) -> list[int]:
-        """The DMA engines that can report something of a queue."""
-        found = ((engine, self.unreported(queue, engine)) for engine in range(isa.COMPLETIONS))
-        return [engine for engine, transfer in found if transfer is not None and transfer.free]
+        """Return the DMA engines that can report a transfer of a queue."""
+        transfers = ((engine, self.unreported(queue, engine)) for engine in range(isa.COMPLETIONS))
+        return [engine for engine, transfer in transfers if transfer is not None and transfer.free]
 
     def agents(self) -> list[Agent]:
-        """The engines and queues that can go on."""
-        found: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
-        return found + [(self.number, q) for q, entries in enumerate(self.queues)
+        """Return the engines and queues that are ready."""
+        engines: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
+        return engines + [(self.number, q) for q, entries in enumerate(self.queues)
                         if entries and (not self.held or self.movable(q) or self.reporting(q))]
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- complete runs -------------------------------------------------------------------------------------------------
     def turn(self) -> bool:
-        """A step of each engine and queue that can go on; whether there was one."""
+        """Execute a step of each engine and queue that is ready. Return whether there was one."""
         before, moved = self.executed, False
         for engine in self.streams:
             if self.ready(engine):
@@ -309,23 +313,23 @@ class Core:
         return all(self.pc[e] >= len(s) for e, s in self.streams.items()) and not any(self.queues)
 
     def waiting(self) -> str:
-        """Who waits for what: other cores, or else semaphores."""
+        """Describe the waits for other cores, or else for semaphores."""
         lines = [waiting_text(meeting.exchange, meeting.what, location) for meeting, location in self.absent()]
         if lines:
             return " and ".join(lines)
         return "; ".join(described(w, self.program) for w in self.waiters())
 
     def waiters(self) -> list[Waiter]:
-        """The engines that stand at an instruction whose semaphores show too little, with the first that does."""
+        """Return the engines whose next instruction waits for a semaphore, with the first such semaphore."""
         return [Waiter(self.number, engine, at, w.semaphore, w.value, self.semaphores[w.semaphore])
                 for engine, stream in self.streams.items() if (at := self.pc[engine]) < len(stream)
                 for w in [w for w in stream[at].waits if self.semaphores[w.semaphore] < w.value][:1]]
 
     def absent(self) -> list[tuple[Waits, Location | None]]:
-        """The instructions that wait for other cores."""
-        found = [*self.meetings.values(),
+        """Return the instructions that wait for other cores."""
+        meetings = [*self.meetings.values(),
                  *((t.meeting, t.instruction.location) for queue in self.queues for t in queue if t.meeting)]
-        return [(meeting, location) for meeting, location in found if not meeting.exchange.complete]
+        return [(meeting, location) for meeting, location in meetings if not meeting.exchange.complete]
 
 
 def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
@@ -337,7 +341,7 @@ def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
 
 # -- schedulers --------------------------------------------------------------------------------------------------------
 def in_turn(cores: Sequence[Core], step_limit: int) -> None:
-    """Each engine that can go on takes one step, then each queue moves its oldest transfer, and so on."""
+    """Run in plain order: each ready engine takes a step, then each queue moves its oldest transfer, and so on."""
     running = [core for core in cores if not core.ended]
     with phase("simulation", unit="instructions") as advance:
         take_turns(cores, running, step_limit, advance)
@@ -346,7 +350,7 @@ def in_turn(cores: Sequence[Core], step_limit: int) -> None:
 def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, advance: Advance) -> None:
     while running:
         before = sum(core.executed for core in running)
-        if not any([core.turn() for core in running]):          # all of them, not only the first that does something
+        if not any([core.turn() for core in running]):          # a list: every core takes its turn
             raise stuck(cores)
         if any(core.executed > step_limit for core in running):
             raise StepLimit(steps=step_limit)
@@ -356,7 +360,7 @@ def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, adva
 
 @on_one_thread()
 def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
-    """Take these steps; raises ``OrderDoesNotFit`` at the first that cannot be taken."""
+    """Execute these steps. Raise ``OrderDoesNotFit`` at the first that is not possible."""
     triggered: Counter[tuple[int, int]] = Counter()
     for number, step in enumerate(order, 1):
         core = cores[step.core]
@@ -369,12 +373,12 @@ def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
                     triggered[step.core, queue] += 1
         else:
             entries = core.queues[step.queue]
-            place = step.number - (triggered[step.core, step.queue] - len(entries))
+            index = step.number - (triggered[step.core, step.queue] - len(entries))
             reason = ""
             if step.reports and core.unreported(step.queue, step.number) is not None:
                 core.report(step.queue, step.number)
-            elif not step.reports and 0 <= place < len(entries) and not entries[place].moved:
-                core.move(entries[place])
+            elif not step.reports and 0 <= index < len(entries) and not entries[index].moved:
+                core.move(entries[index])
             else:
                 reason = "no such transfer is under way"
         if reason:
@@ -382,7 +386,8 @@ def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
 
 
 class Adversary:
-    """Lets some run far ahead of others: fixed random priorities that change now and then."""
+    """A scheduler that lets some engines and queues run far ahead of others: random priorities that change
+    occasionally."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -398,7 +403,7 @@ class Adversary:
         return max(agents, key=self.priorities.__getitem__)
 
     def transfer(self, core: Core, queue: int) -> None:
-        """Move the data of a random transfer, or let random DMA engines report that theirs is complete."""
+        """Move the data of a random transfer, or let random DMA engines report their parts."""
         movable, reporting = core.movable(queue), core.reporting(queue)
         if movable and (not reporting or self.random.random() < 0.3):
             core.move(self.random.choice(movable))
@@ -409,9 +414,9 @@ class Adversary:
 
 def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], seed: int | None = None,
              step_limit: int = 100_000_000) -> Core:
-    """Run to the end. Inputs that the program updates and all outputs are written in place.
+    """Run a program to its end. Updated inputs and all outputs are written in place.
 
-    ``seed`` None is the plain order; any number is an adversarial one.
+    ``seed`` None selects the plain order, any number an adversarial order.
     """
     return simulate_cores([program], inputs, outputs, seed, step_limit)[0]
 
@@ -419,9 +424,9 @@ def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[n
 def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
                    seed: int | None = None, step_limit: int = 100_000_000,
                    executors: Sequence[Executors | None] | None = None, order: Sequence[Step] = ()) -> list[Core]:
-    """Run a program on each core. Inputs and outputs are in HBM that all of them share.
+    """Run a program on each core. All cores share inputs and outputs, which are in HBM.
 
-    ``executors``: of each program, those of an earlier run; ``order``: the first steps, as a witness has them.
+    ``executors`` has those of an earlier run of each program; ``order`` has the first steps, as in a witness.
     """
     exchanges = Exchanges() if len(programs) > 1 else None
     compiled = executors or [None] * len(programs)
@@ -434,7 +439,7 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
 
 @on_one_thread()
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
-    """Let all cores run to their end."""
+    """Run all cores to their end."""
     if seed is None:
         in_turn(cores, step_limit)
     else:
@@ -460,7 +465,7 @@ def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> N
 
 
 def stuck(cores: Sequence[Core]) -> NkiMlirError:
-    """The error where no core can go on."""
+    """Return the error of cores none of which is ready."""
     absent = [found for core in cores for found in core.absent()]
     if not absent:
         return deadlock([w for core in cores for w in core.waiters()], [core.program for core in cores])

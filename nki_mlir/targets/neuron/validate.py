@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What makes a program well formed, whether it comes from the emitter, from text or from a binary."""
+"""Check that programs are well formed, whether they come from the emitter, from text or from a binary."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def require(holds: bool, what: str) -> None:
 
 
 class Validator:
-    """Checks one program. The rules of an operation are looked at once for each distinct form of it."""
+    """The check of a program. It verifies each distinct form of an operation once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -46,7 +46,7 @@ class Validator:
         self.within: set[Tile] = set()
 
     def header(self) -> None:
-        """Check names, variables, semaphores and queues: all but the streams."""
+        """Check names, variables, semaphores and queues."""
         program, machine = self.program, self.machine
         names = [v.name for v in program.variables]
         for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):
@@ -54,8 +54,8 @@ class Validator:
         require(len(set(names)) == len(names), "two variables have one name")
         require(all(n.isprintable() and n.strip() == n != "" for n in program.notes), "a note cannot be printed")
         for kind in KINDS:
-            places = [v.index for v in program.of_kind(kind)]
-            require(places == list(range(len(places))), f"the {kind} variables are not numbered 0, 1, ...")
+            indices = [v.index for v in program.of_kind(kind)]
+            require(indices == list(range(len(indices))), f"the {kind} variables are not numbered 0, 1, ...")
         for v in program.variables:
             require(all(n >= 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")
             require(len(v.data) == (v.nbytes if v.kind == "constant" else 0),
@@ -71,7 +71,7 @@ class Validator:
         require(0 <= number < len(self.program.semaphores), f"there is no semaphore {number}")
 
     def stream(self, engine: Engine) -> Iterator[tuple[int, BadProgram]]:
-        """(place, error) of each instruction that is not well formed."""
+        """Yield (index, error) of each malformed instruction."""
         stream = self.program.streams[engine]
         for pc, instruction in enumerate(stream):
             try:
@@ -81,7 +81,7 @@ class Validator:
             except NkiMlirError as error:
                 yield pc, BadProgram(what=error.headline)
             except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-                # A class's rules may rely on what only a malformed instruction breaks, for example a tile's rank.
+                # A class's rules may rely on properties that a malformed instruction lacks, for example a tile's rank.
                 yield pc, BadProgram(what=f"the operands of {instruction.op.mnemonic} do not fit it")
 
     def instruction(self, instruction: Instruction, engine: Engine, length: int) -> None:
@@ -120,7 +120,7 @@ class Validator:
             self.semaphore(op.last)
 
     def scalar(self, op: Control, tile: Tile) -> None:
-        """One integer on chip."""
+        """Require that a tile is a single integer on chip."""
         require(tile.on_chip and tile.dtype.is_integer and tile.partitions == tile.free_elements == 1,
                 f"{op.mnemonic} reads one integer on chip")
         in_buffer(tile, constant_interval, "src")
@@ -160,7 +160,7 @@ def constant_interval(form: Linear) -> tuple[int, int]:
 
 
 def check_program(program: Program) -> Program:
-    """The program, if it is well formed; raises ``BadProgram``."""
+    """Return the program if it is well formed; otherwise raise ``BadProgram``."""
     validator = Validator(program)
     validator.header()
     for engine in program.streams:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A compiled kernel and its trace as single files, which programs pass around under the names NEFF and NTFF.
+"""A compiled kernel and its trace as files, to which programs refer as NEFF and NTFF.
 
-Each is a ZIP archive that stands for itself: it can be renamed, moved, and read by another process from another
-directory. A NEFF has a manifest and the binary container of each core's streams; an NTFF a manifest, the flat summary
-of one execution and its profile. Equal contents give equal bytes. Neither is the vendor's format: a device does not
+Each is a self-contained ZIP archive: it can be renamed, moved, and read by another process from another directory.
+A NEFF contains a manifest and the binary container of each core's streams; an NTFF a manifest, the flat summary of
+an execution and its profile. Equal contents give equal bytes. Neither has the vendor's format: a device does not
 load them, and files of the vendor are refused here.
 """
 
@@ -23,7 +23,7 @@ VERSION = 1
 MANIFEST, SUMMARY, PROFILE = "manifest.json", "summary.json", "profile.json"
 NEFF, NTFF = "nki_mlir compiled kernel", "nki_mlir trace"
 STREAMS = "core{}.bin"
-MEMBER_BYTES = 1 << 30                  # of one member, unpacked: more is no file of ours
+MEMBER_BYTES = 1 << 30                  # the limit of an unpacked member
 CORES = 64
 
 
@@ -35,7 +35,7 @@ class ForeignFile(NkiMlirError):
 
 
 class NeffContent(NamedTuple):
-    """What a NEFF has: the streams of each core, and how they were compiled."""
+    """The contents of a NEFF: the streams of each core, and how they were compiled."""
 
     programs: "list[Program]"
     mode: str
@@ -48,7 +48,7 @@ class NeffContent(NamedTuple):
 
 
 class NtffContent(NamedTuple):
-    """What an NTFF has: figures of one execution, by name, and its profile."""
+    """The contents of an NTFF: the figures of an execution by name, and its profile."""
 
     kernel: str
     digest: str
@@ -59,12 +59,12 @@ class NtffContent(NamedTuple):
 
 
 def is_artifact(data: bytes) -> bool:
-    """Whether a file's content is an archive, as both are."""
+    """Return whether a file's content is a ZIP archive, as both formats are."""
     return data.startswith(b"PK\x03\x04")
 
 
 def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized") -> bytes:
-    """The NEFF of programs that run together, a core each."""
+    """Write the NEFF of programs that run together, one on each core."""
     from nki_mlir.targets.neuron.format.container import encode_program  # start-up: traces are read without
     manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
                 "mode": mode, "cores": len(programs), **({"static": True} if programs[0].static_descriptors else {})}
@@ -73,7 +73,7 @@ def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized") -> bytes
 
 
 def unpack_kernel(data: bytes, name: str) -> NeffContent:
-    """The kernel in a NEFF called ``name``; raises ``ForeignFile``, and what ``decode_program`` raises."""
+    """Read the kernel in a NEFF called ``name``. Raise ``ForeignFile``, and the errors of ``decode_program``."""
     from nki_mlir.targets.neuron.format.container import decode_program  # start-up: as above
     members = _unpacked(data, name, "compiled kernel", NEFF)
     manifest = json.loads(members[MANIFEST])
@@ -89,20 +89,20 @@ def unpack_kernel(data: bytes, name: str) -> NeffContent:
 
 
 def digest_of_kernel(data: bytes, name: str) -> str:
-    """The digest of a NEFF called ``name``, whose streams are not read; raises ``ForeignFile``."""
+    """Return the digest of a NEFF called ``name`` without decoding its streams. Raise ``ForeignFile``."""
     _unpacked(data, name, "compiled kernel", NEFF)
     return digest_of(data)
 
 
 def pack_trace(trace: NtffContent) -> bytes:
-    """The NTFF of one execution."""
+    """Write the NTFF of an execution."""
     manifest = {"format": NTFF, "version": VERSION, "kernel": trace.kernel, "digest": trace.digest,
                 "execution": trace.execution, "core": trace.core}
     return _packed({MANIFEST: _json(manifest), SUMMARY: _json(trace.summary), PROFILE: _json(trace.profile)})
 
 
 def unpack_trace(data: bytes, name: str) -> NtffContent:
-    """The trace in an NTFF called ``name``; raises ``ForeignFile``."""
+    """Read the trace in an NTFF called ``name``. Raise ``ForeignFile``."""
     members = _unpacked(data, name, "trace", NTFF)
     manifest = json.loads(members[MANIFEST])
     try:
@@ -114,7 +114,7 @@ def unpack_trace(data: bytes, name: str) -> NtffContent:
 
 
 def digest_of(data: bytes) -> str:
-    """What a trace names its kernel by."""
+    """Return the digest by which a trace refers to its kernel."""
     return hashlib.sha256(data).hexdigest()
 
 

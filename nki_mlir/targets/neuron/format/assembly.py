@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs as assembly text, printed and read back; docs/isa.md describes it.
+"""Print programs as assembly text and parse it; docs/isa.md describes the text.
 
 Errors are ``FILE:LINE:COL: error: ...``.
 """
@@ -25,17 +25,17 @@ from nki_mlir.targets.neuron.validate import Validator
 VERSION = 1
 DIGITS = 40                     # of an integer: an address has at most 20
 LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
-DATA_LINE = 64                  # bytes of a constant on one line
+DATA_LINE = 64                  # bytes of a constant on a line
 
 
 def print_program(program: Program) -> str:
-    """The whole text."""
+    """Return the assembly text of a program."""
     return "\n".join([*header(program), *streams(program), *(f".live {live}" for live in program.live)]) + "\n"
 
 
 # -- header ------------------------------------------------------------------------------------------------------------
 def header(program: Program) -> Iterator[str]:
-    """The lines above the streams: sizes, notes, variables with their data, semaphores, queues."""
+    """Yield the lines before the streams: sizes, notes, variables with their data, semaphores, queues."""
     machine = machine_named(program.target)
     yield f".nki_isa {VERSION}"
     yield f".kernel {program.kernel}"
@@ -64,7 +64,7 @@ def streams(program: Program) -> Iterator[str]:
 
 
 def instruction_text(instruction: Instruction, program: Program) -> str:
-    """Waits, operation, update, source line."""
+    """Return an instruction's text: waits, operation, update, source line."""
     def semaphore(number: int) -> str:
         return f"S[{number}] ({program.semaphores[number].name})"
 
@@ -85,7 +85,7 @@ def amount_text(amount: int) -> str:
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def parse_program(text: str, file: str = "<assembly>") -> Program:
-    """The program that a text stands for; raises ``AssemblyError``."""
+    """Parse the program of a text. Raise ``AssemblyError``."""
     return _Parser(text, file).program
 
 
@@ -108,7 +108,7 @@ class _Parser:
         self.finish()
 
     def check_integers(self, line: Line) -> None:
-        """Python refuses to convert a number of more digits than this, with an exception that names no line."""
+        """Raise an error for a very long number: Python's conversion would raise one without a line."""
         if (number := LONG_INTEGER.search(line.text)) is not None and not line.text.lstrip().startswith(".data"):
             raise line.fail(f"an integer has at most {DIGITS} digits, this has {len(number[0])}", number.start())
 
@@ -170,8 +170,8 @@ class _Parser:
             shape = tuple(int(n) for n in extents.split(",")) if extents else ()
         except ValueError:
             raise line.fail(f"'{extents}' are not extents") from None
-        place = int(line.expect(r"\d+", "a place")[0])
-        self.variables[name] = Variable(name, kind, place, shape, dtype)
+        index = int(line.expect(r"\d+", "a place")[0])
+        self.variables[name] = Variable(name, kind, index, shape, dtype)
         self.program.variables.append(self.variables[name])
 
     def directive_data(self, line: Line) -> None:
@@ -264,12 +264,12 @@ class _Parser:
         return Location(match[1], int(match[2]), 0) if match else None
 
     def fields(self, line: Line) -> dict[str, Text]:
-        found: dict[str, Text] = {}
+        fields_by_name: dict[str, Text] = {}
         while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
-            if match[1] in found:
+            if match[1] in fields_by_name:
                 raise line.fail(f"{match[1]} is given twice")
-            found[match[1]] = Text(match[2], line, match.start(2))
-        return found
+            fields_by_name[match[1]] = Text(match[2], line, match.start(2))
+        return fields_by_name
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def finish(self) -> None:
@@ -280,5 +280,5 @@ class _Parser:
         except NkiMlirError as error:
             raise header.fail(error.headline, 0) from None
         for engine in program.streams:
-            for pc, found in validator.stream(engine):
-                raise self.lines[engine, pc].fail(found.headline, 0)
+            for pc, error_found in validator.stream(engine):
+                raise self.lines[engine, pc].fail(error_found.headline, 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One instruction's operation as assembly text: mnemonic and fields, those that its class declares.
+"""The operation of an instruction as assembly text: the mnemonic, and the fields that its class declares.
 
-Printed are attributes that differ from their defaults, and tiles by field name.
+The text has the attributes that differ from their defaults, and the tiles by field name.
 """
 
 import json
@@ -30,7 +30,7 @@ from nki_mlir.scalar.dtypes import BY_ASM, DType
 
 NAME = r"[A-Za-z_][\w.]*"
 INTEGER = r"-?\d+"
-INTEGERS = rf"(?:{INTEGER}(?:,{INTEGER})*,?)?"     # one way to match, however many digits: else it is tried in all
+INTEGERS = rf"(?:{INTEGER}(?:,{INTEGER})*,?)?"     # matches in only one way, so that backtracking stays short
 WORD = re.compile(r"[\w.+-]+")
 
 
@@ -47,7 +47,7 @@ class AssemblyError(NkiMlirError):
 
 # -- printing ----------------------------------------------------------------------------------------------------------
 def operation_text(op: Op | Control, queue: int | None = None) -> str:
-    """Mnemonic and fields."""
+    """Return an operation's mnemonic and fields."""
     if isinstance(op, Control):
         fields = [f"{name}={scalar_text(value)}" for name, value in op.values().items()]
         return " ".join([op.mnemonic, *fields])
@@ -71,7 +71,8 @@ def operation_text(op: Op | Control, queue: int | None = None) -> str:
 
 
 def check_plain(op: Op) -> None:
-    """What an instruction cannot carry: masks, and bounds left to run time."""
+    """Raise ``NotEmittable`` for operations that an instruction cannot represent: with masks, or with bounds checked
+    at run time."""
     check_encodable(type(op))
     if op.mask or op.limits:
         raise NotEmittable(op=op.full_name(), what="it has a mask that is no box")
@@ -84,7 +85,7 @@ def scalar_text(value: object) -> str:
 
 
 def attribute_text(value: Any, kind: type, symbols: tuple[Register, ...]) -> str:
-    """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
+    """Return the text of an attribute. Strings other than plain words are quoted, as in JSON."""
     if kind is Linear:
         return linear_text(value, symbols)
     if kind is tuple:
@@ -97,20 +98,21 @@ def attribute_text(value: Any, kind: type, symbols: tuple[Register, ...]) -> str
 
 
 def linear_text(form: Linear, symbols: tuple[Register, ...]) -> str:
-    """``3+4*d0-2*r1``: axes are d, registers r."""
+    """Return a linear form as ``3+4*d0-2*r1``: axes are d, registers r."""
     axes = "".join(f"{c:+d}*d{axis}" for axis, c in form.axes)
     return f"{form.const}{axes}{register_terms(form, symbols)}"
 
 
 def register_terms(form: Linear, symbols: tuple[Register, ...], unit: str = "") -> str:
-    """``+64*r1``, in the order of the registers."""
+    """Return the terms of registers as ``+64*r1``, in the order of the registers."""
     terms = sorted((symbols[k].number, c) for k, c in form.symbols)
     return "".join(f"{c:+d}*r{number}{unit}" for number, c in terms)
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------------
 def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -> str:
-    """``fp32@0x28000[1,64][64,4]``: dtype, address, steps and counts innermost first, in elements."""
+    """Return a tile as ``fp32@0x28000[1,64][64,4]``: dtype, address, then steps and counts in elements, innermost
+    first."""
     dims = tile.access.free_dims[::-1]
     steps, counts = (",".join(str(d[k]) for d in dims) for k in (0, 1))
     lanes = ""
@@ -122,7 +124,7 @@ def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -
 
 
 def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
-    """The start, then what registers add: bytes, or partitions where a term ends in p."""
+    """Return the start of a tile, then the terms that registers add, in bytes, or in partitions if a term ends in p."""
     free = scaled(tile.access.free, tile.dtype.itemsize)
     terms = []
     if tile.space == HBM:
@@ -147,16 +149,16 @@ def byte_text(offset: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-_pattern = cache(re.compile)         # of a few texts; the module's own memo takes longer to ask
+_pattern = cache(re.compile)         # of a few patterns; the memo of ``re`` is slower
 
 
 class Line:
-    """One line of the text and how far it has been read."""
+    """A line of the text and the position of the parser in it."""
 
     def __init__(self, text: str, file: str, number: int) -> None:
         self.text, self.file, self.number, self.at = text, file, number, 0
-        self.start = 0                          # of the last thing that was read
-        self.named = 0                          # where the mnemonic stands
+        self.start = 0                          # column of the last token
+        self.named = 0                          # column of the mnemonic
 
     def fail(self, what: str, at: int | None = None) -> AssemblyError:
         column = self.start if at is None else at
@@ -174,7 +176,7 @@ class Line:
         return self.at >= len(self.text)
 
     def accept(self, pattern: str) -> re.Match[str] | None:
-        """What matches here, after spaces; read on behind it."""
+        """Skip spaces and match the pattern. Advance and return the match, or return None."""
         self.skip()
         match = _pattern(pattern).match(self.text, self.at)
         if match:
@@ -184,8 +186,8 @@ class Line:
     def expect(self, pattern: str, what: str) -> re.Match[str]:
         match = self.accept(pattern)
         if match is None:
-            found = self.text[self.at:].split(" ")[0] or "the end of the line"
-            raise self.fail(f"expected {what}, found '{found}'", self.at)
+            actual = self.text[self.at:].split(" ")[0] or "the end of the line"
+            raise self.fail(f"expected {what}, found '{actual}'", self.at)
         return match
 
     def end(self) -> None:
@@ -194,7 +196,7 @@ class Line:
 
 
 class Text:
-    """The value of a field and where it stands."""
+    """The value of a field and its location."""
 
     def __init__(self, value: str, line: Line, column: int) -> None:
         self.value, self.line, self.column = value, line, column
@@ -236,7 +238,7 @@ def register(text: Text, number: str) -> Register:
 
 
 class OperationReader:
-    """One instruction's operation by what its class declares; its registers are numbered as they come."""
+    """Parses the operation of an instruction by the fields of its class. It numbers registers as they occur."""
 
     def __init__(self, line: Line, fields: Fields, machine: Machine, variables: Mapping[str, Variable]) -> None:
         self.line, self.fields, self.machine, self.variables = line, fields, machine, variables
@@ -266,7 +268,7 @@ class OperationReader:
         return on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
 
     def address(self, text: Text, start: str, dtype: DType) -> tuple[str, Variable | None, Linear, Linear]:
-        """(memory, variable, partition, free offset in elements)."""
+        """Parse an address to (memory, variable, partition, free offset in elements)."""
         match = re.match(rf"(0x[0-9a-f]+)|({NAME})", start)
         if match is None:
             raise text.fail("expected an address or a variable")
@@ -343,12 +345,12 @@ class OperationReader:
 
     @staticmethod
     def check_descriptors(text: Text, op: Op) -> None:
-        """What the text says of a transfer follows from its tiles; it must not say something else."""
+        """Check the declared descriptors of a transfer, which follow from its tiles."""
         try:
-            found = descriptors(op) if op.queued else None
+            counts = descriptors(op) if op.queued else None
         except (LookupError, AttributeError):
-            found = None
-        expected = "{}*{}".format(*found) if found else "none"
+            counts = None
+        expected = "{}*{}".format(*counts) if counts else "none"
         if text.value != expected:
             raise text.fail(f"expected descriptors={expected}")
 

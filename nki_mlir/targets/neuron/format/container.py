@@ -27,7 +27,7 @@ CODE = {engine: f"C{engine.asm}".ljust(4, "_").encode()[:4] for engine in ENGINE
 
 
 def encode_program(program: Program) -> bytes:
-    """The program as a file."""
+    """Encode a program as a file."""
     encoder = Encoder(program.variables)
     string = encoder.strings.number
     head = pack(HEAD, "the header", string(program.kernel), string(program.target), program.sbuf_bytes,
@@ -54,7 +54,7 @@ def encode_program(program: Program) -> bytes:
 
 
 def located(encoder: Encoder, instruction: Instruction, engine: Engine) -> bytes:
-    """The instruction's bytes; an error gets its source line."""
+    """Encode an instruction. An error gets its source line."""
     try:
         return encoder.instruction(instruction, engine)
     except NkiMlirError as error:
@@ -62,7 +62,7 @@ def located(encoder: Encoder, instruction: Instruction, engine: Engine) -> bytes
 
 
 def assembled(sections: dict[bytes, bytes]) -> bytes:
-    """The table of the sections, then the sections."""
+    """Return the preamble, the table of sections and the sections."""
     offset = PREAMBLE.size + SECTION.size * len(sections)
     table = b""
     for tag, data in sections.items():
@@ -73,7 +73,8 @@ def assembled(sections: dict[bytes, bytes]) -> bytes:
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def decode_program(data: bytes) -> Program:
-    """The program in a file; raises ``BadBinary``, or ``BadProgram`` where the fields are sound but do not fit."""
+    """Decode the program of a file. Raise ``BadBinary``, or ``BadProgram`` if the fields are valid but contradict each
+    other."""
     sections = split(data)
     strings = read_strings(sections[b"STRS"])
 
@@ -93,8 +94,8 @@ def decode_program(data: bytes) -> Program:
         if live is None:
             raise BadBinary(what=f"'{string(number)}' is no live range")
         program.live.append(live)
-    places = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
-    decoder = Decoder(machine, program.variables, strings, places)
+    locations = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
+    decoder = Decoder(machine, program.variables, strings, locations)
     for engine, tag in CODE.items():
         code = Bytes(sections[tag], f"the stream of {engine.asm}")
         while code.at < len(code.data):
@@ -103,7 +104,7 @@ def decode_program(data: bytes) -> Program:
 
 
 def split(data: bytes) -> dict[bytes, bytes]:
-    """The sections by tag, their checksums compared."""
+    """Return the sections by tag after comparing their checksums. Raise ``BadBinary``."""
     preamble = Bytes(data, "the file")
     magic, version, count, checksum = preamble.take(PREAMBLE)
     if magic != MAGIC:
@@ -135,20 +136,20 @@ def records(data: bytes, form: struct.Struct, what: str) -> list[tuple[int, ...]
 
 
 def read_strings(data: bytes) -> list[str]:
-    source, found = Bytes(data, "the string table"), []
+    source, strings = Bytes(data, "the string table"), []
     while source.at < len(data):
         try:
-            found.append(source.bytes(source.take(NUMBER)[0]).decode())
+            strings.append(source.bytes(source.take(NUMBER)[0]).decode())
         except UnicodeDecodeError:
             raise BadBinary(what="a string is not UTF-8") from None
-    return found
+    return strings
 
 
 def read_variables(sections: dict[bytes, bytes], string: Callable[[int], str]) -> list[Variable]:
-    source, data, found = Bytes(sections[b"VARS"], "the variables"), Bytes(sections[b"DATA"], "the constants"), []
+    source, data, variables = Bytes(sections[b"VARS"], "the variables"), Bytes(sections[b"DATA"], "the constants"), []
     while source.at < len(source.data):
-        name, kind, dtype, place, dims, size = source.take(VARIABLE)
+        name, kind, dtype, index, dims, size = source.take(VARIABLE)
         shape = tuple(source.take(EXTENT)[0] for _ in range(dims))
-        found.append(Variable(string(name), entry(KINDS, kind, "kind of variable"), place, shape,
+        variables.append(Variable(string(name), entry(KINDS, kind, "kind of variable"), index, shape,
                               entry(DTYPES, dtype, "element type"), bytearray(data.bytes(size))))
-    return found
+    return variables

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions as bytes, driven by the fields of their classes. docs/isa.md has the tables.
+"""Encode and decode instructions by the fields of their classes. docs/isa.md has the tables.
 
-An instruction takes one or more 64-byte slots: a header of 32 bytes, the descriptors of its tiles in the order of the
-class's fields, then its attributes. All numbers are little-endian. Offsets of descriptors are bytes.
+An instruction takes one or more 64-byte slots: a header of 32 bytes, the descriptors of its tiles in the order of
+the class's fields, then its attributes. All numbers are little-endian. Offsets in descriptors are bytes.
 """
 
 import struct
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class Pool(Generic[T]):
-    """Distinct entries, by number."""
+    """Distinct entries, numbered in the order in which they occur."""
 
     def __init__(self) -> None:
         self.numbers: dict[T, int] = {}
@@ -67,12 +67,13 @@ class Pool(Generic[T]):
 
 
 def dim_of(cls: type[Op | Control], space: str) -> struct.Struct:
-    """An engine's pattern on chip has short fields; those of a transfer are long in any memory."""
+    """Return the layout of a dimension: short fields for an engine's pattern on chip, long ones for HBM and transfers.
+    """
     return MEMORY_DIM if space == HBM or (issubclass(cls, Op) and cls.queued) else ENGINE_DIM
 
 
 class Encoder:
-    """Encodes the instructions of one program; strings and source locations go to pools."""
+    """Encodes the instructions of a program. Strings and source locations go to pools."""
 
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
@@ -178,7 +179,7 @@ _FORM_TERM = struct.Struct("<Bq")           # register or axis, factor
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 class Bytes:
-    """Reads fields one after the other; nothing is read beyond the end."""
+    """A reader of consecutive fields. It raises ``BadBinary`` at the end of the data."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data, self.what, self.at = data, what, 0
@@ -198,14 +199,14 @@ class Bytes:
 
 
 def entry(table: Sequence[T], number: int, what: str) -> T:
-    """An entry of a table by number; raises ``BadBinary`` where there is none."""
+    """Return an entry of a table by number. Raise ``BadBinary`` if there is none."""
     if not 0 <= number < len(table):
         raise BadBinary(what=f"there is no {what} {number}")
     return table[number]
 
 
 class Decoder:
-    """Decodes the instructions of one program."""
+    """Decodes the instructions of a program."""
 
     def __init__(self, machine: Machine, variables: list[Variable], strings: list[str],
                  locations: Sequence[Location]) -> None:
@@ -241,7 +242,7 @@ class Decoder:
 
 
 class _OperationReader:
-    """One instruction's operation; its registers are numbered as they come."""
+    """Decodes the operation of an instruction. It numbers registers as they occur."""
 
     def __init__(self, decoder: Decoder, cls: type[Op | Control], code: Bytes) -> None:
         self.decoder, self.cls, self.code = decoder, cls, code
