@@ -35,9 +35,9 @@ NOISE = 1.1
 
 @dataclass(frozen=True)
 class Goal:
-    """What is asked of a case: to be ``faster`` than the best peer by a factor, or to reach a ``share`` of its limit.
+    """The goal of a case: to be ``faster`` than the best peer by a factor, or to reach a ``share`` of its limit.
 
-    ``note`` is for a goal that was missed: which limit holds, what was tried, and what was measured.
+    ``note`` explains a goal that was missed: which limit holds, which changes were tried, and their figures.
     """
 
     faster: float | None = None
@@ -45,7 +45,8 @@ class Goal:
     note: str = ""
 
     def missed(self, times: float | None, share: float | None) -> list[str]:
-        """By what it is missed: ``times`` the time of the best peer, ``share`` of the limit, as far as known."""
+        """Return the shortfalls: ``times`` is the time in times of the best peer, ``share`` that of the limit, as far
+        as known."""
         found = []
         if self.faster and times is not None and times > NOISE / self.faster:
             found.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
@@ -82,7 +83,7 @@ def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
 
 
 def largest_error(result: Any, answer: Any) -> float:
-    """Relative where numbers are larger than 1."""
+    """Return the largest error, relative where numbers are larger than 1."""
     if isinstance(answer, tuple):
         return max(largest_error(r, a) for r, a in zip(result, answer, strict=True))
     wanted = np.asarray(answer, np.float64)

@@ -43,7 +43,7 @@ def jax_jit(case: Case) -> Call:
 
 
 def iree(case: Case) -> Call:
-    """The module that JAX exports, compiled for this machine."""
+    """Compile the module that JAX exports for this machine."""
     import iree.compiler
     import iree.runtime
     import jax

@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parent / "limits.cpp"
 
 @cache
 def program() -> Path | None:
-    """What measures, compiled; None without a C++ compiler."""
+    """Compile the program that measures; None without a C++ compiler."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return None
@@ -50,7 +50,7 @@ def measured(what: str = "machine") -> dict[str, float]:
 
 @contextmanager
 def streaming() -> Iterator[None]:
-    """Beside what runs inside, a process copies memory; none without a C++ compiler."""
+    """Run a process that copies memory beside the body; none without a C++ compiler."""
     process = subprocess.Popen([str(program()), "stream"]) if program() is not None else None
     try:
         yield

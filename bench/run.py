@@ -31,7 +31,8 @@ ROUNDS, SLICE_SECONDS = 7, 0.1
 
 
 class Contestant:
-    """A process that runs one library's form of a case. ``ready`` is what it took, or why there is none."""
+    """A process that runs one library's form of a case. ``ready`` has the time of its first call, or why there is
+    none."""
 
     def __init__(self, case: str, name: str, one_thread: bool = False) -> None:
         # Threads of others that wait for work spin after a call; between rounds they must sleep.
@@ -46,7 +47,7 @@ class Contestant:
         self.ready: dict[str, Any] = json.loads(line) if line else {"failed": self.failure()}
 
     def failure(self) -> str:
-        """The end of what a process that has failed printed."""
+        """Return the end of the text that a failed process printed."""
         self.process.wait()
         self.messages.seek(0)
         return self.messages.read()[-400:] or f"exit status {self.process.returncode}"
@@ -61,7 +62,8 @@ class Contestant:
 
 
 def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool = False) -> dict[str, Any]:
-    """All contestants of a case, and the machine's limits: interleaved rounds, first calls, who is missing."""
+    """Measure all contestants of a case, and the machine's limits, in interleaved rounds; record first calls and who
+    is missing."""
     from limits import measured
     contestants = {name: Contestant(case, name, one_thread) for name in names}
     running = {name: c for name, c in contestants.items() if "first_call_s" in c.ready}
@@ -79,7 +81,7 @@ def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool
 
 
 def races(case: str, names: Sequence[str], contended: bool) -> dict[str, Any]:
-    """A case's race; with the races beside a process that streams memory and on one processor, where they are asked."""
+    """Run a case's race, and if ``contended`` those beside a process that streams memory and on one processor."""
     from limits import streaming
     record = race(case, names)
     if contended:
@@ -90,7 +92,7 @@ def races(case: str, names: Sequence[str], contended: bool) -> dict[str, Any]:
 
 
 def times_of_best(record: dict[str, Any]) -> float | None:
-    """The time of ours in times of the best peer; None without one."""
+    """Return our time in times of the best peer; None without one."""
     peers = [t for name, t in record["seconds"].items() if name != "nki_mlir"]
     return record["seconds"]["nki_mlir"] / min(peers) if peers and "nki_mlir" in record["seconds"] else None
 
@@ -129,12 +131,12 @@ def share_of_limit(record: dict[str, Any]) -> float | None:
 
 
 def kinds_of(record: dict[str, Any]) -> list[str]:
-    """The races of a case besides the usual one, each the key of its record."""
+    """List the races of a case besides the usual one, each the key of its record."""
     return [kind for kind in ("contended", "one_thread") if kind in record]
 
 
 def columns_of(name: str, record: dict[str, Any]) -> list[str]:
-    """The row of a case in the table."""
+    """Return the row of a case in the table."""
     seconds, share, times = record["seconds"], share_of_limit(record), times_of_best(record)
     ready = record["ready"]["nki_mlir"]
     return [name, f"{ready['first_call_s'] * 1e3:.0f} ms", f"{seconds['nki_mlir'] * 1e6:.0f} us",
@@ -146,7 +148,7 @@ def columns_of(name: str, record: dict[str, Any]) -> list[str]:
 
 
 def lines_of(name: str, record: dict[str, Any]) -> list[str]:
-    """What is printed as soon as a case has been measured: failures, then its figures on one line."""
+    """Return the lines that appear as soon as a case has been measured: failures, then its figures on one line."""
     if "seconds" not in record:
         return [f"{name}: {line}" for line in record.get("lines", [record.get("failed", "")])]
     lines = [f"{name}, {contestant}: failed: {state['failed'].strip().splitlines()[-1]}"
@@ -165,7 +167,7 @@ def has_failed(record: dict[str, Any]) -> bool:
 
 
 def summary(results: dict[str, Any]) -> list[Any]:
-    """The table of all cases, what of their goals is missed, and the machine's limits."""
+    """Return the table of all cases, the goals that are missed, and the machine's limits."""
     from case import GOALS
     from limits import medians
     from rich.table import Table

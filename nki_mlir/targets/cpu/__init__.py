@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @alone
 def load(captured: CapturedKernel, grid: tuple[int, ...]
          ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-    """A captured kernel as ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
+    """Compile a captured kernel and return ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
 
-    Programs that meet are run from Python, on a thread each.
-    What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
+    Python runs programs that meet, each on a thread. The interpreter runs what cannot be compiled, with a warning
+    that says why.
     """
     from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: imported on first use
     try:
@@ -42,7 +42,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
 @alone
 def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None, passes: str | None = None) -> str:
-    """The program that the JIT compiles a module to, in comments, and its routines as vector code (``vector``) or in
-    the LLVM dialect (``llvm``). ``passes`` on records are others than ``pipeline.py`` has."""
+    """Return the program that the JIT compiles a module to, in comments, and its routines as vector code (``vector``)
+    or in the LLVM dialect (``llvm``). ``passes`` on records replace those of ``pipeline.py``."""
     from nki_mlir.targets.cpu.lowering import listing  # start-up: imported on first use
     return listing(module, level == "vector", observer, passes)

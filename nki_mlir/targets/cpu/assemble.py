@@ -39,7 +39,7 @@ Item = RoutineCall | ProgramLabel | None            # None: the end of a program
 
 @dataclass(frozen=True)
 class ConstantAddress:
-    """Where the array of a number is, plus a form of slots."""
+    """The address of the array with a number, plus a form of slots."""
 
     number: int
     rest: Linear
@@ -47,7 +47,8 @@ class ConstantAddress:
 
 @dataclass
 class LiveRange:
-    """From where to where, in program order, a buffer is used; ``depth`` of the block that it comes into being in."""
+    """The first and last instruction, in program order, that use a buffer; ``depth`` counts the open blocks where it
+    is allocated."""
 
     size: int
     depth: int
@@ -79,13 +80,14 @@ def assign_offsets(ranges: Sequence[LiveRange]) -> int:
 
 
 def room(size: int) -> int:
-    """Bytes a buffer takes. One line more than a page's multiple: equal offsets in pages make loads wait for stores."""
+    """Return the bytes that a buffer occupies: a line more than a multiple of a page, since loads wait for stores at
+    an equal offset in another page."""
     size = -(-size // host.LINE) * host.LINE
     return size + host.LINE if size >= host.PAGE else max(size, host.LINE)
 
 
 class LiveRanges:
-    """The live ranges of buffers, and the open blocks while a program is written in order."""
+    """Follows the live ranges of buffers, and the open blocks, while a program is written in order."""
 
     def __init__(self) -> None:
         self.known: dict[ScratchBuffer, LiveRange] = {}
@@ -98,7 +100,7 @@ class LiveRanges:
         self.outer.append([])
 
     def close(self, place: int) -> None:
-        """The innermost block ends: what it used from outside stays live until here, since it may run again."""
+        """Close the innermost block. Buffers from outside that it uses stay live until here, since it may run again."""
         for buffer in self.outer.pop():
             self.use(buffer, place)
 
@@ -130,7 +132,7 @@ class NativeProgram:
             self.node(node)
 
     def inside(self, block: NativeBlock) -> None:
-        """A nested block. Buffers from outside that it uses are live until it has ended, one instruction later."""
+        """Write a nested block. Buffers from outside that it uses are live until one instruction after its end."""
         self.lives.open()
         self.block(block)
         self.lives.close(len(self.items))
@@ -205,7 +207,7 @@ class NativeProgram:
 
     @property
     def routines(self) -> list[Routine]:
-        """The distinct ones, in order."""
+        """List the distinct routines in the order of their first call."""
         routines: dict[Routine, None] = {}
         for i in self.instructions:
             if not isinstance(i.function, str):
@@ -219,13 +221,13 @@ class NativeProgram:
 
     @property
     def frame_bytes(self) -> int:
-        """The frame's size: a multiple of a cache line, since memory follows it."""
+        """Return the frame's size: a multiple of a cache line, since memory follows it."""
         return -(-8 * self.function.slots // host.LINE) * host.LINE
 
     # -- words ---------------------------------------------------------------------------------------------------------
     def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
-        """The program in words, and to which ones of them addresses are to be added: those of routines, of named
-        functions and of constants."""
+        """Encode the program. Return its words, and the words to which the addresses of routines, of named functions
+        and of constants must be added."""
         items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, RoutineCall) else i
                  for i in self.items]
         word = 0
@@ -251,7 +253,7 @@ class NativeProgram:
         return [*words, 0], relocations
 
     def placed(self, argument: Argument) -> "Argument | ConstantAddress":
-        """The argument with buffers as offsets in their memory, constants apart."""
+        """Replace the buffers of an argument by offsets in their memory, and separate constants."""
         if isinstance(argument, Extent):
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
         if not isinstance(argument, Linear) or not argument.symbols:
@@ -266,7 +268,7 @@ class NativeProgram:
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:
-        """The program for people: a line an instruction. ``names`` are those of slots."""
+        """Print the program, an instruction a line. ``names`` are those of slots."""
         lines = []
         labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, ProgramLabel))}
         for item in self.items:

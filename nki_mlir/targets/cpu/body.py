@@ -20,10 +20,11 @@ from nki_mlir.waist.nest import Nest, Step
 
 @dataclass(frozen=True)
 class Point:
-    """Where in the iteration space code is: addresses of the operands there, positions on the axes that are set.
+    """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on those
+    axes whose loops are open.
 
-    ``known`` are the body's values that are computed already; a scalar among them is shared by all lanes. ``lanes`` and
-    ``active`` belong to the vector axis once it is set.
+    ``known`` has the body's values that code computes already; all lanes share a scalar among them. ``lanes`` and
+    ``active`` belong to the vector axis once its loop is open.
     """
 
     pointers: tuple[Value, ...]
@@ -45,7 +46,7 @@ class NestEvaluator:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point) -> Point:
-        """The point with every step computed whose operands are known there."""
+        """Compute every step whose operands are known at the point, and return the point with their values."""
         known = dict(point.known)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k
@@ -91,7 +92,8 @@ class NestEvaluator:
         raise InternalError(f"unknown step {step}")
 
     def before_rounding(self, step: Step) -> int | None:
-        """The float32 value of which a conversion back to float32 reads a narrower float: no need to pack that."""
+        """Return the float32 value whose rounding to a narrower float a conversion to float32 reads: code need not
+        pack that."""
         narrow = self.nest.step(step.operands[0])
         if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or step.dtype is not FLOAT32:
             return None
@@ -106,7 +108,7 @@ class NestEvaluator:
         return self.code.constant(element, number)
 
     def form(self, form: Linear, point: Point) -> Value:
-        """The value of a form, one a lane where it changes along the vector axis."""
+        """Emit the value of a form: one for each lane where it changes along the vector axis."""
         code = self.code
         terms = [(self.symbols[p], c) for p, c in form.symbols]
         terms += [(self._base(axis, point), c) for axis, c in form.axes]
@@ -118,7 +120,7 @@ class NestEvaluator:
 
     # -- masks ---------------------------------------------------------------------------------------------------------
     def holds(self, mask: Mask, point: Point) -> Value:
-        """Whether the constraints hold: an i1, of each lane where there are some."""
+        """Emit whether the constraints hold, as an i1, or one for each lane."""
         code, every = self.code, point.active
         for constraint in mask:
             value = self.form(constraint.form, point)
@@ -134,7 +136,7 @@ class NestEvaluator:
 
 
 def wrapped(code: FunctionEmitter, value: Value, frm: DType, to: DType) -> Value:
-    """The low bits of an integer, or it in more bits. A bool is its lowest bit, in a byte."""
+    """Return the low bits of an integer, or extend it. A bool is the lowest bit of a byte."""
     if to is BOOL:
         value = code.and_(value, 1)
     if frm.bits == to.bits:

@@ -28,7 +28,7 @@ from nki_mlir.waist.nest import Nest, Operand
 
 @dataclass(frozen=True)
 class Chunk:
-    """The first of the equal parts of a nest, and how many bytes further each operand is in the next."""
+    """The first of the equal parts of a nest, and the distance in bytes of each operand from one part to the next."""
 
     nest: Nest
     steps: tuple[int, ...]
@@ -36,10 +36,11 @@ class Chunk:
 
 @dataclass(eq=False)
 class ChunkLoop:
-    """A loop over chunks: calls of whole nests, each with what it is for a chunk. All chunks use ``common`` buffers.
+    """A loop over chunks: calls of nests on all rows, each with its part for one chunk. All chunks use ``common``
+    buffers.
 
-    Where its last call stores past the caches, the loop is a pipeline: that call runs with the heaviest one as one
-    routine, a chunk late, and so does a fold that reads the kernel's array first, a chunk early.
+    Where the last call stores past the caches, the loop is a pipeline: one routine computes the heaviest call of a
+    chunk, the last call of the chunk before, and of the chunk behind the fold that reads the kernel's array first.
     """
 
     code: NativeFunction
@@ -74,7 +75,8 @@ class ChunkLoop:
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
-        """The heaviest call, the last one of the chunk before where there is one, the early one of the chunk behind."""
+        """Emit the heaviest call with the last one of the chunk before, if there is one, and the early one of the
+        chunk behind."""
         chunk_call, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
         behind = []
         if early is not None:
@@ -94,7 +96,8 @@ class ChunkLoop:
                        *[a for passed, n in inputs for a in passed[n:]])
 
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
-        """Some calls as one routine. Of an array that the first and another one read, the latter is ahead and asks."""
+        """Join some calls to one routine. Where the first and another one read an array, the other one, which is
+        ahead, prefetches."""
         first, *others = [with_memory(self.routines[k]) for k in numbers]
         nest, use = first.nest, first.use
         for k, other in zip(numbers[1:], others):
@@ -107,7 +110,8 @@ class ChunkLoop:
         return AddressedNest(nest, use) if others else self.routines[numbers[0]]
 
     def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
-        """Of a call, for a chunk that has the first half of divided buffers, or where ``turn`` is 1 the second."""
+        """Return the arguments of a call for a chunk. Divided buffers give it their first half, or where ``turn`` is 1
+        the second."""
         starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
                   a.plus(chunk, 0 if region.root in self.common else step)                        # type: ignore[union-attr]
                   for a, step, region in zip(self.calls[k].arguments, self.parts[k].steps, self.calls[k].regions)]
@@ -115,7 +119,7 @@ class ChunkLoop:
 
     # -- which calls ---------------------------------------------------------------------------------------------------
     def heavy_call(self) -> int | None:
-        """The number of the call that the last one can run with, a chunk late."""
+        """Return the number of the call beside which the last one can run, a chunk late."""
         *others, last = map(with_memory, self.routines)
         k = max(range(len(others)), key=lambda k: weight_of(others[k].nest))
         heavy = others[k]
@@ -123,7 +127,7 @@ class ChunkLoop:
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
-        """Whether the first of some calls computes as before, in the order of its sums for example, with the others."""
+        """Whether the first of some calls computes the same with the others, in the order of its sums for example."""
         nests = [with_memory(self.routines[k]).nest for k in numbers]
         if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
@@ -132,9 +136,9 @@ class ChunkLoop:
         return first_plan == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:
-        """Whether what the last call reads of a chunk is there until call ``k`` has the next one.
+        """Whether the elements of a chunk that the last call reads stay until call ``k`` has the next chunk.
 
-        That may write each element where the last call has just read it.
+        Call ``k`` may write each element where the last call has just read it.
         """
         read = [(region.root, what) for region, *what in self.operands(-1) if region.root in self.common]
         return all(n == k and what == other for n in range(k + 1)
@@ -145,9 +149,10 @@ class ChunkLoop:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:
-        """The number of the first call that reads what the heavy one asks for, if it and those before can run early.
+        """Return the number of the first call that reads the array which the heavy one prefetches, if it and those
+        before can run early.
 
-        Of the buffers that they write there are two from here on: nobody else keeps them for longer than a chunk.
+        This doubles the buffers that they write, which no other call keeps for longer than a chunk.
         """
         ahead = [self.calls[heavy].regions[k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
         early = next((k for k in range(heavy) if ahead and self.calls[k].regions[0].root == ahead[0]), None)

@@ -26,30 +26,32 @@ MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """Rows of a tile of sums that is in registers, and vectors in a row."""
+    """A tile of sums in registers: its rows, and the vectors of a row."""
 
     rows: int
     vectors: int
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Return the columns."""
         return self.vectors * host.lanes()
 
     @property
     def panel(self) -> int:
-        """Rows of a panel, which is one tile or two: two read each vector of the other factor twice in a row."""
+        """Return the rows of a panel: those of one tile, or of two, which read each vector of the other factor twice
+        in a row."""
         return self.rows if self.rows > ROWS[host.lanes()] else 2 * self.rows
 
 
 def tiles() -> tuple[RegisterTile, ...]:
-    """The register tiles that this host has registers for; the first one has the fewest columns."""
+    """List the register tiles that this host has registers for; the first one has the fewest columns."""
     usual = RegisterTile(ROWS[host.lanes()], VECTORS)
     return (usual, RegisterTile(6, 4), RegisterTile(12, 2)) if host.lanes() == 16 else (usual,)
 
 
 def tile_of(columns: int) -> RegisterTile:
-    """That of a product whose factors stay where they are: of those that its columns fill the one with fewest loads."""
+    """Choose the tile of a product whose factors are not packed: of those that its columns fill the one with fewest
+    loads."""
     return min((tile for tile in tiles() if columns % tile.width == 0), default=tiles()[0],
                key=lambda tile: (tile.rows + tile.vectors) / (tile.rows * tile.vectors))
 
@@ -65,7 +67,7 @@ class NestContraction:
 
 
 def contraction_of(nest: Nest) -> NestContraction | None:
-    """The nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32."""
+    """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32."""
     product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
     if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1]:
         return None
@@ -84,9 +86,11 @@ def contraction_of(nest: Nest) -> NestContraction | None:
 
 @dataclass(frozen=True)
 class PanelProduct:
-    """A product of panels. Sums start from 0, and are stored, or where it is not ``fresh`` added to what is there.
+    """A product of panels. Sums start from 0; the product stores them, or where it is not ``fresh`` adds them to the
+    result.
 
-    Tiles of the result come from afar: each is prefetched while it is computed. Arguments are those of the nest.
+    Tiles of the result lie far apart: code prefetches each while it computes the tile. Arguments are those of the
+    nest.
     """
 
     nest: Nest
@@ -141,7 +145,7 @@ class Contraction:
         self.over(self.outer, list(pointers), self.tiles)
 
     def over(self, axes: Sequence[int], pointers: list[Value], body: Callable[[list[Value]], None]) -> None:
-        """Plain loops."""
+        """Emit a plain loop for each axis."""
         if not axes:
             return body(pointers)
         self.code.loop(range(self.nest.extents[axes[0]]), [],
@@ -149,7 +153,7 @@ class Contraction:
         return None
 
     def tiles(self, pointers: list[Value]) -> None:
-        """Column blocks outside, so that a block of ``b`` stays in the first cache for all rows."""
+        """Emit loops over column blocks, then rows, so that a block of ``b`` stays in the first cache for all rows."""
         column, row = self.product.column, self.product.row
         width = self.lanes * self.vectors
         height = self.nest.extents[row] if row is not None else 1
@@ -163,7 +167,7 @@ class Contraction:
         self.blocks(self.nest.extents[column], width, columns)
 
     def blocks(self, extent: int, size: int, body: Callable[[Value | int, int], None]) -> None:
-        """``body(start, count)`` over whole blocks, then over what is left."""
+        """Emit ``body(start, count)`` for each block, then for the remainder."""
         whole = extent // size * size
         if whole == size:
             body(0, size)
@@ -211,7 +215,7 @@ class Contraction:
         return self.code.loop(range(0, extent, times), sums, positions)
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
-        """One element of the summed axes: an outer product."""
+        """Emit the outer product of one element of the summed axes."""
         code, product = self.code, self.product
         a, b = self.nest.inputs[product.broadcast], self.nest.inputs[product.vector]
         sources = [self.shifted(pointers[product.vector], b.dtype, v * self.lanes) for v in range(len(active))]

@@ -42,7 +42,7 @@ def slot_address(slot: int) -> Linear:
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class ScratchBuffer:
-    """Memory of a program, ``number`` among its buffers, in the memory whose address is in the slot ``memory``."""
+    """A buffer of a program, ``number`` among its like, in the memory whose address the slot ``memory`` has."""
 
     size: int
     number: int
@@ -56,9 +56,9 @@ class ScratchBuffer:
 
 @dataclass(frozen=True)
 class ByteRegion:
-    """Memory that something works on: where a buffer starts, its size, and how many bytes from there the region does.
+    """The memory of an operand: the start and the size of a buffer, and the bytes from there to the operand.
 
-    ``root`` is the buffer of the program that it is in, or what stands for memory from outside.
+    ``root`` is the program's buffer, or names memory from outside.
     """
 
     root: ScratchBuffer | str
@@ -75,21 +75,21 @@ class ByteRegion:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class ProgramLabel:
-    """Where a jump leads; ``word`` is known when the words are laid out."""
+    """The target of a jump; ``word`` is known when the words are laid out."""
 
     word: int = -1
 
 
 @dataclass(frozen=True)
 class Extent:
-    """A number that is known when everything has an offset: the frame's slots, or the size of a memory."""
+    """A number that is known when everything has an offset: how many slots the frame has, or the size of a memory."""
 
     memory: int | None = None
 
 
 @dataclass(frozen=True)
 class CodeAddress:
-    """Where a routine's code is."""
+    """The address of a routine's code."""
 
     routine: Routine
 
@@ -106,7 +106,7 @@ class RoutineCall:
 
     @property
     def buffers(self) -> list[int]:
-        """The numbers of the buffers whose addresses are among the arguments."""
+        """List the numbers of the buffers whose addresses are among the arguments."""
         return list(dict.fromkeys(slot - BUFFERS for a in self.arguments if isinstance(a, Linear)
                                   for slot, _ in a.symbols if slot >= BUFFERS))
 
@@ -138,7 +138,7 @@ def compute(nest: Nest, regions: Sequence[ByteRegion], symbols: Sequence[Argumen
 
 @dataclass(eq=False)
 class Spread(RoutineCall):
-    """The equal parts of a large nest on the pool."""
+    """Equal parts of a large nest, which run on the pool."""
 
     nest: Nest
     regions: Sequence[ByteRegion]
@@ -146,7 +146,7 @@ class Spread(RoutineCall):
 
 @dataclass(eq=False)
 class NativeLoad(RoutineCall):
-    """An integer of a buffer that a slot gets."""
+    """A load of an integer of a buffer into a slot."""
 
     region: ByteRegion
     access: ByteInterval
@@ -154,9 +154,9 @@ class NativeLoad(RoutineCall):
 
 @dataclass(eq=False)
 class TileCall(RoutineCall):
-    """An operation on whole tiles: rows that move by their numbers, or what the host runs.
+    """An operation on tiles that is no nest: a routine that moves rows by their numbers, or a call of the host.
 
-    ``piece`` is where rows of a table are stored to, or read from.
+    ``piece`` is the region to which rows of a table are stored, or from which they are read.
     """
 
     op: Op
@@ -171,7 +171,7 @@ class TileCall(RoutineCall):
 
 @dataclass(eq=False)
 class Allocate:
-    """A buffer comes into being."""
+    """The allocation of a buffer."""
 
     buffer: ScratchBuffer
 
@@ -183,9 +183,9 @@ class NativeBlock:
 
 @dataclass(eq=False)
 class NativeLoop:
-    """A loop whose variable is in a slot; ``span`` are its values where they are known.
+    """A loop whose variable is in a slot; ``span`` has the variable's values where they are known.
 
-    ``parallel``: the kernel's author says that iterations are independent. ``on_pool``: they run on the pool, each with
+    ``parallel``: the kernel's author declares iterations independent. ``on_pool``: they run on the pool, each with
     a memory whose address is in the slot ``memory``. ``guard`` gets whether a loop of unknown bounds runs at all.
     """
 
@@ -203,7 +203,7 @@ class NativeLoop:
 
 @dataclass(eq=False)
 class NativeBranch:
-    """``then`` where the condition is not 0, else ``otherwise``."""
+    """Runs ``then`` where the condition is not 0, else ``otherwise``."""
 
     condition: Linear
     then: NativeBlock = field(default_factory=NativeBlock)
@@ -212,7 +212,7 @@ class NativeBranch:
 
 @dataclass(eq=False)
 class NativeWhile:
-    """``test``, and while the condition that it computes is not 0: ``body``, then ``test`` again."""
+    """Runs ``test``, and while the condition that it computes is not 0: ``body``, then ``test`` again."""
 
     test: NativeBlock = field(default_factory=NativeBlock)
     condition: Linear = field(default_factory=Linear)
@@ -223,7 +223,7 @@ Node = RoutineCall | Allocate | NativeLoop | NativeBranch | NativeWhile
 
 
 def sub_blocks(node: Node) -> list[NativeBlock]:
-    """The blocks that a node has, in the order they run."""
+    """List the blocks of a node in the order in which they run."""
     match node:
         case NativeLoop():
             return [node.body]
@@ -235,7 +235,7 @@ def sub_blocks(node: Node) -> list[NativeBlock]:
 
 
 def blocks(block: NativeBlock) -> Iterator[NativeBlock]:
-    """The block and all inside of it."""
+    """Yield a block and all blocks inside of it."""
     yield block
     for node in block.nodes:
         for inner in sub_blocks(node):
@@ -243,7 +243,7 @@ def blocks(block: NativeBlock) -> Iterator[NativeBlock]:
 
 
 def nodes_in(*nodes: Node) -> Iterator[Node]:
-    """Nodes and all inside of them, in order."""
+    """Yield nodes and all nodes inside of them, in order."""
     for node in nodes:
         yield node
         for inner in sub_blocks(node):
@@ -256,16 +256,16 @@ def calls_in(*nodes: Node) -> Iterator[RoutineCall]:
 
 # -- functions ---------------------------------------------------------------------------------------------------------
 class Ranges(dict[int, tuple[int, int]]):
-    """Least and greatest value of slots; unbounded where nothing is known."""
+    """The least and greatest value of each slot; unbounded where nothing is known."""
 
     def __missing__(self, slot: int) -> tuple[int, int]:
         return UNKNOWN
 
 
 class NativeFunction:
-    """A function while it is read and rewritten: nodes are appended to ``block``.
+    """A function while passes rewrite it: new nodes are appended to ``block``.
 
-    ``constants`` are those of all functions of the kernel.
+    All functions of the kernel share ``constants``.
     """
 
     def __init__(self, kernel: KernelFunction, axes: int, constants: list[np.ndarray]) -> None:
@@ -294,20 +294,20 @@ class NativeFunction:
 
     @contextmanager
     def inside(self, block: NativeBlock) -> Iterator[None]:
-        """Nodes are appended to another block."""
+        """Append nodes to another block."""
         outer, self.block = self.block, block
         yield
         self.block = outer
 
     def computed(self, function: str, *operands: Linear) -> Linear:
-        """A value in a new slot."""
+        """Compute a value into a new slot, and return it."""
         slot = self.slot()
         self.emit(function, slot_address(slot), *operands)
         return slot_value(slot)
 
     @contextmanager
     def repeated(self, count: int) -> Iterator[Linear]:
-        """A loop, with the value of its variable."""
+        """Append a loop, and yield its variable's value."""
         if count == 1:
             yield Linear()
             return
@@ -317,7 +317,7 @@ class NativeFunction:
             yield slot_value(loop.slot)
 
     def allocate(self, size: int, memory: int = MEMORY) -> ScratchBuffer:
-        """A new buffer, which comes into being here."""
+        """Append the allocation of a buffer, and return the buffer."""
         buffer = ScratchBuffer(size, len(self.buffers), memory)
         self.buffers.append(buffer)
         self.add(Allocate(buffer))
@@ -329,17 +329,17 @@ class NativeFunction:
         return slot_value(CONSTANTS - len(self.constants) + 1)
 
     def text(self) -> str:
-        """The nodes for people."""
+        """Print the nodes."""
         from nki_mlir.targets.cpu.function_text import text_of  # circle: a text is of a function
         return text_of(self)
 
     def count(self) -> int:
-        """How many nodes there are."""
+        """Count the nodes."""
         return sum(1 for _ in nodes_in(*self.body.nodes))
 
     @property
     def names(self) -> dict[int, str]:
-        """What slots are called in texts."""
+        """Return the names of slots in texts."""
         arguments = [a.name for a in (*self.kernel.inputs, *self.kernel.shared)]
         return {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(self.axes)},
                 **{FIRST_ID + self.axes + k: name for k, name in enumerate(arguments)}}
@@ -347,12 +347,13 @@ class NativeFunction:
     # -- what is known of all operations -------------------------------------------------------------------------------
     @cached_property
     def only_written(self) -> set[str]:
-        """The kernel's outputs that none of its operations reads."""
+        """Return the kernel's outputs that none of its operations reads."""
         return self._arguments("shared", effects_of(self.kernel.op).reads)
 
     @cached_property
     def only_read(self) -> set[str]:
-        """The kernel's inputs that none of its operations writes; none where they may overlap one that is written."""
+        """Return the kernel's inputs that none of its operations writes; none where they may overlap one that is
+        written."""
         return set() if self.kernel.may_alias else self._arguments("input", effects_of(self.kernel.op).writes)
 
     def _arguments(self, kind: str, besides: set[Value]) -> set[str]:
@@ -361,7 +362,7 @@ class NativeFunction:
 
     @property
     def targets(self) -> set[ScratchBuffer | str]:
-        """The roots of all that is written."""
+        """Return the roots of all memory that the function writes."""
         roots = set[ScratchBuffer | str]()
         for call in calls_in(*self.body.nodes):
             if isinstance(call, Compute | Spread):
@@ -371,7 +372,7 @@ class NativeFunction:
         return roots
 
     def users(self) -> dict[ScratchBuffer, list[RoutineCall]]:
-        """The calls that have an address in a buffer, in order."""
+        """List for each buffer the calls that have an address in it, in order."""
         users_of: dict[ScratchBuffer, list[RoutineCall]] = {}
         for call in calls_in(*self.body.nodes):
             for number in call.buffers:

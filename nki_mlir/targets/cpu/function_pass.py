@@ -16,7 +16,8 @@ from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
 
 
 class FunctionPass:
-    """Base of all. Subclasses give ``rewrite(function)``; options are annotated class attributes, integers."""
+    """The base of all passes. Subclasses define ``rewrite(function)``; options are annotated class attributes,
+    integers."""
 
     name: ClassVar[str] = ""
 
@@ -29,7 +30,7 @@ class FunctionPass:
 
 
 def function_pass(name: str, options: str = "") -> FunctionPass:
-    """An instance, with options given as ``name=value other=value``."""
+    """Instantiate a pass with options written as ``name=value other=value``."""
     if name not in NAMES:
         raise UnknownPass(name=name)
     module = import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")
@@ -38,7 +39,7 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
 
 
 def passes_of(text: str | None = None) -> list[FunctionPass]:
-    """The passes of a pipeline's text, A,B{x=1}, or those that every kernel goes through."""
+    """Return the passes of a pipeline's text, A,B{x=1}, or those that every kernel goes through."""
     if text is not None:
         chosen = {**dict.fromkeys(REQUIRED, ""), **dict(split_pipeline(text))}
     else:
@@ -47,6 +48,6 @@ def passes_of(text: str | None = None) -> list[FunctionPass]:
 
 
 def run_passes(function: NativeFunction, passes: list[FunctionPass], observer: PassObserver | None = None) -> None:
-    """Run them in order."""
+    """Run passes in order."""
     for one in passes:
         (observer or PassObserver()).around(one.name, function, one.rewrite)

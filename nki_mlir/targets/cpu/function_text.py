@@ -22,7 +22,7 @@ from nki_mlir.targets.cpu.function import (
 
 
 def text_of(function: NativeFunction) -> str:
-    """A line a node, blocks indented."""
+    """Print a function, a node a line, blocks indented."""
     names = function.names
     arguments = [a.name for a in (*function.kernel.inputs, *function.kernel.shared)]
     head = f"kernel @{function.kernel.name}({', '.join(arguments)}) {{"
@@ -73,7 +73,7 @@ def _argument(argument: Argument, names: dict[int, str]) -> str:
 
 
 def form_text(form: Linear, names: dict[int, str]) -> str:
-    """A form over slots: ``&%7`` is a slot's address."""
+    """Print a form over slots: ``&%7`` is a slot's address."""
     def name(symbol: int) -> str:
         if symbol >= BUFFERS:
             return f"buffer{symbol - BUFFERS}"

@@ -34,23 +34,25 @@ FALLS = 0.7                         # of the rate at which a cache is read, in t
 
 
 def caches() -> Caches:
-    """Those of ``NKI_MLIR_CACHES``, or that the system reports, or what reading memory shows them to be."""
+    """Return the caches that ``NKI_MLIR_CACHES`` says, or that the system reports, or that the rate of reading memory
+    shows."""
     return host.chosen_caches() or host.reported_caches() or Caches(*map(int, memoized("caches")))
 
 
 def rates() -> Rates:
-    """What one thread reads of the third cache and of memory, and multiplies."""
+    """Return the rates at which one thread reads the third cache and memory, and multiplies."""
     return Rates(*memoized("rates"))
 
 
 def fastest_tiles() -> list[RegisterTile]:
-    """The register tiles of this host, the fastest first."""
+    """List the register tiles of this host, the fastest first."""
     rates_of = dict(zip(tiles(), memoized("tiles")))
     return sorted(rates_of, key=rates_of.__getitem__, reverse=True)
 
 
 def words_of_unit(unit: str) -> float:
-    """Words a second that "float32", "pairs" or "amx" multiplies and adds: of the last two, a word is two bfloat16.
+    """Return the words a second that "float32", "pairs" or "amx" multiplies and adds: of the last two, a word is two
+    bfloat16.
 
     The host must have the unit.
     """
@@ -58,13 +60,13 @@ def words_of_unit(unit: str) -> float:
 
 
 def rate_of_unit(unit: str) -> float:
-    """Multiply-adds of bfloat16 a second."""
+    """Return the multiply-adds of bfloat16 a second."""
     return words_of_unit(unit) * (1 if unit == "float32" else 2)
 
 
 @cache
 def memoized(what: str) -> list[float]:
-    """Returns what a measurement of this module gave in an earlier process, or measures now and keeps the result."""
+    """Return what a measurement of this module gave in an earlier process, or measure and keep the result."""
     key = object_cache.key_of(f"{what} of {host.model()}".encode())
     known = object_cache.find(key)
     if known is None:
@@ -78,7 +80,8 @@ def memoized(what: str) -> list[float]:
 
 
 def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
-    """The sizes up to which the rate of reading stays: what is larger than a cache is read at the next one's rate."""
+    """Return the sizes up to which the rate of reading stays: an array larger than a cache is read at the next one's
+    rate."""
     ends, best, read = [LEAST_FIRST], 0.0, rate or read_rate
     of_sizes = [(1 << n, read(1 << n)) for n in SIZES]
     for (size, here), (_, there) in pairwise(of_sizes):
@@ -111,7 +114,7 @@ def _amx() -> list[float]:
 
 
 def read_rate(size: int) -> float:
-    """Bytes a second that are read again and again of an array of so many bytes."""
+    """Return the bytes a second at which an array of so many bytes is read again and again."""
     count = size // FLOAT32.itemsize
     nest = Nest((count,), frozenset({0}), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (0,)),),
                 (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
@@ -119,7 +122,7 @@ def read_rate(size: int) -> float:
 
 
 def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
-    """Multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
+    """Return the multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
     (down, across), rows, width = PANELS, tile.panel, tile.width
     line = across * width
     nest = Nest((*PANELS, rows, width, DEPTH), frozenset({4}),
@@ -131,13 +134,13 @@ def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
 
 
 def aligned_zeros(count: int) -> np.ndarray:
-    """float32 numbers that start where buffers of programs do: at a multiple of a cache line."""
+    """Allocate float32 zeros that start where buffers of programs do: at a multiple of a cache line."""
     zeros = np.zeros(count + host.LINE // FLOAT32.itemsize, np.float32)
     return zeros[-zeros.ctypes.data % host.LINE // FLOAT32.itemsize:][:count]
 
 
 def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:
-    """The least time of a call among some."""
+    """Return the least time of some calls of a routine."""
     words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
     batch, number = compiled([routine])[routine]
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])

@@ -24,7 +24,7 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 class OnlyChanges:
-    """An operand that an operation writes: a copy in its place, of which the elements that change are written."""
+    """An operand that an operation writes: it works on a copy, and only elements that changed are written back."""
 
     def __init__(self, arrays: list[np.ndarray], number: int) -> None:
         self.array = arrays[number]
@@ -48,13 +48,14 @@ class HostOperations:
 
     @property
     def address(self) -> int:
-        """``status callback(words)``: the site, the addresses of the operation's buffers, its symbols."""
+        """Return ``status callback(words)``, whose words are the site, the addresses of the operation's buffers, its
+        symbols."""
         if self.callback is None:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
     def add(self, site: int, op: Op, at: Location | None) -> None:
-        """Take over an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
+        """Register an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
         self.meets |= isinstance(op, Meeting)
         run = compile_op(op)
         operands = op.operands()
@@ -85,7 +86,8 @@ class HostOperations:
             return site
 
     def failure(self, site: int) -> BaseException | None:
-        """The exception of an operation: that of this thread, or of any thread if another one called the kernel."""
+        """Return the exception of an operation: that of this thread, or of any thread if another one called the
+        kernel."""
         here = threading.get_ident(), site
         key = here if here in self.failures else next((k for k in self.failures if k[1] == site), here)
         return self.failures.pop(key, None)

@@ -31,14 +31,14 @@ Target = str | int | tuple[str, int, int]
 
 
 class Site(NamedTuple):
-    """A place that can fail, and the values of its error."""
+    """An operation that can fail, and the values of its error."""
 
     at: Location | None
     rule: str
     values: tuple[Any, ...] = ()
 
     def error(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
-        """The error of a check that failed by so much."""
+        """Return the error of a check that failed by so much."""
         return self._found(excess, constants).located(self.at)
 
     def _found(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
@@ -79,7 +79,8 @@ class KernelImage(NamedTuple):
 
 
 def key_of(modules: Sequence[Module], launch: object) -> str | None:
-    """Under which their image is kept; None where none is: without a cache, and where a plugin's code is in it."""
+    """Return the key under which the cache keeps an image; None without a cache, and where a module has code of a
+    plugin."""
     foreign = {name for name, cls in REGISTRY.items() if not cls.__module__.startswith("nki_mlir.")}
     if object_cache.folder() is None or (foreign and any(operations_of(m, foreign.__contains__) for m in modules)):
         return None
@@ -92,7 +93,7 @@ def key_of(modules: Sequence[Module], launch: object) -> str | None:
 
 
 def keep(key: str | None, image: KernelImage) -> None:
-    """Add an image, unless it is large, or some of it stays in this process."""
+    """Add an image to the cache, unless it is large, or needs code of this process."""
     if key is None or PYTHON in image.targets or sum(c.nbytes for c in image.constants) > MOST_BYTES:
         return
     sites = tuple((site.at and tuple(site.at), *site[1:]) for site in image.sites)
@@ -102,7 +103,7 @@ def keep(key: str | None, image: KernelImage) -> None:
 
 
 def find(key: str | None) -> KernelImage:
-    """Raises ``NotLoadable`` where none is kept."""
+    """Return the image of a key; raise ``NotLoadable`` where the cache has none."""
     content = object_cache.find(key) if key is not None else None
     if content is None:
         raise NotLoadable("no image is kept")

@@ -46,7 +46,8 @@ class NativeKernel:
     """
 
     def __init__(self, captured: CapturedKernel, grid: tuple[int, ...], may_alias: bool = False) -> None:
-        """``may_alias``: right also for inputs that overlap one that is written, and slower."""
+        """Compile the kernel, or load it. With ``may_alias`` it is right also for inputs that overlap one that is
+        written, and slower."""
         self.captured, self.grid = captured, grid
         modules = list(dict.fromkeys(v.module for v in captured.variants.values()))
         order = [0] * prod(grid) if len(modules) == 1 else [
@@ -87,7 +88,8 @@ class NativeKernel:
         self.entry: int | None = None
 
     def linked_programs(self) -> list[np.ndarray]:
-        """The words of the programs, with the addresses of this process; ``NotLoadable`` where code is not there."""
+        """Return the words of the programs with the addresses of this process; raise ``NotLoadable`` where code is
+        missing."""
         addresses = np.array([self.address_of_target(target) for target in self.image.targets], np.int64)
         linked = []
         for program in self.image.programs:
@@ -113,7 +115,7 @@ class NativeKernel:
 
     @property
     def address(self) -> int:
-        """The C function."""
+        """Return the address of the C function."""
         if self.entry is None:
             self.entry = thunk(self.where)
         return self.entry
@@ -129,11 +131,11 @@ class NativeKernel:
     # for other inputs there is a second kernel, compiled when it is first needed.
     @made_alone
     def for_overlapping(self) -> "NativeKernel":
-        """The kernel for inputs that overlap."""
+        """Compile the kernel for inputs that overlap."""
         return NativeKernel(self.captured, self.grid, may_alias=True)
 
     def launch_overlapping(self, data: int) -> int:
-        """The launch where inputs overlap, called by the compiled one."""
+        """Launch the kernel for inputs that overlap; compiled code calls this."""
         try:
             kernel = self.for_overlapping
             if status := machine().launch(kernel.where, data):
@@ -144,14 +146,14 @@ class NativeKernel:
             return OVERLAP_FAILED
 
     def data(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> bytes:
-        """Where the arrays' elements are, as the C function reads it."""
+        """Return the addresses of the arrays' elements as the C function reads them."""
         try:        # in C alone: calls are short, and NumPy's own ``array.ctypes.data`` takes four times as long
             return self.pack(*map(addressof, map(from_buffer, inputs)), *map(addressof, map(from_buffer, shared)))
         except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
             return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
 
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        """Each program on its own thread: what runs kernels whose programs meet."""
+        """Run each program on its thread, for kernels whose programs meet."""
         data = self.data(inputs, shared)
         if machine().overlap(self.where, data):
             self.for_overlapping.on_threads(inputs, shared)
@@ -165,7 +167,7 @@ class NativeKernel:
         run_programs(one, int(self.record[0]), parallel=True)
 
     def error(self, status: int) -> BaseException:
-        """The exception of a status."""
+        """Return the exception of a status."""
         if status == OVERLAP_FAILED and self.failures:
             return self.failures.pop()
         if status == INTERRUPTED:
@@ -180,10 +182,11 @@ class NativeKernel:
 
 
 def neighbours_of(grid: Sequence[int], threads: int) -> int:
-    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its share.
+    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its
+    share.
 
-    Programs that differ along the last axis often read neighbouring columns of the same rows; a core prefetches more
-    columns than its program reads. Programs of a grid of one axis read other rows.
+    Programs that differ along the last axis often read neighbouring columns of the same rows, and a core prefetches
+    more columns than its program reads. Programs of a grid of one axis read other rows.
     """
     most = prod(grid) // (4 * threads) if len(grid) > 1 else 1
     return max(n for n in range(1, max(most, 1) + 1) if grid[-1] % n == 0)

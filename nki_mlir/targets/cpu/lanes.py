@@ -21,7 +21,7 @@ MOST_SHUFFLED = 4                   # steps up to this are loaded whole and pick
 
 
 class FunctionEmitter(ScalarEmitter):
-    """The emitter of one function: scalars and vectors, plus memory."""
+    """Emits the code of one function: scalars and vectors, plus memory."""
 
     def __init__(self) -> None:
         self.pointer = ir.Type.parse("!llvm.ptr")
@@ -33,7 +33,7 @@ class FunctionEmitter(ScalarEmitter):
 
     # -- types ---------------------------------------------------------------------------------------------------------
     def element(self, dtype: DType) -> Any:
-        """How an element is held in memory and, before it is converted, in registers."""
+        """Return the type of an element in memory and, before code converts it, in registers."""
         return ir.Type.parse(storage_type(dtype))
 
     def shaped(self, element: Type, lanes: int) -> Type:
@@ -41,7 +41,7 @@ class FunctionEmitter(ScalarEmitter):
 
     # -- floats --------------------------------------------------------------------------------------------------------
     def times_power(self, a: Value, exponent: Value) -> Value:
-        """In one instruction where the host has it."""
+        """Use one instruction where the host has it."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if host.lanes() < 16 or lanes % 16 or a.type.element_type != ir.F32Type.get():
             return super().times_power(a, exponent)
@@ -54,7 +54,7 @@ class FunctionEmitter(ScalarEmitter):
         return self._intrinsic("llvm.x86.avx512.mask.scalef.ps.512", a, exponent, a, every, as_usual)
 
     def pairs_added(self, a: Value, b: Value, total: Value) -> Value:
-        """Sums with the products of two bfloat16 added to each; each word of ``a`` and ``b`` is two of them."""
+        """Add to each sum the products of two bfloat16; each word of ``a`` and ``b`` is two of them."""
         kind = ir.VectorType.get([32], ir.BF16Type.get())
         return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", total, *[
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
@@ -103,20 +103,20 @@ class FunctionEmitter(ScalarEmitter):
         return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, number)).result
 
     def _intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
-        """An instruction of the host; the result has the type of the first operand unless another is given."""
+        """Emit an instruction of the host; without ``result`` it has the type of the first operand."""
         return self._llvm("call_intrinsic", operands, result or operands[0].type, intrin=ir.StringAttr.get(name),
                           operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
                           op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
     def instruction(self, name: str, *operands: Value) -> None:
-        """An instruction of the host without a result."""
+        """Emit an instruction of the host without a result."""
         self._llvm("call_intrinsic", operands, intrin=ir.StringAttr.get(name),
                    operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
                    op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:
-        """A constant, emitted once at the head of the function."""
+        """Return a constant, which is emitted once at the head of the function."""
         if number not in self.i64s:
             attribute = ir.IntegerAttr.get(self.i64_type, number)
             with self.entry:
@@ -127,7 +127,7 @@ class FunctionEmitter(ScalarEmitter):
         return value if factor == 1 else self.mul(value, self.i64(factor))
 
     def linear(self, const: int, terms: Sequence[tuple[Value, int]]) -> Value:
-        """``const + sum(value * factor)`` of scalars."""
+        """Emit ``const + sum(value * factor)`` of scalars."""
         total = None
         for value, factor in terms:
             term = self.times(value, factor)
@@ -137,25 +137,25 @@ class FunctionEmitter(ScalarEmitter):
         return self.add(total, self.i64(const)) if const else total
 
     def counted(self, lanes: int, step: int = 1, bits: int = 64) -> Value:
-        """The vector 0, step, 2 step, ..."""
+        """Return the vector 0, step, 2 step, ..."""
         kind = ir.VectorType.get([lanes], ir.IntegerType.get_signless(bits))
         values = [ir.IntegerAttr.get(kind.element_type, k * step) for k in range(lanes)]
         return arith.ConstantOp(kind, ir.DenseElementsAttr.get(values, kind)).result
 
     def first_lanes(self, lanes: int, count: int) -> Value:
-        """A mask of the first ``count`` lanes."""
+        """Return a mask of the first ``count`` lanes."""
         kind = ir.VectorType.get([lanes], ir.IntegerType.get_signless(1))
         bits = [ir.BoolAttr.get(k < count) for k in range(lanes)]
         return arith.ConstantOp(kind, ir.DenseElementsAttr.get(bits, kind)).result
 
     def spread(self, value: Value, lanes: int) -> Value:
-        """A scalar in every lane; vectors as they are."""
+        """Broadcast a scalar to all lanes; vectors stay as they are."""
         if lanes == 1 or isinstance(value.type, ir.VectorType):
             return value
         return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
 
     def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """n vectors of n elements as the columns of the matrix whose rows they are; n a power of two.
+        """Return the columns of the matrix whose rows are n vectors of n elements; n a power of two.
 
         Each round interleaves the first half of the vectors with the second.
         """
@@ -174,7 +174,7 @@ class FunctionEmitter(ScalarEmitter):
         return op.results[0] if result is not None else op
 
     def at(self, pointer: Value, index: Value | int, element: object) -> Value:
-        """The address of an element; of each lane where the index is a vector."""
+        """Return the address of an element, or where the index is a vector of each lane's element."""
         if isinstance(index, int):
             if abs(index) < 1 << 31:
                 return self._offset([pointer], index, self.pointer, element) if index else pointer
@@ -189,19 +189,19 @@ class FunctionEmitter(ScalarEmitter):
                           rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
 
     def stack_memory(self, size: int) -> Value:
-        """The address of so many bytes on the stack, at a multiple of a cache line."""
+        """Allocate so many bytes on the stack, at a multiple of a cache line, and return their address."""
         with self.entry:
             count = arith.ConstantOp(self.i64_type, ir.IntegerAttr.get(self.i64_type, size)).result
             return self._llvm("alloca", [count], self.pointer, alignment=ir.IntegerAttr.get(self.i64_type, host.LINE),
                               elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)))
 
     def word(self, pointer: Value, place: int, kind: Type) -> Value:
-        """A 64-bit word that lies at ``place``."""
+        """Load the 64-bit word with an index."""
         return self._llvm("load", [self.at(pointer, place, self.i64_type)], kind)
 
     def moved(self, operands: Sequence[Operand], pointers: Sequence[Value], axis: int, position: Value | int
               ) -> list[Value]:
-        """The addresses of operands at a position of an axis."""
+        """Return the addresses of operands at a position of an axis."""
         result = []
         for operand, pointer in zip(operands, pointers):
             step = operand.strides[axis]
@@ -211,7 +211,8 @@ class FunctionEmitter(ScalarEmitter):
 
     def loop(self, span: range, carried: Sequence[Value],
              body: Callable[[Value, list[Value]], Sequence[Value] | None]) -> list[Value]:
-        """A loop: ``body(variable, carried values)`` gives what is carried on, in the end the result."""
+        """Emit a loop: ``body(variable, carried values)`` returns the values of the next iteration; the last ones are
+        the result."""
         op = self.scf.ForOp(*map(self.i64, (span.start, span.stop, span.step)), carried)
         with ir.InsertionPoint(op.body):
             self.scf.YieldOp(body(op.induction_variable, list(op.inner_iter_args)) or [])
@@ -219,7 +220,7 @@ class FunctionEmitter(ScalarEmitter):
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def fetch(self, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> Value:
-        """Elements ``step`` apart from a pointer on. A step of 0 gives a scalar, which all lanes share."""
+        """Load elements ``step`` apart from a pointer on. A step of 0 loads a scalar, which all lanes share."""
         element = self.element(dtype)
         if lanes == 1 or step == 0:
             return self._load(pointer, element, dtype)
@@ -250,8 +251,10 @@ class FunctionEmitter(ScalarEmitter):
             self._masked("scatter", [value, addresses, every], None, dtype)
 
     def prefetch(self, pointer: Value, ahead: int | Value | None = None, near: bool = False) -> None:
-        """Ask for a cache line that will be written; for one to be read later, so many bytes ahead. What comes soon
-        is to be ``near``, in the first cache."""
+        """Prefetch a cache line for a store; with ``ahead`` the line so many bytes further for a load.
+
+        ``near`` prefetches into the first cache, for loads that come soon.
+        """
         if ahead is not None:
             pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))
         writes, level, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n)
@@ -273,9 +276,9 @@ class FunctionEmitter(ScalarEmitter):
         return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 
     def fields(self, pointer: Value, step: int, dtype: DType, lanes: int, count: int) -> list[Value]:
-        """Elements ``step`` apart from a pointer on, those beside them, and so on: ``count`` vectors and more.
+        """Load elements ``step`` apart from a pointer on, those beside them, and so on: at least ``count`` vectors.
 
-        The step is a power of two. Nothing behind the last element of the last of them is read.
+        The step is a power of two. Nothing behind the last element of the last vector is read.
         """
         element, kind = self.element(dtype), ir.VectorType.get([lanes], self.element(dtype))
         loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
@@ -293,7 +296,8 @@ class FunctionEmitter(ScalarEmitter):
         return deinterleaved(loaded)
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
-        """Every ``step``-th element of whole vectors. The last vector ends with the last element that counts."""
+        """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last element that
+        counts."""
         element = self.element(dtype)
         kind = ir.VectorType.get([lanes], element)
         result = self._load(pointer, kind, dtype)

@@ -27,11 +27,11 @@ Carried = list[Value]
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What is known of the memory of a nest's operands.
+    """The facts about the memory of a nest's operands.
 
-    Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
-    a loop prefetches, each with the distance in bytes. ``beside``: an input, the input that it is laid out like, and
-    the number of elements by which it begins later.
+    Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs
+    that a loop prefetches, each with the distance in bytes. ``beside``: an input, the input that it is laid out
+    like, and the number of elements by which it begins later.
     """
 
     streams: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ class Loops:
         self.level(0, Point(tuple(pointers), {}), [])
 
     def level(self, depth: int, point: Point, carried: Carried) -> Carried:
-        """The loops from ``depth`` on."""
+        """Emit the loops from ``depth`` on."""
         if not self.nest.mask:
             point = self.load(depth, point)
         if depth == self.split and self.plan.carried and not carried:
@@ -95,7 +95,7 @@ class Loops:
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, point: Point, carried: Carried) -> Carried:
-        """As many positions of the innermost axis as there are lanes, from the point's on.
+        """Emit as many positions of the innermost axis as there are lanes, from the point's on.
 
         Registers transpose the operands that are contiguous along that axis: loads and stores then take whole vectors.
         """
@@ -117,14 +117,17 @@ class Loops:
         return carried
 
     def beside(self, operand: int, point: Point, lane: int) -> Value:
-        """Where an operand's element of a lane is."""
+        """Return the address of an operand's element in a lane."""
         tile = self.nest.operands[operand]
         step = tile.strides[self.plan.vector]                                              # type: ignore[index]
         return self.code.at(point.pointers[operand], lane * step, self.code.element(tile.dtype))
 
     def fetch_along(self, operand: int, point: Point, lane: int) -> Value:
-        """The elements of a lane at the positions of a block. Where each row has a page to itself, the processor cannot
-        predict the next row, so this prefetches the rows of a later block."""
+        """Load the elements of a lane at the positions of a block.
+
+        Where rows lie on separate pages, the processor cannot predict the next row, so this prefetches the rows of
+        a later block.
+        """
         tile, address = self.nest.operands[operand], self.beside(operand, point, lane)
         size = tile.dtype.itemsize
         if abs(tile.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
@@ -137,7 +140,7 @@ class Loops:
         point = replace(point, lanes=lanes)
 
         def vectors(start: Value | int, carried: Carried, count: int) -> Carried:
-            """``count`` vectors from a position on, each with its own partial results."""
+            """Emit ``count`` vectors from a position on, each with its own partial results."""
             after, each = list(carried), sum(self.slots)
             for k in range(count):
                 slots = slice(k * each, (k + 1) * each) if each else slice(None)
@@ -161,13 +164,13 @@ class Loops:
         return carried
 
     def moved(self, point: Point, axis: int, place: Value | int) -> Point:
-        """The point at a position of an axis."""
+        """Return the point at a position of an axis."""
         pointers = self.code.moved(self.nest.operands, point.pointers, axis, place)
         return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: place})
 
     # -- values --------------------------------------------------------------------------------------------------------
     def step_of(self, operand: int, point: Point) -> int:
-        """Elements from one lane to the next."""
+        """Return the elements from one lane to the next."""
         return self.nest.operands[operand].strides[self.plan.vector] if point.lanes > 1 else 0   # type: ignore[index]
 
     def fetch(self, operand: int, point: Point) -> Value:
@@ -176,7 +179,7 @@ class Loops:
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
 
     def ask_ahead(self, operand: int, point: Point) -> None:
-        """Ask for the lines that a vector's elements have there: in another chunk, or in one of the next rows."""
+        """Prefetch the lines of a vector's elements further on: in another chunk, or in one of the next rows."""
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
             ahead = self.ahead[operand]
@@ -205,7 +208,7 @@ class Loops:
         return point
 
     def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
-        """The inputs that lie beside each other, from whole vectors that are loaded once for all of them."""
+        """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
         ready: dict[int, Value] = {}
         for first in dict.fromkeys(base for k in wanted if k in self.fields for base, _ in (self.fields[k],)):
             tile = self.nest.operands[first]
@@ -234,7 +237,7 @@ class Loops:
         return list(branch.results)
 
     def compute(self, point: Point, carried: Carried) -> Carried:
-        """Write the outputs that are not carried; the new values of those that are."""
+        """Store the outputs that are not carried; return the new values of those that are."""
         nest, plan = self.nest, self.plan
         old = {}
         for k in range(len(nest.outputs)):
@@ -256,7 +259,7 @@ class Loops:
 
     # -- folds ---------------------------------------------------------------------------------------------------------
     def folded(self, depth: int, point: Point) -> None:
-        """The reduced loops around registers that start from and end in the carried outputs."""
+        """Emit the reduced loops around registers that start from and end in the carried outputs."""
         plan, first = self.plan, len(self.nest.inputs)
         if not plan.folds:
             start = [self.zero(point.lanes) if k in self.sums else
@@ -278,7 +281,7 @@ class Loops:
             self.put(self.body.step(fold.step, inputs, point), fold.output, point)
 
     def start(self, fold: Fold) -> list[Value]:
-        """The vectors that a partial result starts from."""
+        """Return the vectors from which a partial result starts."""
         code, lanes = self.code, self.plan.lanes
         if fold.output in self.narrow:
             return self.narrow[fold.output].start(code, lanes)
@@ -293,7 +296,7 @@ class Loops:
         return [[next(values) for _ in range(count)] for count in self.slots]
 
     def registers(self, fold: Fold, partials: Sequence[list[Value]]) -> list[Value]:
-        """The partial results of a fold as vectors that fill a register each, in the order of the elements."""
+        """Return the partial results of a fold as vectors that fill a register each, in the order of the elements."""
         if fold.output in self.narrow:
             extremum, (total, *others) = self.narrow[fold.output], partials
             for other in others:
@@ -326,14 +329,14 @@ class Loops:
         return self.code.constant(self.code.shaped(ir.F64Type.get(), lanes), 0.0)
 
     def added(self, total: Value, value: Value, point: Point) -> Value:
-        """A sum in float64 and one more value, or vector of them; lanes that do not count add nothing."""
+        """Add a value, or a vector of values, to a sum in float64; lanes that do not count add nothing."""
         wide = self.code.extf(self.code.spread(value, point.lanes), "f64")
         if point.active is not None:
             wide = self.code.select(point.active, wide, self.zero(point.lanes))
         return self.code.add(total, wide)
 
     def rounded(self, total: Value, old: Value) -> Value:
-        """What an output becomes: what it held, and the sum, rounded once. A sum of 0 leaves it."""
+        """Add a sum to the value of an output, rounded once. A sum of 0 leaves that."""
         code = self.code
         old = code.spread(old, self.lanes_of(total))
         return code.select(code.cmp("oeq", total, 0.0), old, code.add(old, code.truncf(total, "f32")))
@@ -348,7 +351,7 @@ class Loops:
         return parts[0]
 
     def across(self, fold: Fold, value: Value) -> Value:
-        """The lanes of a vector folded into one scalar, by halves."""
+        """Fold the lanes of a vector into one scalar, by halves."""
         vector, lanes = self.code.vector, self.lanes_of(value)
         while lanes > 1:
             lanes //= 2
@@ -367,7 +370,8 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 
 @dataclass(frozen=True)
 class AddressedNest:
-    """A nest, and what is known of its memory. Its arguments are those of the nest; it ``can_stream`` if it streams."""
+    """A nest with facts about its memory. Its arguments are those of the nest; ``can_stream`` holds for it if it
+    streams."""
 
     nest: Nest
     use: MemoryUse
@@ -396,8 +400,8 @@ class AddressedNest:
 
 def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
                   results: Sequence[Type] = ()) -> list[Value]:
-    """``version(True)``, which stores past the caches, where each output's address is a multiple of its number, else
-    ``version(False)``; either gives values of the types of ``results``."""
+    """Emit ``version(True)``, which stores past the caches, where each output's address is a multiple of its number,
+    else ``version(False)``; either returns values of the types of ``results``."""
     beyond = code.i64(0)                        # bits that no output's address may have
     for address, size in outputs:
         beyond = code.or_(beyond, code.and_(address, size - 1))
@@ -413,7 +417,7 @@ def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], v
 
 
 def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
-    """The nest, with what is known of its memory if that is anything."""
+    """Return the nest, with the facts about its memory if there are any."""
     use = MemoryUse(tuple(range(len(nest.outputs))) if streams else (), ahead)
     return AddressedNest(nest, use) if use != MemoryUse() else nest
 
@@ -427,7 +431,7 @@ def does_stream(routine: object) -> TypeGuard[AddressedNest]:
 
 
 def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
-    """Whether outputs are written once each, in whole vectors at multiples of their size from where they begin."""
+    """Whether the nest writes outputs once each, in whole vectors at multiples of their size from where they begin."""
     outputs = [(k, nest.outputs[k]) for k in (range(len(nest.outputs)) if chosen is None else chosen)]
     if nest.mask or not all(o.strides[a] for _, o in outputs for a in nest.reduced):
         return False
@@ -444,5 +448,5 @@ def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:
 
 
 def stored_bytes(output: Operand, plan: Schedule) -> int:
-    """Bytes of a vector, or of those that are stored at a time."""
+    """Return the bytes of a vector, or of the part that one instruction stores."""
     return min(plan.lanes * output.dtype.itemsize, host.LINE)

@@ -49,7 +49,7 @@ NARROWED_JOIN = (Step("convert", BFLOAT16, (0,)), Step("convert", BFLOAT16, (1,)
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """How products are cut; 0 where the host decides. Those of ``form-products``, which says what each of them is."""
+    """The sizes into which products are cut; 0 where the host decides. ``form-products`` documents each of them."""
 
     tile_rows: int = 0
     tile_vectors: int = 0
@@ -61,7 +61,7 @@ class PackingOptions:
     amx: int = -1
 
     def tile(self, columns: int) -> RegisterTile | None:
-        """The fastest register tile that the columns of a product are a multiple of; None where there is none."""
+        """Return the fastest register tile of which a product's columns are a multiple; None where there is none."""
         if self.tile_rows or self.tile_vectors:
             candidates = [RegisterTile(self.tile_rows or ROWS[host.lanes()], self.tile_vectors or VECTORS)]
         else:
@@ -69,14 +69,15 @@ class PackingOptions:
         return next((tile for tile in candidates if columns % tile.width == 0), None)
 
     def most_depth(self, rows: int) -> int:
-        """Words of the summed axis of a block: a panel of so many rows takes two thirds of the first cache.
+        """Return the words of the summed axis of a block: a panel of so many rows takes two thirds of the first cache.
 
         The order of sums follows from it, so that it is the same for all tiles of vectors.
         """
         return self.depth or host_measurements.caches().first * 2 // 3 // (4 * rows)
 
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
-        """Which of ``UNITS`` multiplies rows by columns of such a depth: what an option says, else the fastest one."""
+        """Choose which of ``UNITS`` multiplies rows by columns of such a depth: the one that an option names, else the
+        fastest."""
         rows, columns, depth = extents
         if depth % 2 or not all(dtype in PAIRED for dtype in dtypes):
             return "float32"
@@ -91,10 +92,11 @@ class PackingOptions:
 
 @dataclass(frozen=True)
 class PackedFactor:
-    """A factor in memory: its address, its strides along its own axis and the summed one, the width of its panels.
+    """A factor in memory: its address, its strides along its rows or columns and along the summed axis, the width of
+    its panels.
 
-    Of ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours. Panels have a row for each
-    step, or where ``by_columns`` a row of ``PIECE`` steps for each element.
+    With ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours. Panels have a row for
+    each step, or with ``by_columns`` a row of ``PIECE`` steps for each element.
     """
 
     start: Linear
@@ -104,7 +106,7 @@ class PackedFactor:
     by_columns: bool = False
 
     def at(self, own: Linear, summed: Linear) -> Linear:
-        """The address of an element."""
+        """Return the address of an element."""
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
         return self.start.plus(own, stride).plus(summed, depth * (1 + self.pairs))
 
@@ -153,7 +155,7 @@ class PackedProduct:
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
 
     def chosen_blocks(self) -> ProductBlocks:
-        """The blocks that the options say, or of those that fit the product the ones that cost least."""
+        """Return the blocks that the options name, or of those that fit the product the ones that cost least."""
         options, panel, tile = self.options, self.a.width, self.b.width
         caches, shared = host_measurements.caches(), self.columns // (2 * host.threads())
         step = PIECE if self.unit == "amx" else 1               # what a register has of the summed axis
@@ -187,16 +189,16 @@ class PackedProduct:
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """Rows in whole panels, and what is left: the first, and how many."""
+        """Return the rows in whole panels, and the remainder: the first row of each, and how many."""
         whole = self.m // self.a.width * self.a.width
         return [piece for piece in ((0, whole), (whole, self.m - whole)) if piece[1]]
 
     def panel(self, first: Linear, k: Linear) -> Linear:
-        """Where the packed rows from one on are, of a block of the summed axis."""
+        """Return the address of the packed rows from one on, of a block of the summed axis."""
         return self.packed.plus(first, 4 * self.k).plus(k, 4 * self.k * self.m)
 
     def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
-        """What one iteration does: all rows, from those on, of some columns."""
+        """Write the work of one iteration: all rows, from those on, of some columns."""
         packed = self.code.allocate(4 * self.n * self.depth, memory).base
         sums = None
         if self.finish is not None:
@@ -211,12 +213,12 @@ class PackedProduct:
                 self.write_rows(row, block, packed, sums, self.address(rows.plus(row), columns))
 
     def address(self, row: Linear, column: Linear) -> Linear:
-        """Of an element of the result."""
+        """Return the address of an element of the result."""
         line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
         return self.out.plus(row, line).plus(column, step)
 
     def write_rows(self, first: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
-        """A block of rows, with sums in a buffer if an epilogue reads them."""
+        """Write a block of rows, with sums in a buffer if an epilogue reads them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         fresh, into = self.product(count, line), to if sums is None else sums
         self.code.emit(fresh, self.panel(first, Linear()), packed, into)
@@ -242,7 +244,8 @@ class PackedProduct:
     # -- loops ---------------------------------------------------------------------------------------------------------
     @contextmanager
     def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
-        """A loop whose iterations run on the pool: its variable, and the slot of an iteration's memory."""
+        """Append a loop whose iterations run on the pool, and yield its variable and the slot of an iteration's
+        memory."""
         memory, slot = self.code.slot(), self.code.slot()
         loop = NativeLoop(slot, Linear(), Linear(count), Linear(1), range(count), memory=memory, on_pool=True)
         self.code.add(loop)
@@ -263,10 +266,10 @@ def can_pack(whole: PlacedNest, worth: int, options: PackingOptions) -> bool:
 
 
 def divisor(number: int, most: int) -> int:
-    """The largest divisor that is at most so large."""
+    """Return the largest divisor that is at most so large."""
     return divisors(number, most)[0]
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """The divisors that are at most so large, the largest first; 1 where there is none."""
+    """Return the divisors that are at most so large, the largest first; 1 where there is none."""
     return [d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0] or [1]

@@ -87,5 +87,5 @@ class ProductBlocks:
 
 
 def chosen(candidates: Iterable[ProductBlocks], caches: Caches, rates: Rates) -> ProductBlocks:
-    """The candidate that costs least; of equal ones the one with the largest blocks."""
+    """Return the candidate that costs least; of equal ones the one with the largest blocks."""
     return min(candidates, key=lambda b: (b.seconds(caches, rates), -b.columns, -b.rows))

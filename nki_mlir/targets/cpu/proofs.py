@@ -23,7 +23,7 @@ AXES = 1 << 48                      # as symbols of a proof, axes are numbered f
 
 @dataclass(frozen=True)
 class RuntimeCheck:
-    """What is left to run time: forms of slots that must be >= 0, or a routine over the active elements.
+    """A check at run time: a form of slots that must be >= 0, or a routine over the active elements.
 
     ``upper`` tells the checks of the last element from those of the first.
     """
@@ -38,7 +38,7 @@ class RuntimeCheck:
 
 def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols: Sequence[Linear]
                 ) -> list[RuntimeCheck]:
-    """The checks that an operation needs; mostly none."""
+    """Return the checks that an operation needs because no proof covers them; mostly none."""
     checks: list[RuntimeCheck] = []
     for k, view in enumerate(views):
         operand = nest.operands[k]
@@ -57,7 +57,7 @@ def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols
 
 
 def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: Sequence[Linear]) -> list[RuntimeCheck]:
-    """As above where a mask decides which elements count."""
+    """Return the checks of an operand where a mask decides which elements count."""
     operand = nest.operands[k]
     item = operand.dtype.itemsize
     ranges = Ranges(values.ranges)
@@ -76,7 +76,7 @@ def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: S
 
 
 def _as_facts(constraint: Constraint, symbols: Sequence[Linear]) -> list[Linear]:
-    """A constraint over axes and an operation's symbols as forms of slots and axes that are >= 0."""
+    """Rewrite a constraint over axes and an operation's symbols as forms of slots and axes that are >= 0."""
     form = Linear(constraint.form.const, tuple((AXES + a, c) for a, c in constraint.form.axes))
     for position, c in constraint.form.symbols:
         form = form.plus(symbols[position], c)

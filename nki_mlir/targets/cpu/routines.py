@@ -34,11 +34,11 @@ MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself prefetches the 
 
 @dataclass(frozen=True)
 class RowCopies:
-    """``row`` for each number of an index tile, between that row of a table and the next one of a piece.
+    """Runs ``row`` for each number of an index tile, between that row of a table and the next one of a piece.
 
-    Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where the
-    table starts in its tensor, the site. It prefetches rows of the table before their turn: no processor knows
-    which they will be.
+    Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where
+    the table starts in its tensor, the site. It prefetches rows of the table before their turn, since the processor
+    cannot predict them.
     """
 
     count: int
@@ -65,7 +65,7 @@ class RowCopies:
         return self.gathers and can_stream(self.row) and step % size == 0
 
     def emit(self, code: FunctionEmitter, words: Value) -> Value:
-        """The status: 0, or the site, with the number and the start in the words for an error."""
+        """Return the status: 0, or the site, with the number and the start in the words for an error."""
         if not self.streams:
             return self._rows(code, words, False)
         piece = code.word(words, 2, code.i64_type), stored_bytes(self.row.outputs[0], schedule(self.row))
@@ -99,7 +99,8 @@ class RowCopies:
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
     def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
-        """How many bytes behind a row of the table is the one whose turn comes after some others; None: too long."""
+        """Return the distance in bytes from a row of the table to the row whose turn comes some numbers later; None:
+        rows are too long."""
         low, high = reach_of(self.row, self._table)
         if high - low >= MOST_ASKED:
             return None
@@ -109,7 +110,7 @@ class RowCopies:
 
     @property
     def _table(self) -> int:
-        """The operand that lies in the table."""
+        """Return the operand that lies in the table."""
         return 0 if self.gathers else 1
 
     def _copy(self, code: FunctionEmitter, number: Value, position: Value, addresses: tuple[Value, Value],
@@ -124,7 +125,7 @@ class RowCopies:
     @staticmethod
     def _failed(code: FunctionEmitter, fine: Value, status: Value, words: tuple[Value, ...], site: Value, record: Value
                 ) -> Value:
-        """The status of the first number that is outside, whose words are kept for the message."""
+        """Return the status of the first number that is outside, and keep its words for the message."""
         for k, value in enumerate(words):
             slot = code.at(record, k, code.i64_type)
             before = code.fetch(slot, 0, INT64, 1, None)
@@ -133,7 +134,7 @@ class RowCopies:
 
 
 def row_copies_of(op: Op) -> RowCopies | None:
-    """What an operation does as compiled loops; None where a mask divides it, or it is another one."""
+    """Return an operation as compiled loops; None where a mask divides it, or it is another one."""
     if not isinstance(op, RowAddressed) or op.mask or op.limits:
         return None
     sums = isinstance(op, DmaScatterOp) and op.rmw == "add"
@@ -149,7 +150,7 @@ def _row(tile: Tile) -> Operand:
 
 
 def _steps(src: DType, dst: DType, sums: bool) -> tuple[tuple[Step, ...], int]:
-    """The body: the source converted, or added to what is there, in float32. Values: source, old value, steps."""
+    """Return the body: the source converted, or added to the old value in float32. Values: source, old value, steps."""
     if not sums:
         return ((), 0) if src is dst else ((Step("convert", dst, (0,)),), 2)
     steps: list[Step] = []
@@ -165,7 +166,8 @@ def _steps(src: DType, dst: DType, sums: bool) -> tuple[tuple[Step, ...], int]:
 
 @dataclass(frozen=True)
 class Limits:
-    """Every ``limits`` form is ``>= 0`` at all elements where ``mask`` holds. The last argument is the site."""
+    """Checks that every ``limits`` form is ``>= 0`` at all elements where ``mask`` holds. The last argument is the
+    site."""
 
     extents: tuple[int, ...]
     mask: Mask
@@ -177,7 +179,7 @@ class Limits:
         return f"limits_{'x'.join(map(str, self.extents))}"
 
     def emit(self, code: FunctionEmitter, arguments: list[Value]) -> Value:
-        """The status: 0, or how far the lowest form is below zero, and the site."""
+        """Return the status: 0, or how far the lowest form is below zero, and the site."""
         *symbols, site = arguments
         forms = [c.form for c in (*self.mask, *self.limits)]
         axes = sorted({axis for form in forms for axis, _ in form.axes})
@@ -194,7 +196,7 @@ class Limits:
             self._walk(code, axes[1:], {**positions, axes[0]: i}, symbols, *worst)])[0]
 
     def _worse(self, code: FunctionEmitter, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
-        """The lesser of ``worst`` and the forms at one element, if that is active."""
+        """Return the lesser of ``worst`` and the forms at one element, if that is active."""
         def value(form: Linear) -> Any:
             return code.linear(form.const, [*((symbols[p], c) for p, c in form.symbols),
                                             *((positions[a], c) for a, c in form.axes)])
@@ -218,13 +220,13 @@ _compiled: dict[Routine, tuple[Batch, int]] = {}
 
 
 def name_of(routine: Routine) -> str:
-    """A symbol that says what it does and is different for different routines."""
+    """Return a symbol that names the routine's work, and differs for different routines."""
     digest = hashlib.sha256(repr(routine).encode()).hexdigest()[:10]
     return f"{routine.title}_{digest}"
 
 
 def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
-    """Which code of which batch each routine is. Those that are new are compiled together."""
+    """Return the batch of each routine and its number there. Routines that are new are compiled together."""
     distinct = list(dict.fromkeys(routines))
     with ALONE:
         new = [r for r in distinct if r not in _compiled]
@@ -243,7 +245,8 @@ def forget() -> None:
 
 
 def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
-    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
+    """Return a module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and
+    ``more``."""
     with ALONE, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
         for function, routine in zip(operations_of(module, lambda name: name == "llvm.func"), routines):
@@ -252,7 +255,7 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
 
 
 def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Module:
-    """The same in the LLVM dialect, which is what the engine compiles."""
+    """Return the module of routines in the LLVM dialect, which the engine compiles."""
     module = vector_code(routines)
     with ALONE, code_context(), ir.Location.unknown():
         lower(module, observer)

@@ -35,7 +35,7 @@ class Schedule:
 
 
 def schedule(nest: Nest) -> Schedule:
-    """The cheapest vector axis, by what its loads and stores cost."""
+    """Choose the cheapest vector axis by the cost of its loads and stores, and the order of the loops."""
     parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
     reduced = sorted(nest.reduced)
     carried = tuple(integer_sums(nest)) if nest.mask else tuple(
@@ -63,7 +63,7 @@ def schedule(nest: Nest) -> Schedule:
 
 
 def weight_of(nest: Nest) -> int:
-    """Steps of the body besides conversions: a nest on 16 bits is scheduled as that on float32 is."""
+    """Count the steps of the body besides conversions, so that a nest on 16 bits is scheduled like that on float32."""
     return sum(step.kind != "convert" for step in nest.steps)
 
 
@@ -84,14 +84,15 @@ def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
 
 
 def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int:
-    """Twice as many elements of 16 or 8 bits: blocks of rows that are half a line read and write each line twice."""
+    """Double the lanes of elements of 16 or 8 bits: blocks of rows that are half a line read and write each line
+    twice."""
     is_narrow = not nest.steps and all(o.dtype.itemsize <= 2 for o in nest.operands)
     fits = lanes == host.lanes() == WITH_32_REGISTERS and min(nest.extents[vector], nest.extents[inside]) >= 2 * lanes
     return 2 * lanes if is_narrow and fits else lanes
 
 
 def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
-    """The operands that lie along the innermost axis, lanes far apart: of these, blocks are better read as rows.
+    """Return the operands that lie along the innermost axis, lanes far apart: code reads blocks of them as rows.
 
     None where the vector axis is innermost, bodies are heavy, or an output is read as well.
     """
@@ -104,7 +105,7 @@ def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
 
 
 def lanes_for(nest: Nest, axis: int) -> int:
-    """Lanes that an axis fills: a register's worth, or the next power of two above a short axis."""
+    """Return the lanes that an axis fills: a register's worth, or the next power of two above a short axis."""
     most = host.lanes()
     if not nest.steps and all(abs(o.strides[axis]) <= 1 for o in nest.operands):
         most = most * 4 // max(o.dtype.itemsize for o in nest.operands)         # a copy: whole registers of bytes
@@ -113,14 +114,14 @@ def lanes_for(nest: Nest, axis: int) -> int:
 
 
 def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
-    """The carried outputs as folds by associative operators; None if one is not."""
+    """Return the carried outputs as folds by associative operators; None if one is not."""
     folds = [fold_of(nest, output) for output in carried]
     return tuple([f for f in folds if f]) if all(
         f is not None and not f.converts and f.fn in ASSOCIATIVE for f in folds) else None
 
 
 def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:
-    """Instructions an element, roughly."""
+    """Estimate the instructions for an element."""
     lanes, extent = lanes_for(nest, axis), nest.extents[axis]
     total = 0.1 * len(nest.steps) + sum(_access_cost(o, axis, lanes) for o in nest.inputs)
     depth = 1
@@ -144,7 +145,7 @@ def _access_cost(operand: Operand, axis: int, lanes: int) -> float:
 
 
 def _inner_axis(nest: Nest, vector: int) -> int | None:
-    """For a transpose, the axis along which its source lies: inside of the vector loop it reuses cache lines."""
+    """Return the axis along which a transpose's source lies: inside of the vector loop it reuses cache lines."""
     for operand in nest.inputs:
         if abs(operand.strides[vector]) > MOST_SHUFFLED:
             for axis, step in enumerate(operand.strides):
@@ -154,14 +155,15 @@ def _inner_axis(nest: Nest, vector: int) -> int | None:
 
 
 def cost_of(nest: Nest) -> float:
-    """Nanoseconds, roughly: to decide what is worth a second thread."""
+    """Estimate the nanoseconds of a nest, to decide whether it is worth a second thread."""
     return 20 + nest.elements * (0.02 if product_of(nest) is not None else 0.05 + 0.03 * len(nest.steps))
 
 
 def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
-    """The nest as equal parts along its first axis: one part, how many there are, and the extent of a part.
+    """Divide the nest into equal parts along its first axis; return one part, how many there are, and the extent of a
+    part.
 
-    None where no number of parts between the two fits, or a part would have to know which one it is.
+    None where no number of parts between the two fits, or a part would have to know its number.
     """
     if nest.mask or not nest.extents or 0 in nest.reduced or any(0 in dict(form.axes) for form in nest.forms):
         return None
@@ -174,7 +176,7 @@ def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
 
 @lru_cache(1 << 12)
 def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
-    """The first and last byte of an operand, from the address of its first element on."""
+    """Return the first and last byte of an operand, relative to the address of its first element."""
     tile = nest.operands[operand]
     ends = [step * (extent - 1) for step, extent in zip(tile.strides, nest.extents)]
     size = tile.dtype.itemsize
@@ -182,6 +184,6 @@ def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
 
 
 def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
-    """The steps in bytes and the counts of an operand."""
+    """Return the steps in bytes and the counts of an operand."""
     tile = nest.operands[operand]
     return tuple([(step * tile.dtype.itemsize, extent) for step, extent in zip(tile.strides, nest.extents)])

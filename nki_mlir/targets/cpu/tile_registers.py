@@ -47,7 +47,7 @@ class TileRegisterProduct:
 
 
 class TileRegisters:
-    """Emits a product. Registers are numbered here: no register allocator knows these instructions."""
+    """Emits a product. It assigns registers itself: no register allocator knows these instructions."""
 
     def __init__(self, code: FunctionEmitter, product: TileRegisterProduct) -> None:
         self.code, self.product = code, product
@@ -67,7 +67,8 @@ class TileRegisters:
         self.instruction("tilerelease")
 
     def configure(self) -> None:
-        """16 rows of 64 bytes a register: the palette is at byte 0, bytes of rows from 16 on, rows from 48 on."""
+        """Load the configuration, 16 rows of 64 bytes a register: the palette is at byte 0, bytes of rows from 16 on,
+        rows from 48 on."""
         sizes = [PALETTE, *[0] * 15, *[ROW_BYTES, 0] * 8, *[0] * 16, *[SIDE] * 8, *[0] * 8]
         kind = ir.VectorType.get([len(sizes)], self.byte)
         value = arith.ConstantOp(kind, ir.DenseElementsAttr.get(
@@ -77,7 +78,7 @@ class TileRegisters:
         self.instruction("ldtilecfg", memory)
 
     def tile(self, a: Value, b: Value, out: Value) -> None:
-        """32 x 32 sums through all words of depth."""
+        """Compute 32 x 32 sums through all words of depth."""
         line = self.code.i64(self.line)
         targets = [self.code.at(out, r * SIDE * self.line + c * ROW_BYTES, self.byte)
                    for r in range(2) for c in range(2)]
@@ -99,14 +100,14 @@ class TileRegisters:
             self.instruction("tilestored64", register, target, line)
 
     def load(self, register: int, panel: Value, offset: int, line: int) -> None:
-        """Sixteen rows, so many bytes apart, from an offset on."""
+        """Load sixteen rows, so many bytes apart, from an offset on."""
         self.instruction("tileloadd64", register, self.code.at(panel, offset, self.byte), self.code.i64(line))
 
     def beyond(self, pointer: Value, times: Value, size: int) -> Value:
-        """The address some times so many bytes later."""
+        """Return the address some times so many bytes later."""
         return self.code.at(pointer, self.code.times(times, size), self.byte)
 
     def instruction(self, name: str, *operands: Value | int) -> None:
-        """An instruction of the host; a number is that of a register."""
+        """Emit an instruction of the host; a number is that of a register."""
         self.code.instruction(f"llvm.x86.{name}", *[
             self.code.constant(self.byte, operand) if isinstance(operand, int) else operand for operand in operands])

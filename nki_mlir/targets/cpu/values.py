@@ -35,7 +35,7 @@ FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "
 
 
 class Values:
-    """What the SSA values of one function are. Instructions that compute are added to it."""
+    """The meanings of the SSA values of one function. It appends instructions for values that must be computed."""
 
     def __init__(self, function: NativeFunction) -> None:
         self.function, kernel, axes = function, function.kernel, function.axes
@@ -67,7 +67,7 @@ class Values:
         return form.interval(self.ranges)           # type: ignore[arg-type]
 
     def variable(self, low: Linear, high: Linear, step: Linear) -> int:
-        """A slot for the variable of a loop."""
+        """Return a slot for the variable of a loop."""
         slot = self.function.slot()
         least, most = self.interval(low)[0], self.interval(high)[1] - 1
         if not (low.symbols or high.symbols or step.symbols) and (span := range(low.const, high.const, step.const)):
@@ -77,7 +77,7 @@ class Values:
         return slot
 
     def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
-        """A value that is not linear, computed into its own slot."""
+        """Compute a value that is not linear into a slot."""
         value = self.function.computed(f"nki_{name}", *operands)
         if known is not None:
             self.ranges[value.symbols[0][0]] = known
@@ -93,7 +93,7 @@ class Values:
         return isinstance(node, ScalarConstant | IndexMap)
 
     def define(self, node: ScalarValue) -> None:
-        """A value as a form; it is computed here where it is not linear. Constants that are floats have none."""
+        """Define a value as a form; compute it here where it is not linear. Constants that are floats have none."""
         match node:
             case ScalarConstant(number=int(number)):
                 self.forms[node.result] = Linear(int(number))
@@ -105,7 +105,7 @@ class Values:
                 self.forms[node.result] = self.arithmetic(node)
 
     def mapped(self, node: IndexMap) -> Linear:
-        """The result of an affine map; the least or greatest of several."""
+        """Return the result of an affine map; the least or greatest of several."""
         mapping, operands = node.mapping, [self.form(v) for v in node.operands]
         total, *rest = [affine_value(e, operands, mapping.n_dims, Linear, self.combined) for e in mapping.results]
         for other in rest:
@@ -129,7 +129,7 @@ class Values:
         return Linear().plus(b, a.const) if not a.symbols else self.compute("muli", a, b)
 
     def extreme(self, choice: str, a: Linear, b: Linear) -> Linear:
-        """The least or greatest of two values."""
+        """Return the least or greatest of two values."""
         choose = min if choice == "min" else max
         low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
         return self.compute(FUNCTIONS[choice], a, b, known=(low, high))
@@ -154,7 +154,8 @@ class Values:
         return self.compute(FUNCTIONS[node.function], a, b)
 
     def cast(self, node: IndexCast) -> Linear:
-        """The same number; where that may be negative and has no sign, its bits. Truth values are 0 and 1."""
+        """Return the same number, or its bits where it may be negative and the type has no sign. Truth values are 0
+        and 1."""
         operand, = node.operands
         form, kind = self.form(operand), operand.type
         if not node.unsigned or self.interval(form)[0] >= 0 or not isinstance(kind, ir.IntegerType) or kind.width == 1:
@@ -163,7 +164,7 @@ class Values:
         return self.compute("andi", form, Linear(bits), known=(0, bits))
 
     def holding(self, condition: Value, negated: bool) -> list[Linear]:
-        """What a condition, or its opposite, says as forms that are >= 0."""
+        """Return the facts that a condition, or its opposite, implies, as forms that are >= 0."""
         known = self.conditions.get(condition, ())
         if not negated:
             return [f for form, equal in known for f in ((form, Linear().plus(form, -1)) if equal else (form,))]
@@ -180,7 +181,7 @@ class Values:
         self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
     def part(self, node: MemrefView) -> ByteRegion:
-        """A view of a memref, whose offset counts elements of the view's dtype."""
+        """Return the region of a view of a memref, whose offset counts elements of the view's dtype."""
         source = self.views[node.source]
         if node.within and not node.start and not node.terms:
             return source
@@ -192,7 +193,7 @@ class Values:
         return ByteRegion(source.root, source.base, source.size, offset, source.name)
 
     def element(self, node: ElementLoad) -> tuple[ByteRegion, Linear]:
-        """The view that an element is loaded from, and how many bytes into its memory."""
+        """Return the view from which an element is loaded, and its offset in bytes in that memory."""
         view = self.views[node.memref]
         dtype, _, strides, _ = layout_of(node.memref.type)
         offset = view.offset
@@ -202,7 +203,7 @@ class Values:
 
 
 def _condition(predicate: str, difference: Linear) -> tuple[tuple[Linear, bool], ...]:
-    """A comparison of two values, from their difference, as forms >= 0 or == 0."""
+    """Rewrite a comparison of two values, from their difference, as forms >= 0 or == 0."""
     match predicate:
         case "eq":
             return ((difference, True),)

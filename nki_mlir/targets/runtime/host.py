@@ -35,7 +35,7 @@ class BadCacheSizes(NkiMlirError, ValueError):
 
 
 class Caches(NamedTuple):
-    """Bytes of the first cache of data, the second and the third."""
+    """The bytes of the first cache of data, the second and the third."""
 
     first: int
     second: int
@@ -43,13 +43,13 @@ class Caches(NamedTuple):
 
     @property
     def are_plausible(self) -> bool:
-        """Virtual machines report what they like: whether these are sizes that processors have."""
+        """Whether these are sizes that processors have: virtual machines report others."""
         return 8 << 10 <= self.first <= 512 << 10 and 128 << 10 <= self.second <= 64 << 20 and (
             self.first < self.second < self.third <= 2 << 30)
 
 
 def chosen_caches() -> Caches | None:
-    """The sizes of ``NKI_MLIR_CACHES``, as 48K,2M,32M; None where it is not set. Raises ``BadCacheSizes``."""
+    """Return the sizes of ``NKI_MLIR_CACHES``, as 48K,2M,32M; None where it is not set. Raise ``BadCacheSizes``."""
     text = os.environ.get("NKI_MLIR_CACHES")
     if text is None:
         return None
@@ -65,7 +65,7 @@ def chosen_caches() -> Caches | None:
 
 @cache
 def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches | None:
-    """The sizes that Linux reports of the first processor; None where it does not, or they are not plausible."""
+    """Return the sizes that Linux reports of the first processor; None where it does not, or they are not plausible."""
     sizes: dict[str, int] = {}
     try:
         for index in sorted(Path(folder).glob("index*")):
@@ -80,7 +80,7 @@ def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Cache
 
 @cache
 def model() -> str:
-    """The processor's name as the system reports it."""
+    """Return the processor's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -90,7 +90,7 @@ def model() -> str:
 
 @cache
 def features() -> frozenset[str]:
-    """Flags of the first CPU as the system reports them, for example 'avx2', 'avx512f', 'asimd'."""
+    """Return the flags of the first CPU as the system reports them, for example 'avx2', 'avx512f', 'asimd'."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -101,7 +101,7 @@ def features() -> frozenset[str]:
 
 @cache
 def cache_bytes() -> int:
-    """The last cache, as the system reports it; where it says nothing, that of a large server core's share."""
+    """Return the size of the last cache as the system reports it, else that of a large server core's share."""
     try:
         return os.sysconf("SC_LEVEL3_CACHE_SIZE") or MOST_CACHE
     except (ValueError, AttributeError):        # no such name, or no such function, on this system
@@ -110,7 +110,7 @@ def cache_bytes() -> int:
 
 @cache
 def lanes() -> int:
-    """float32 elements of the widest vector register."""
+    """Return the float32 elements of the widest vector register."""
     available = features()
     if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= available:
         return 16
@@ -136,7 +136,7 @@ def multiplies_tiles() -> bool:
 
 
 def threads() -> int:
-    """Threads of a parallel kernel, the calling one included: ``NKI_MLIR_NUM_THREADS``, or one a core."""
+    """Return the threads of a parallel kernel, the calling one included: ``NKI_MLIR_NUM_THREADS``, or one a core."""
     text = os.environ.get("NKI_MLIR_NUM_THREADS")
     if text is not None:
         try:
@@ -155,6 +155,6 @@ def can_run_workers() -> bool:
 
 
 def spelled(text: str) -> str:
-    """The pool's code with this system's words put in."""
+    """Return the pool's code with this system's words."""
     futex, pause = _WORDS.get(platform.machine(), ("0", ""))
     return text.replace("@FUTEX@", futex).replace("@PAUSE@", pause)

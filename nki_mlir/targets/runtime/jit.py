@@ -36,7 +36,7 @@ llvm.func @f(%c: i1, %x: f32) {
 
 
 class Batch(NamedTuple):
-    """Functions that were compiled together: what their code is kept by, and where each of them is."""
+    """Functions that were compiled together: the key of their code in the cache, and the address of each."""
 
     key: str
     addresses: tuple[int, ...]
@@ -50,7 +50,7 @@ _compiled: list[object] = []        # of code that was compiled here, an engine 
 
 @cache
 def code_context() -> Context:
-    """The MLIR context that compiles code. It starts no threads, so that it also works after a fork."""
+    """Return the MLIR context that compiles code. It starts no threads, so that it also works after a fork."""
     context = ir.Context()
     context.enable_multithreading(False)
     with context:
@@ -70,7 +70,7 @@ def _pass_managers() -> list[tuple[str, Any]]:
 
 
 def lower(module: Module, observer: "PassObserver | None" = None) -> None:
-    """Vector, scf and arith operations to the LLVM dialect, in place."""
+    """Lower vector, scf and arith operations to the LLVM dialect, in place."""
     from nki_mlir.passes.pass_manager import PassObserver  # start-up: code that is kept needs no passes
     observer = observer or PassObserver()
     for name, manager in _pass_managers():
@@ -97,7 +97,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
 
 
 def find_batch(key: str, count: int) -> Batch:
-    """So many functions that this process has, or the cache; raises ``NotLoadable`` where neither does."""
+    """Return so many functions that this process or the cache has; raise ``NotLoadable`` where neither does."""
     if key not in _batches:
         image = object_cache.find(key)
         if image is None:
@@ -110,12 +110,12 @@ def find_batch(key: str, count: int) -> Batch:
 
 
 def forget() -> None:
-    """Compile again what is needed from now on. Code that is in use stays."""
+    """Forget compiled code, so that later calls compile again. Code that is in use stays."""
     _batches.clear()
 
 
 def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> tuple[int, ...]:
-    """The addresses of so many functions; their code is kept under a key, and where it has none in no cache."""
+    """Compile a module, and return the addresses of so many functions. The cache keeps their code if there is a key."""
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # which would otherwise be printed
@@ -147,8 +147,10 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
 
 
 def _object_of(engine: Any) -> bytes:
-    """The engine's code as an object file; empty where there is none. Where files cannot grow, writing one ends the
-    process, although it is in memory."""
+    """Return the engine's code as an object file; empty where there is none.
+
+    Where files cannot grow, the system ends a process that writes one, even in memory.
+    """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return b""
     try:
@@ -160,12 +162,12 @@ def _object_of(engine: Any) -> bytes:
 
 
 def _keep_for_good(code: object) -> None:
-    """Not even at exit does it go: threads of other libraries end after Python, and give their memory back with it."""
+    """Keep code until the process ends: threads of other libraries end after Python, and free their memory with it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
 def _addresses(entry: int, count: int) -> tuple[int, ...]:
-    """What the function at ``entry`` writes into a table."""
+    """Return the addresses that the function at ``entry`` writes into a table."""
     table = (ctypes.c_void_p * count)()
     pointer = ctypes.c_void_p(ctypes.addressof(table))
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))      # the engine's way: addresses of arguments
@@ -174,7 +176,8 @@ def _addresses(entry: int, count: int) -> tuple[int, ...]:
 
 
 def addresses_text(names: Sequence[str]) -> str:
-    """A function that writes the addresses of others: a lookup by name finds only what the engine has wrapped."""
+    """Return a function that writes the addresses of others: a lookup by name finds only those that the engine has
+    wrapped."""
     lines = [f"""  %f{k} = llvm.mlir.addressof @{name} : !llvm.ptr
   %p{k} = llvm.getelementptr %out[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
   llvm.store %f{k}, %p{k} : !llvm.ptr, !llvm.ptr""" for k, name in enumerate(names)]

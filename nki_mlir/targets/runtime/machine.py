@@ -99,8 +99,11 @@ class RoutineMachine:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
 
     def polls(self) -> Generator[int, None, None]:
-        """Each ``next`` lets Python handle signals in the middle of a launch: the status that ends it where a handler
-        raises. Python runs handlers as a function starts, or as a generator goes on, which is inside the ``try``."""
+        """Let Python handle signals in the middle of a launch at each ``next``; the status ends the launch where a
+        handler raises.
+
+        Python runs handlers as a function starts, or as a generator goes on, which is inside the ``try``.
+        """
         status = 0
         while True:
             try:
@@ -112,12 +115,12 @@ class RoutineMachine:
                 self.interruption, status = error, INTERRUPTED
 
     def raised(self) -> BaseException:
-        """What ended the last watched launch; said once, since an exception keeps its frames and their arrays alive."""
+        """Return the exception that ended the last watched launch, once: it keeps its frames and their arrays alive."""
         error, self.interruption = self.interruption, None
         return error or KeyboardInterrupt()
 
     def function(self, name: str) -> int:
-        """The address of an instruction."""
+        """Return the address of an instruction."""
         with ALONE:
             if name in ARITHMETIC and name not in self.functions:
                 text = "".join(_TEMPLATE.format(name=name, value=value) for name, value in _VALUES.items())
@@ -125,7 +128,7 @@ class RoutineMachine:
         return self.functions[name]
 
     def start_workers(self) -> None:
-        """As many as the environment or the host asks for; done once, before the first parallel kernel."""
+        """Start as many threads as the environment or the host says, once, before the first parallel kernel."""
         with ALONE:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return
@@ -162,7 +165,7 @@ def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
 
 
 def machine() -> RoutineMachine:
-    """The process's machine."""
+    """Return the process's machine."""
     with ALONE:
         return _made_once()
 
@@ -173,7 +176,8 @@ def _made_once() -> RoutineMachine:
 
 
 def thunk(kernel: int) -> int:
-    """A C function ``int32_t entry(void** data)`` that launches one kernel and has addresses of this process."""
+    """Compile a C function ``int32_t entry(void** data)`` that launches one kernel and has addresses of this process.
+    """
     text = addresses_text(["entry"]) + f"""
 llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
   %f = llvm.mlir.constant({machine().functions["nki_launch"]} : i64) : i64

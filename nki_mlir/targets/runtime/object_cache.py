@@ -24,20 +24,21 @@ SUFFIX = ".object"
 
 
 def folder() -> Path | None:
-    """The directory of the entries."""
+    """Return the directory of the entries."""
     return private_folder("objects") if sys.platform == "linux" else None
 
 
 @cache
 def fingerprint() -> bytes:
-    """Of everything that code depends on besides its own description. Files by name, size and time of change."""
+    """Return a text of the sources and libraries that code depends on: files by name, size and time of change, and the
+    host."""
     package, libraries = Path(__file__).parents[2], Path(ir.__file__).parent / "_mlir_libs"
     listed = [*states_of(str(package), (".py", ".mlir")), *states_of(str(libraries), ("",))]
     return repr((sorted(host.features()), host.lanes(), sorted(listed))).encode()
 
 
 def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
-    """(name, size, time of change) of the files with such ends in a directory and those below it."""
+    """Yield (name, size, time of change) of the files with such ends in a directory and those below it."""
     with os.scandir(directory) as files:
         for one in files:
             if one.is_dir():
@@ -49,7 +50,7 @@ def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int
 
 
 def key_of(description: bytes) -> str:
-    """The key of an entry: a digest of its inputs, besides sources and host."""
+    """Return the key of an entry: a digest of its inputs, without sources and host."""
     return hashlib.sha256(description).hexdigest()
 
 
@@ -65,7 +66,7 @@ def digest_of(file: Path, content: bytes) -> bytes:
 
 
 def find(key: str) -> bytes | None:
-    """What was kept under a key, if it is there."""
+    """Return the content of a key, if the cache has it."""
     file = entry(key)
     if file is None:
         return None
@@ -83,7 +84,7 @@ def find(key: str) -> bytes | None:
 
 
 def keep(key: str, content: bytes) -> None:
-    """Add an entry. A cache that cannot be written to is none: that is no error."""
+    """Add an entry. A cache that cannot be written to counts as none: that is no error."""
     file = entry(key)
     if file is None:
         return
@@ -107,7 +108,7 @@ def make_room(where: Path, most: int = MOST_BYTES) -> None:
 
 
 def entries(where: Path) -> Iterator[tuple[int, int, Path]]:
-    """(when it was used, bytes, file) of each, also of what a process left that ended while it wrote one.
+    """Yield (time of last use, bytes, file) of each entry, also of one that a process left unfinished.
 
     Another process may remove some meanwhile.
     """

@@ -54,9 +54,9 @@ class NotLoadable(Exception):
 
 
 def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
-    """The address of a global function, and the memory that it is valid with.
+    """Load an object file; return the address of a global function, and the memory with which it is valid.
 
-    Raises ``NotLoadable`` for what is no such object, and where the system forbids memory that is made executable.
+    Raise ``NotLoadable`` for other files, and where the system forbids memory that becomes executable.
     """
     try:
         if HEADER.unpack_from(image)[4:6] != (RELOCATABLE, X86_64):
@@ -68,7 +68,7 @@ def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
 
 
 def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
-    """The sections of a file, and the symbols that its section of a kind lists."""
+    """Return the sections of a file, and the symbols that its section of a kind lists."""
     magic, bits, order, *_, table, _, _, _, _, _, count, _ = HEADER.unpack_from(image)
     if (magic, bits, order) != (ELF, 2, 1):
         raise NotLoadable("not a 64-bit ELF file")
@@ -87,7 +87,7 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
 
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
                  wanted: str) -> tuple[int, mmap.mmap]:
-    """Code and constants in pages that can be run, behind them data in pages that can be written."""
+    """Map code and constants into pages that can be run, behind them data in pages that can be written."""
     starts: dict[int, int] = {}
     end = data = 0
     for writable in (False, True):

@@ -46,7 +46,8 @@ CHUNK = -(1 << 60)                  # the symbol of a chunk's number
 
 @dataclass
 class PoolLoop:
-    """The loop on the pool around: its variable's slot and its step, and what an iteration has read so far."""
+    """The enclosing loop on the pool: its variable's slot and its step, and the memory that an iteration has read so
+    far."""
 
     slot: int = 0
     step: int = 0
@@ -92,14 +93,14 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
 
 
 def accesses(call: Compute, part: Chunk) -> list[ByteInterval]:
-    """What the chunks of a call touch."""
+    """Return the intervals that the chunks of a call touch."""
     return [ByteInterval(region.root, region.address.plus(slot_value(CHUNK), step), *reach_of(part.nest, k),
                          k >= len(call.nest.inputs))
             for k, (region, step) in enumerate(zip(call.regions, part.steps))]
 
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
-    """None where the nest has no such parts, or is a product, which is faster as a whole."""
+    """Return a chunk; None where the nest has no such parts, or is a product, which is faster undivided."""
     cut = parts_of(nest, count, count)
     if cut is None or contraction_of(nest) is not None:
         return None
@@ -107,7 +108,7 @@ def chunk_of(nest: Nest, count: int) -> Chunk | None:
 
 
 class Run:
-    """Consecutive nodes: calls of nests, and buffers that come into being."""
+    """Consecutive nodes: calls of nests, and allocations."""
 
     def __init__(self, options: ChunkRows, function: NativeFunction,
                  users: Mapping[ScratchBuffer, Sequence[RoutineCall]], nodes: Sequence[Compute | Allocate],
@@ -117,7 +118,7 @@ class Run:
         self.chunks = Iterations(CHUNK, range(self.count))
 
     def chunks_wanted(self) -> int:
-        """As many as it takes that a chunk fits the cache, of such numbers one that cuts most nests; 0: none."""
+        """Return how many chunks fit the cache, of such numbers one that divides most nests; 0: none."""
         calls = [node for node in self.nodes if isinstance(node, Compute)]
         nests = [call.nest for call in calls]
         sizes: dict[object, int] = {}
@@ -143,7 +144,7 @@ class Run:
         return call
 
     def write(self) -> None:
-        """The nodes as they are, or loops around groups of them."""
+        """Append the nodes, with loops around groups of them."""
         first = 0
         while first < len(self.nodes):
             last, parts, front = self.group(first)
@@ -155,8 +156,8 @@ class Run:
             first = last
 
     def group(self, first: int) -> tuple[int, dict[int, Chunk], list[int]]:
-        """Up to where the nodes from one on run chunk by chunk, the chunks of their nests by their numbers, and those
-        that run before all chunks: small ones of which later ones need the whole."""
+        """Return the end of the nodes from one on that run chunk by chunk, the chunks of their nests by their numbers,
+        and the small nodes that run before all chunks, because later ones need all of their rows."""
         parts: dict[int, Chunk] = {}
         touched: dict[int, list[ByteInterval]] = {}
         front: list[int] = []
@@ -190,7 +191,7 @@ class Run:
             self.all_apart(mine, others) for k, others in touched.items() if k < number)
 
     def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
-        """Chunks of the nodes, one after the other. Buffers of all of them come into being before."""
+        """Append a loop over chunks of the nodes. Allocations of their buffers come before."""
         common = self.buffers_of_chunks(first, last, parts, front)
         for node in self.nodes[first:last]:
             if isinstance(node, Allocate):
@@ -223,13 +224,14 @@ class Run:
         return distances
 
     def later(self, start: Linear) -> int:
-        """How many bytes further on an operand starts in the iteration that this thread is likely to run next."""
+        """Return the distance in bytes from an operand to the same one in the iteration that this thread is likely to
+        run next."""
         slot, step = self.around.slot, self.around.step
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
     def buffers_of_chunks(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]
                           ) -> set[object]:
-        """The buffers whose content is of no use beyond a chunk: nothing outside of these nodes knows them."""
+        """Return the buffers whose content is of no use beyond a chunk: no other node uses them."""
         begin = first
         while begin and isinstance(self.nodes[begin - 1], Allocate):
             begin -= 1                  # buffers come into being before the first operation on them
@@ -252,6 +254,6 @@ class Run:
 
 
 def bytes_of(nest: Nest, operand: int) -> int:
-    """What a nest touches of an operand: a small part of a large tile is small."""
+    """Return the bytes that a nest touches of an operand: a small part of a large tile is small."""
     memory = nest.operands[operand]
     return memory.dtype.itemsize * prod(extent for extent, stride in zip(nest.extents, memory.strides) if stride)

@@ -58,7 +58,8 @@ class FormProducts(FunctionPass, name="form-products"):
             end = end - 1 if first is None else first
 
     def packed_up_to(self, function: NativeFunction, parts: list[int]) -> int | None:
-        """The number of the first part, if some parts up to the last one are a product and were packed."""
+        """Pack the product that some parts up to the last one are; return the number of its first part, None where
+        there is none."""
         nodes = function.body.nodes
         last = nodes[parts[-1]]
         if isinstance(last, RoutineCall) or not can_be_flat(last):

@@ -25,7 +25,8 @@ class LoadFields(FunctionPass, name="load-fields"):
 
 
 def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:
-    """The inputs of groups of several: their numbers, the number of the first one in memory, how far behind it."""
+    """Return the inputs of groups of several: their numbers, the number of the first one in memory, their distance
+    from it."""
     steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}
     if sum(step > 1 for step in steps.values()) < 2 or nest.mask:
         return ()

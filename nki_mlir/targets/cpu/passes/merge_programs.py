@@ -46,7 +46,8 @@ class MergePrograms(FunctionPass, name="merge-programs"):
 
 
 def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute | None:
-    """The computation of so many programs as one, on longer rows; None where their operands are not parts of rows."""
+    """Join the computations of so many programs to one on longer rows; None where their operands are not parts of
+    rows."""
     nest, slot = call.nest, FIRST_ID + function.axes - 1
     outputs = call.output_regions
     if nest.mask or nest.forms or call.symbols or contraction_of(nest) is not None or not all(
@@ -66,6 +67,6 @@ def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute 
 
 
 def of_first_program(region: ByteRegion, slot: int, step: int) -> ByteRegion:
-    """The region of the program whose id in the slot is 0."""
+    """Return the region of the program whose id in the slot is 0."""
     symbols = tuple((symbol, factor) for symbol, factor in region.offset.symbols if symbol != slot)
     return replace(region, offset=replace(region.offset, symbols=symbols)) if step else region

@@ -45,7 +45,7 @@ class Parallelize(FunctionPass, name="parallelize"):
         self.block(function, function.body, 1)
 
     def block(self, function: NativeFunction, block: NativeBlock, times: int) -> None:
-        """The nodes of a block that runs so often."""
+        """Rewrite the nodes of a block that runs ``times`` times."""
         for k, node in enumerate(block.nodes):
             if isinstance(node, Compute):
                 block.nodes[k] = self.spread(function, node)
@@ -60,7 +60,7 @@ class Parallelize(FunctionPass, name="parallelize"):
                     self.block(function, inner_block, times * repetitions(node))
 
     def can_run_on_pool(self, function: NativeFunction, loop: NativeLoop, times: int) -> bool:
-        """Whether iterations are independent and worth it."""
+        """Whether iterations are independent, and take long enough."""
         calls = list(calls_in(*loop.body.nodes))
         if any(isinstance(call, TileCall) and call.on_host for call in calls):
             return False
@@ -71,7 +71,7 @@ class Parallelize(FunctionPass, name="parallelize"):
             [access for call in calls for access in accesses_of(call)], private)
 
     def spread(self, function: NativeFunction, node: Compute) -> Compute | Spread:
-        """The parts of a large computation, which nothing around it runs on the pool."""
+        """Divide a large computation into parts, unless something around it runs on the pool."""
         alone = prod(function.kernel.grid) == 1 and host.threads() > 1
         parts = parts_of(node.nest, host.threads(), 4 * host.threads()) if (
             alone and cost_of(node.nest) >= self.worth) else None
@@ -85,12 +85,12 @@ class Parallelize(FunctionPass, name="parallelize"):
 
 
 def repetitions(node: Node) -> int:
-    """How often a node runs the blocks in it, as far as that is known."""
+    """Return how often a node runs the blocks in it, as far as that is known."""
     return len(node.span) if isinstance(node, NativeLoop) and node.span else 1
 
 
 def running_cost(block: NativeBlock, times: int = 1) -> float:
-    """Nanoseconds, roughly, of a block that runs so often."""
+    """Estimate the nanoseconds of a block that runs so often."""
     total = 0.0
     for node in block.nodes:
         if isinstance(node, Compute | Spread):
@@ -103,7 +103,7 @@ def running_cost(block: NativeBlock, times: int = 1) -> float:
 
 # -- independence ------------------------------------------------------------------------------------------------------
 def accesses_of(call: object) -> Iterator[ByteInterval]:
-    """What a call touches."""
+    """Yield the intervals that a call touches."""
     match call:
         case Compute():
             inputs = len(call.nest.inputs)

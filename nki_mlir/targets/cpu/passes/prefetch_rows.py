@@ -38,7 +38,8 @@ class PrefetchRows(FunctionPass, name="prefetch-rows"):
                     [(k, step) for k, step in ahead.items() if step])))
 
     def ahead(self, nest: Nest, operand: Operand) -> int:
-        """How many bytes ahead an input is prefetched; 0 where its rows are long, few, or no loop's innermost."""
+        """Return the distance in bytes of an input's prefetch; 0 where its rows are long, few, or no loop's innermost.
+        """
         order, size = schedule(nest).order, operand.dtype.itemsize
         if len(order) < 2 or order[-1] != schedule(nest).vector or operand.strides[order[-1]] != 1:
             return 0

@@ -74,7 +74,8 @@ def is_dense(operand: Operand, extents: Sequence[int], axes: Sequence[int]) -> b
 
 
 def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCall]) -> Compute | None:
-    """The computation that fills the product's tile with zeros, if it is the one use of the tile before the product."""
+    """Return the computation that fills the product's tile with zeros, if it is the one use of the tile before the
+    product."""
     if len(users) < 2 or users[1] is not product or not isinstance(users[0], Compute) or users[0] not in block.nodes:
         return None
     nest, region = users[0].nest, users[0].regions[-1]
@@ -92,7 +93,7 @@ def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegi
 
 
 def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
-    """The product with its sums where a copy puts them; None where the copy is another one."""
+    """Return the product with its sums where a copy puts them; None where the copy is another one."""
     source, target = copy.regions[0], copy.regions[-1]
     if not is_copy(copy.nest) or copy.symbols or source.offset.symbols or source.offset.const or (
             copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target.root, ScratchBuffer)
@@ -113,7 +114,7 @@ def contraction_column(nest: Nest) -> int:
 
 
 def strides_through(copy: Nest, product: Nest) -> tuple[int, ...] | None:
-    """The product's strides in the copy's output; None where one of its axes goes over several of the copy's."""
+    """Return the product's strides in the copy's output; None where one of its axes crosses axes of the copy."""
     sources, targets = copy.inputs[0].strides, copy.outputs[0].strides
     if not is_dense(copy.inputs[0], copy.extents, range(len(copy.extents))):
         return None

@@ -46,7 +46,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
                 function.add(self.widened(function, node, memory) if isinstance(node, Compute) else node)
 
     def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
-        """The call, after conversions that are emitted here, where it is a product that is worth them."""
+        """Return the call on converted factors, after their conversions, where it is a product that is worth them."""
         nest = call.nest
         if contraction_of(nest) is None or integer_sums(nest):
             return call
@@ -60,14 +60,14 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         return compute(whole.simplified, regions)
 
     def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
-        """Whether there is something to convert, and all of it is small and read often."""
+        """Whether there are factors to convert, all of them small and read often."""
         counts = [prod(n for n, step in zip(nest.extents, nest.inputs[k].strides) if step) for k in narrow]
         return bool(narrow) and not nest.symbols and all(
             count * self.reads <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
 
     def converted(self, function: NativeFunction, nest: Nest, factor: int, region: ByteRegion, memory: int
                   ) -> tuple[Operand, ByteRegion]:
-        """A factor in float32, without gaps and in the order in which it lies in memory: emits its conversion."""
+        """Emit the conversion of a factor to float32, without gaps, in the order in which it lies in memory."""
         source = nest.inputs[factor]
         axes = sorted([a for a, step in enumerate(source.strides) if step],
                       key=lambda a: (-abs(source.strides[a]), nest.extents[a]))
