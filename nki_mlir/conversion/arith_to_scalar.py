@@ -200,6 +200,6 @@ class _BodyRewriter:
         return self.alu(INTEGERS[predicate], a, b)
 
 
-def refused(op: Operation, what: str) -> NkiMlirError:
-    return Unsupported(feature=f"{what} in the body of a linalg operation",
+def refused(op: Operation, feature: str) -> NkiMlirError:
+    return Unsupported(feature=f"{feature} in the body of a linalg operation",
                        instead="use what the scalar library has a function for").located(location_of(op))

@@ -143,8 +143,8 @@ class EngineExpression(ExpressionReader):
         return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
 
 
-def refused(what: str) -> NkiMlirError:
-    return Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
+def refused(feature: str) -> NkiMlirError:
+    return Unsupported(feature=f"{feature} in the body of a graph's operation as engine instructions",
                        instead="run this program on the CPU")
 
 

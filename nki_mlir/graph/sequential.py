@@ -77,10 +77,10 @@ class Lines:
     def constants(self) -> list[str]:
         return [f"%n{n} = arith.constant {n} : index" for n in sorted(self.indices)]
 
-    def opened(self, variable: str, extent: int, result: str, carried: Sequence[str], given: Sequence[str],
+    def opened(self, variable: str, extent: int, result: str, carried: Sequence[str], initial: Sequence[str],
                kinds: Sequence[str]) -> None:
         """Add the head of a loop that counts from 0; its results are ``result#0`` and so on."""
-        arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, given))
+        arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, initial))
         self.add(f"{result}:{len(kinds)} = scf.for {variable} = {self.index(0)} to {self.index(extent)} step "
                  f"{self.index(1)} iter_args({arguments}) -> ({', '.join(kinds)}) {{")
 

@@ -101,14 +101,14 @@ def viewed_as(buffer: Value, kind: ir.MemRefType, start: Start) -> ir.Value:
     return reinterpreted(buffer, kind.shape, strides, offset_of(start))
 
 
-def offset_of(place: Start) -> Value | int:
+def offset_of(start: Start) -> Value | int:
     """Return an offset as a number, or as an index value that is computed at the insertion point."""
-    if not place.terms and place.offset >= 0:               # MLIR takes no negative constants
-        return place.offset
-    if place.offset == 0 and [c for _, c in place.terms] == [1]:
-        return place.terms[0][0]
-    form = Linear(place.offset, tuple((k, c) for k, (_, c) in enumerate(place.terms)))
-    return applied(expression(form), [v for v, _ in place.terms])
+    if not start.terms and start.offset >= 0:               # MLIR takes no negative constants
+        return start.offset
+    if start.offset == 0 and [c for _, c in start.terms] == [1]:
+        return start.terms[0][0]
+    form = Linear(start.offset, tuple((k, c) for k, (_, c) in enumerate(start.terms)))
+    return applied(expression(form), [v for v, _ in start.terms])
 
 
 def whole_buffer(value: Value) -> Value | None:

@@ -129,8 +129,8 @@ class _Graph:
                 return True
         return False
 
-    def into_stores_of(self, number: int, consumer: GenericOperation, place: int) -> bool:
-        buffer = memory_of(consumer.inputs[place])
+    def into_stores_of(self, number: int, consumer: GenericOperation, operand: int) -> bool:
+        buffer = memory_of(consumer.inputs[operand])
         origin = defining(buffer)
         if origin is None or origin.name != "memref.alloc":
             return False
@@ -139,13 +139,13 @@ class _Graph:
         if not stores or any(s is None or not s.parallel or not s.writes_only or memory_of(s.output) != buffer
                              or buffer in [memory_of(v) for v in s.inputs if isinstance(v.type, ir.MemRefType)]
                              or not s.writes_each_element_once
-                             or element_type(s.output) != element_type(consumer.inputs[place])
+                             or element_type(s.output) != element_type(consumer.inputs[operand])
                              for s in stores):
             return False
         numbers = [self.holder(op) for op in writers]
         first, result = min(numbers), memory_of(consumer.output)
         others = [memory_of(v) for k, v in enumerate(consumer.inputs)
-                  if k != place and isinstance(v.type, ir.MemRefType)]
+                  if k != operand and isinstance(v.type, ir.MemRefType)]
         between = range(first, number)
         if max(numbers) > number or self.is_written_between(others, first, number - 1) or buffer in others or any(
                 self.effects[k].touches(result) for k in between):
@@ -158,7 +158,7 @@ class _Graph:
         for store in stores:
             assert store is not None
             with ir.InsertionPoint(store.op), store.op.location:
-                self.write_fused(store, consumer, place)
+                self.write_fused(store, consumer, operand)
             store.op.erase()
         consumer.op.erase()
         return True
@@ -174,14 +174,14 @@ class _Graph:
         return True
 
     @staticmethod
-    def write_fused(store: GenericOperation, consumer: GenericOperation, place: int) -> None:
+    def write_fused(store: GenericOperation, consumer: GenericOperation, operand: int) -> None:
         """Write the consumer on the part that is stored, over the store's axes."""
         mapping = store.maps[-1]
         *inputs, output = [part_of(v, store.output) for v in consumer.operands]
         moved = GenericOperation(consumer.op, tuple(inputs), (output,), tuple(
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
             for v in consumer.operands))
-        nest = Fusion(store, moved, place, store.accesses).write()
+        nest = Fusion(store, moved, operand, store.accesses).write()
         nest.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 

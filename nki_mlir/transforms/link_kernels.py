@@ -77,15 +77,15 @@ class Linker:
         self.symbols.add(chosen)
         return chosen
 
-    def insert(self, record: KernelRecord, place: ir.Location) -> Linked:
-        """Insert the functions of a kernel. Its text has no source locations, so ``place`` is that of its operations.
+    def insert(self, record: KernelRecord, location: ir.Location) -> Linked:
+        """Insert the functions of a kernel. Its text has no source locations, so its operations get ``location``.
         """
         name = self.fresh(record.name)
         programs: dict[str, str] = {}               # module text -> the function it became
         parts: list[str] = []
         for _, text in record.variants:
             if text not in programs:
-                programs[text] = self.insert_program(text, f"{name}.program", parts, place)
+                programs[text] = self.insert_program(text, f"{name}.program", parts, location)
         wrapper = TensorFunction(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
         outer = ir.Module.parse(wrapper.text(), self.module.context)
         with self.module.context:
@@ -93,7 +93,7 @@ class Linker:
         parts += self.append(outer)
         return Linked(name, record, tuple(p for p in parts if p != name))
 
-    def insert_program(self, text: str, name: str, parts: list[str], place: ir.Location) -> str:
+    def insert_program(self, text: str, name: str, parts: list[str], location: ir.Location) -> str:
         """Insert the functions and globals of a kernel's module under new names, and return the name of the kernel's
         function."""
         linked = ir.Module.parse(text, self.module.context)
@@ -108,7 +108,7 @@ class Linker:
                 op.operation.attributes["sym_name"] = ir.StringAttr.get(renamed[old])
                 if op.operation.name == "func.func":
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
-            relocate(linked, place)
+            relocate(linked, location)
             for inner in operations_of(linked, lambda name: name in ("memref.get_global", "func.call")):
                 attribute = "name" if inner.name == "memref.get_global" else "callee"
                 symbol = renamed[inner.attributes[attribute].value]
@@ -124,10 +124,10 @@ class Linker:
             return [op.clone().attributes["sym_name"].value for op in defined]
 
 
-def relocate(module: Module, place: ir.Location) -> None:
+def relocate(module: Module, location: ir.Location) -> None:
     """Give all operations of a module one location."""
     for op in operations_of(module, lambda name: True):
-        op.location = place
+        op.location = location
 
 
 def calls_of(module: Module, *targets: str) -> list[Operation]:

@@ -169,8 +169,8 @@ def whole_buffer(value: Value) -> Tile:
     return Tile(base.handle, space, base.base_shape, base.base_dtype, tile.access)
 
 
-def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
+def _with_symbols(form: Linear, forms: Sequence[Linear]) -> Linear:
     total = Linear(form.const, (), form.axes)
     for position, c in form.symbols:
-        total = total.plus(given[position], c)
+        total = total.plus(forms[position], c)
     return total

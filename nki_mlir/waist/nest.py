@@ -152,10 +152,10 @@ class Nest(Generic[AnyOperand]):
     def title(self) -> str:
         """Return a name for people: the last function of the body, types and extents."""
         functions = [s.name for s in self.steps if s.name]
-        what = functions[-1] if functions else "copy" if self.inputs else "set"
+        function = functions[-1] if functions else "copy" if self.inputs else "set"
         shape = "x".join(map(str, self.extents)) or "1"
         types = "_".join(dict.fromkeys(str(o.dtype) for o in (*self.outputs, *self.inputs)))
-        return f"{what}_{shape}_{types}"
+        return f"{function}_{shape}_{types}"
 
     # -- the body as a tree --------------------------------------------------------------------------------------------
     @cached_property

@@ -94,11 +94,11 @@ def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
 mask_of = memoized(read_mask)
 
 
-def _linear(e: ir.AffineExpr, what: str, instead: str) -> Linear:
+def _linear(e: ir.AffineExpr, feature: str, instead: str) -> Linear:
     try:
         return read_linear(e)
     except MalformedAttribute:
-        raise Unsupported(feature=f"{what} {e}", instead=instead) from None
+        raise Unsupported(feature=f"{feature} {e}", instead=instead) from None
 
 
 def step_of(op: Operation, operands: tuple[int, ...]) -> Step:

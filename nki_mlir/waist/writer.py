@@ -220,6 +220,6 @@ class Writer:
         return self.once(("iterators", nest.rank, nest.reduced), make)
 
 
-def _renumbered(form: Linear, place: dict[int, int]) -> Linear:
+def _renumbered(form: Linear, position_of: dict[int, int]) -> Linear:
     """Return the form over symbols at other positions."""
-    return replace(form, symbols=tuple([(place[s], c) for s, c in form.symbols]))
+    return replace(form, symbols=tuple([(position_of[s], c) for s, c in form.symbols]))

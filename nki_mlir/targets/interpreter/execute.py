@@ -45,8 +45,8 @@ def compile_op(op: Op) -> Runner:
     compute = op.compute
     fetch = []
     for name, tile in op.sources():
-        pattern, place = patterns[name]
-        fetch.append((pattern.at, place, compute is not None and compute is not tile.dtype, tile.dtype))
+        pattern, number = patterns[name]
+        fetch.append((pattern.at, number, compute is not None and compute is not tile.dtype, tile.dtype))
     # Of each target what it is stored as it is from; a float32 may have more bits than a tfloat32, which it looks like.
     store = [(patterns[name][0].at, patterns[name][1], tile.dtype, None if tile.dtype is TFLOAT32 else tile.dtype.numpy)
              for name, tile in op.targets()]
@@ -59,8 +59,8 @@ def compile_op(op: Op) -> Runner:
 
     def run(arrays: Arrays, values: Values) -> None:
         sources = []
-        for at, place, converts, dtype in fetch:
-            view = at(arrays[place], values)
+        for at, number, converts, dtype in fetch:
+            view = at(arrays[number], values)
             sources.append(convert(view, compute, dtype) if converts else view)     # type: ignore[arg-type]
         for form in forms:
             sources.append(values_of(form, counts, values).astype(counted, copy=False))
@@ -69,12 +69,12 @@ def compile_op(op: Op) -> Runner:
         except IndirectOutOfBounds as error:
             raise error.counted_from(op.table_start(values) if hasattr(op, "table_start") else 0) from None
         results = result if isinstance(result, tuple) else (result,)
-        for (at, place, dtype, plain), value in zip(store, results):
+        for (at, number, dtype, plain), value in zip(store, results):
             if value is None:
                 continue
             if type(value) is not np.ndarray or value.dtype is not plain:
                 value = convert(np.asarray(value), dtype, _result_dtype(value, compute))
-            at(arrays[place], values)[...] = value
+            at(arrays[number], values)[...] = value
     return run
 
 
@@ -195,10 +195,10 @@ def _masked(op: Op) -> Runner:
         if active is not None:
             positions = [values_of(f, counts, values, starts) for f in op.index_forms()]
             return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
-        place = (*starts, *counts)
-        if place not in boxes:
-            boxes[place] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
-        boxes[place](arrays, values)
+        box = (*starts, *counts)
+        if box not in boxes:
+            boxes[box] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
+        boxes[box](arrays, values)
     return run
 
 
@@ -255,9 +255,9 @@ def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Ac
         on_rows = on_group(small, group, lambda name, tile, shape: replace(
             full_tile(None, shape, tile.dtype, tile.space), label=tile.label))
         compile_op(on_rows)(held, values)
-        for (field, tile), flat, made in zip(small.operands(), flats, held):
+        for (field, tile), flat, changed in zip(small.operands(), flats, held):
             if field.writes:
-                flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = made.reshape(-1)
+                flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = changed.reshape(-1)
 
 
 def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
@@ -272,7 +272,7 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
 
     def elements(name: str) -> np.ndarray:
         """Return the flat indices of an operand's elements, in the operand's dims."""
-        pattern, place = patterns[name]
+        pattern, number = patterns[name]
         axes = iteration.axes[name]
         own = []
         for axis, extent in zip(axes, pattern.shape):
@@ -280,7 +280,7 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
             dim = axes.index(max(reduced) if axis in reduced else axis) if reduced else 0
             own.append(vector.reshape([-1 if d == dim else 1 for d in range(len(axes) if reduced else 1)]))
         spread = np.broadcast_arrays(*own)
-        return pattern.elements(arrays[place], values, np.stack([c.ravel() for c in spread])).reshape(spread[0].shape)
+        return pattern.elements(arrays[number], values, np.stack([c.ravel() for c in spread])).reshape(spread[0].shape)
 
     sources = []
     for name, tile in op.sources():
@@ -305,17 +305,17 @@ def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Act
     starts, counts, active = box
     iteration, compute = op.iteration(), op.compute
     (source, tile), = op.sources()
-    pattern, place = patterns[source]
-    flat = pattern.elements(arrays[place], values, np.argwhere(active).T + np.array(starts)[:, None])
-    given = flat_view(arrays[place], tile.dtype.numpy)[flat]
-    given = convert(given, compute, tile.dtype) if compute is not None else given
-    filled = np.full(tuple(counts), ALU[op.op].identity(compute or tile.dtype), given.dtype)     # type: ignore[attr-defined]
-    filled[active] = given
+    pattern, number = patterns[source]
+    flat = pattern.elements(arrays[number], values, np.argwhere(active).T + np.array(starts)[:, None])
+    elements = flat_view(arrays[number], tile.dtype.numpy)[flat]
+    elements = convert(elements, compute, tile.dtype) if compute is not None else elements
+    filled = np.full(tuple(counts), ALU[op.op].identity(compute or tile.dtype), elements.dtype)     # type: ignore[attr-defined]
+    filled[active] = elements
     value = op.reference(filled)
     (name, tile), = op.targets()
-    pattern, place = patterns[name]
-    kept = [(0, 1) if k in iteration.reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
-    target = pattern.box(arrays[place], values, [s for s, _ in kept], [n for _, n in kept])
+    pattern, number = patterns[name]
+    target_dims = [(0, 1) if k in iteration.reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
+    target = pattern.box(arrays[number], values, [s for s, _ in target_dims], [n for _, n in target_dims])
     touched = active.any(axis=tuple(iteration.reduced), keepdims=True)
     np.copyto(target, convert(np.asarray(value), tile.dtype, _result_dtype(value, compute)), where=touched)
 
@@ -379,9 +379,9 @@ def started(tile: Tile, symbol: int) -> Tile:
 
 def starts(operands: Sequence[tuple[TileField, Tile]], values: Sequence[int] = ()) -> list[int]:
     """Return the values of a floating operation's symbols: partition and free offset of each tile, then ``values``."""
-    found: list[int] = []
+    offsets: list[int] = []
     for _, tile in operands:
         access = tile.access
-        found.append(0 if access.partition is None else access.partition.at(values))
-        found.append(access.free.at(values))
-    return [*found, *values]
+        offsets.append(0 if access.partition is None else access.partition.at(values))
+        offsets.append(access.free.at(values))
+    return [*offsets, *values]

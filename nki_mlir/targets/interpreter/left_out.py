@@ -54,14 +54,14 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
             written = flags.setdefault(argument.index, np.zeros(argument.shape, np.bool_))
             if not all([mark(use, written) for use in value.uses]):
                 undecided.add(argument.index)
-    found: dict[int, LeftOut | None] = dict.fromkeys(whole)
-    for place, written in flags.items():
+    result: dict[int, LeftOut | None] = dict.fromkeys(whole)
+    for number, written in flags.items():
         if written.all():
-            found[place] = None
-        elif place not in undecided:
+            result[number] = None
+        elif number not in undecided:
             first = np.unravel_index(np.argmin(written), written.shape)
-            found[place] = LeftOut(written.size - int(np.count_nonzero(written)), tuple(int(k) for k in first))
-    return found
+            result[number] = LeftOut(written.size - int(np.count_nonzero(written)), tuple(int(k) for k in first))
+    return result
 
 
 def mark(use: ir.OpOperand, written: np.ndarray) -> bool:

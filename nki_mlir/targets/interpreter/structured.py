@@ -86,13 +86,13 @@ class Generic:
         return OutputPlan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
 
     def _product(self, output: "BodyOutput") -> BodyContraction | None:
-        found = product_of(self.nest)
-        if output.fold != "add" or found is None or found.rounds:
+        product = product_of(self.nest)
+        if output.fold != "add" or product is None or product.rounds:
             return None
-        windows = [self.windows[k] for k in found.inputs]
+        windows = [self.windows[k] for k in product.inputs]
         if windows[0] is None or windows[1] is None:
             return None
-        summed, (left, right) = set(self.missing[0]), found.factors
+        summed, (left, right) = set(self.missing[0]), product.factors
         rows, columns = windows[0].axes - summed, windows[1].axes - summed
         if rows & columns or rows | columns != self.targets[0].axes or not all(w and summed <= w.axes for w in windows):
             return None
@@ -101,8 +101,8 @@ class Generic:
         return BodyContraction(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
 
     # -- running -------------------------------------------------------------------------------------------------------
-    def run(self, given: Sequence[tuple[np.ndarray, int]], symbols: Sequence[int]) -> None:
-        """``given`` are the memrefs and numbers that it works on."""
+    def run(self, operands: Sequence[tuple[np.ndarray, int]], symbols: Sequence[int]) -> None:
+        """Run the nest on these memrefs and numbers."""
         starts: Sequence[int] = self.origin
         counts: Sequence[int] = self.nest.extents
         active = None
@@ -113,16 +113,16 @@ class Generic:
             starts, counts, active = part
             check_limits(self.limits, symbols, starts, counts, active)
         if self.plan is None or (active is not None and self.plan.product):
-            self._step_by_step(given, symbols, (starts, counts), active)
+            self._step_by_step(operands, symbols, (starts, counts), active)
         elif active is not None:
-            self._scattered(given, symbols, (starts, counts), active, self.plan)
+            self._scattered(operands, symbols, (starts, counts), active, self.plan)
         else:
-            self._dense(given, symbols, (starts, counts), self.plan)
+            self._dense(operands, symbols, (starts, counts), self.plan)
 
-    def _dense(self, given: Sequence[Any], symbols: Sequence[int], box: Box, plan: OutputPlan) -> None:
+    def _dense(self, operands: Sequence[Any], symbols: Sequence[int], box: Box, plan: OutputPlan) -> None:
         starts, counts = box
         views = [w.view(v, starts, counts, axes) if w is not None else v
-                 for w, v, axes in zip(self.windows, given, self.axes)]
+                 for w, v, axes in zip(self.windows, operands, self.axes)]
 
         def position(axis: int) -> np.ndarray:
             along = np.arange(starts[axis], starts[axis] + counts[axis])
@@ -152,17 +152,17 @@ class Generic:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
-    def _scattered(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray, plan: OutputPlan
-                   ) -> None:
+    def _scattered(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray,
+                   plan: OutputPlan) -> None:
         """Run under a mask that is no box: gather the active elements one by one, and compute no other address."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
-        places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, given)]
-        read = [v if at is None else at[0][at[1]] for v, at in zip(given, places)]
+        places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
+        read = [v if at is None else at[0][at[1]] for v, at in zip(operands, places)]
         values = self.body.run(read, lambda axis: positions[axis], symbols, plan.skipped)
         for k, output in enumerate(plan.outputs):
             value = values[output.value]
             if output.fold:
-                self._fold_scattered(given[self.inputs + k], box, active, k, output, value)
+                self._fold_scattered(operands[self.inputs + k], box, active, k, output, value)
             else:
                 buffer, at = places[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
@@ -174,13 +174,13 @@ class Generic:
         filled = np.full(tuple(box[1]), output.identity)
         filled[active] = value
         touched = active.any(axis=missing)
-        kept = [a for a in range(self.rank) if a not in missing]
+        remaining = [a for a in range(self.rank) if a not in missing]
         positions = np.zeros((self.rank, int(touched.sum())), np.int64)
-        positions[kept] = np.argwhere(touched).T + np.array(box[0])[kept][:, None]
+        positions[remaining] = np.argwhere(touched).T + np.array(box[0])[remaining][:, None]
         buffer, at = self.targets[k].elements(target, positions)
         buffer[at] = entry.numpy(buffer[at], reduced(output.fold or "", filled, missing, output.of_integers)[touched])
 
-    def _step_by_step(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None
+    def _step_by_step(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None
                       ) -> None:
         """Run one step after the other over the axes that some output lacks, at once over the rest."""
         for point in np.ndindex(*(box[1][a] for a in self.stepped)):
@@ -191,23 +191,23 @@ class Generic:
                 counts[axis] = 1
                 part[axis] = slice(p, p + 1)
             if active is None:
-                self._dense(given, symbols, (starts, counts), self.plain)
+                self._dense(operands, symbols, (starts, counts), self.plain)
             elif active[tuple(part)].any():
-                self._scattered(given, symbols, (starts, counts), active[tuple(part)], self.plain)
+                self._scattered(operands, symbols, (starts, counts), active[tuple(part)], self.plain)
 
 
 @np.errstate(all="ignore")
 def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
     """Compute the sum of products as one matrix product, with the axes that remain in their order."""
     sides = []
-    for value, own in ((product.left, product.rows), (product.right, product.columns)):
+    for value, parallel in ((product.left, product.rows), (product.right, product.columns)):
         array = values[value]
-        others = [a for a in range(array.ndim) if a not in product.summed and a not in own]
+        others = [a for a in range(array.ndim) if a not in product.summed and a not in parallel]
         size = int(np.prod([counts[a] for a in product.summed], dtype=np.int64))
-        sides.append(array.transpose([*product.summed, *own, *others]).reshape(size, -1))
-    kept = [*product.rows, *product.columns]
-    result = multiplied(*sides).reshape([counts[a] for a in kept])
-    return result.transpose(np.argsort(kept)) if kept != sorted(kept) else result
+        sides.append(array.transpose([*product.summed, *parallel, *others]).reshape(size, -1))
+    axes = [*product.rows, *product.columns]
+    result = multiplied(*sides).reshape([counts[a] for a in axes])
+    return result.transpose(np.argsort(axes)) if axes != sorted(axes) else result
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------

@@ -79,10 +79,10 @@ class Tracked(np.ndarray):
 
 def tracked(array: np.ndarray, label: str) -> Tracked:
     """Return the array as memory that nothing has written yet."""
-    made = array.view(Tracked)
-    made.written_units, made.left, made.label = np.zeros(array.size, np.bool_), array.size, label
-    made.unit = array.itemsize
-    return made
+    memory = array.view(Tracked)
+    memory.written_units, memory.left, memory.label = np.zeros(array.size, np.bool_), array.size, label
+    memory.unit = array.itemsize
+    return memory
 
 
 class PreparedOperation:
@@ -226,8 +226,8 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
         inner = Pattern(tile, [(step, n) for (step, _), (_, n) in zip(pattern.dims, of_dims)])
         moved = sum(start * step for (start, _), (step, _) in zip(of_dims, pattern.dims))
         return lambda array: of_flags(inner, array.unit).view(array.written_units, 0, pattern.free(values) + moved)
-    found = np.argwhere(which).T
-    positions = np.stack([found[a] + starts[a] if extent > 1 else np.zeros_like(found[0])
+    active = np.argwhere(which).T
+    positions = np.stack([active[a] + starts[a] if extent > 1 else np.zeros_like(active[0])
                           for a, extent in zip(axes, pattern.shape)])
 
     def units_of(array: "Tracked") -> np.ndarray:
@@ -256,5 +256,5 @@ def report(array: "Tracked", element: int, at: Callable[[], Location | None]) ->
     held = array.reshape(-1)[element]
     text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
             f"it: {held} here, anything on a device")
-    place = at() or Location("<unknown>", 0, 0)
-    warnings.warn_explicit(text, UnwrittenRead, place.file, place.line)
+    location = at() or Location("<unknown>", 0, 0)
+    warnings.warn_explicit(text, UnwrittenRead, location.file, location.line)

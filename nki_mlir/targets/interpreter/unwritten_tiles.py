@@ -66,13 +66,13 @@ class UnwrittenTiles:
         sums = [t.handle for field, t in operands if field.writes and t.space == PSUM]
         read = [k for k, (field, t) in enumerate(operands) if passes_on and views[k] is not None
                 and field.name in sources and (adds or not field.writes) and not any(same(t.handle, s) for s in sums)]
-        made = self.passed_on(op, [(k, views[k]) for k in read], part) if read else {}      # type: ignore[misc]
+        passed = self.passed_on(op, [(k, views[k]) for k in read], part) if read else {}      # type: ignore[misc]
         for k in read:
-            self.note_read(views[k], after[k], made, at)
+            self.note_read(views[k], after[k], passed, at)
         for k, (field, tile) in enumerate(operands):
             if not field.writes:
                 continue
-            number = made.get(k)
+            number = passed.get(k)
             if number is not None and not number.any():
                 number = None
             if tile.space == HBM:
@@ -115,18 +115,18 @@ class UnwrittenTiles:
             field, _ = operands[k]
             numbers = along(boxed(view, iteration.axes[field.name], part), iteration.axes[field.name], rank)
             spread.append(numbers if part[2] is None else np.where(part[2], numbers, NUMBER.type(0)))
-        found = {}
+        passed = {}
         for k in targets:
             axes = iteration.axes[operands[k][0].name]
-            kept = {a for a, (_, count) in zip(axes, operands[k][1].access.dims) if count > 1}
-            others = tuple(a for a in range(rank) if a not in kept)
+            moved = {a for a, (_, count) in zip(axes, operands[k][1].access.dims) if count > 1}
+            others = tuple(a for a in range(rank) if a not in moved)
             folded = [s.max(axis=others, keepdims=True) if s.size else s for s in spread]
             total = folded[0]
             for other in folded[1:]:
                 total = np.maximum(total, other)
             numbers = total.reshape([total.shape[a] for a in sorted(axes)])
-            found[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
-        return found
+            passed[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
+        return passed
 
     def write(self, op: Op, k: int, tile: Tile, number: np.ndarray | None, after: list[Shadow],
               operands: Sequence[tuple[object, Tile]], values: Sequence[int],
@@ -138,8 +138,8 @@ class UnwrittenTiles:
             view = boxed(view, axes, part)
         filled = np.broadcast_to(np.asarray(0, NUMBER) if number is None else number, view.shape)
         if part[2] is not None and axes is not None:
-            which, kept = np.broadcast_to(part[2], part[1]), {a for a, n in zip(axes, view.shape) if n > 1}
-            inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in kept), keepdims=True)
+            which, moved = np.broadcast_to(part[2], part[1]), {a for a, n in zip(axes, view.shape) if n > 1}
+            inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in moved), keepdims=True)
             inside = inside.reshape([inside.shape[a] for a in sorted(axes)])
             view[...] = np.where(np.transpose(inside, np.argsort(np.argsort(axes))), filled, view)
         else:
@@ -151,10 +151,10 @@ class UnwrittenTiles:
                     after[other] = None
 
     # -- reports -------------------------------------------------------------------------------------------------------
-    def note_read(self, view: np.ndarray | None, shadow: Shadow, made: dict[int, np.ndarray],
+    def note_read(self, view: np.ndarray | None, shadow: Shadow, passed: dict[int, np.ndarray],
                   at: Callable[[], Location | None]) -> None:
         """Record the first read of each origin among the elements that an operation passes on."""
-        for number in {int(n) for values in made.values() for n in np.unique(values)} - {0}:
+        for number in {int(n) for values in passed.values() for n in np.unique(values)} - {0}:
             origin = self.origins[number - 1]
             if origin.read_at is not None or not isinstance(shadow, np.ndarray) or view is None or number not in view:
                 continue
