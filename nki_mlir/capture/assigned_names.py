@@ -5,14 +5,18 @@
     def zeros():
         return nl.ndarray(...)
     total = zeros()                     "total"
+    left, right = zeros(), zeros()      "left", "right"
 
 The beta generation names tensors where wrapped code assigns them; the current generation runs code as it is.
 """
 
+import ast
 import dis
+import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
-from nki_mlir.capture.locations import is_passed, user_frame
+from nki_mlir.capture.locations import definition, is_passed, user_frame
 
 PASSED = ("COPY", "DUP_TOP", "EXTENDED_ARG")    # copies come from ``a = b = call()`` and ``(a := call())``
 STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL", "STORE_ATTR")
@@ -54,5 +58,33 @@ def destinations(code: CodeType) -> dict[int, str]:
             if target is not None:                  # a frame that calls a Python function is at the caches that follow
                 names |= {at: target for at in range(before, instruction.offset, 2)}
             earlier, before = before, instruction.offset
+        names |= _of_tuples(code)
         _known[id(code)] = code, names
     return _known[id(code)][1]
+
+
+def _of_tuples(code: CodeType) -> dict[int, str]:
+    """Return the variables of ``a, b = f(), g()``, by the offsets of the calls and of their caches. Bytecode stores
+    them in another order than it computes the values, so that the source says which value goes where."""
+    if sys.version_info < (3, 11) or not any(i.opname.startswith("STORE_") for i in dis.get_instructions(code)):
+        return {}                                   # whose instructions have no columns
+    targets = dict(_tuple_targets(code))
+    if not targets:
+        return {}
+    names: dict[int, str] = {}
+    for number, position in enumerate(code.co_positions()):
+        if position in targets:
+            names[2 * number] = targets[position]
+    return names
+
+
+def _tuple_targets(code: CodeType) -> Iterator[tuple[tuple[int | None, ...], str]]:
+    """Yield the position and the variable of each call in a tuple that is assigned to a tuple of as many names."""
+    found = definition(code, {})
+    for node in ast.walk(found.function) if found is not None else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
+                    values):
+                for target, value in zip(targets, values):
+                    if isinstance(target, ast.Name) and isinstance(value, ast.Call):
+                        yield (value.lineno, value.end_lineno, value.col_offset, value.end_col_offset), target.id

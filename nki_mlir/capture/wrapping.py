@@ -248,8 +248,14 @@ class ConstructWrapper(LogicWrapper):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
-        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
-            node.value = ast.copy_location(_call("named", node.value, ast.Constant(node.targets[0].id)), node.value)
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value):
+                node.value = _named(value, name)
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
+                    values):
+                node.value.elts = [
+                    _named(value, target.id) if isinstance(target, ast.Name) and isinstance(value, ast.Call) else value
+                    for target, value in zip(targets, values)]
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -264,6 +270,11 @@ class ConstructWrapper(LogicWrapper):
         if isinstance(node.func, (ast.Name, ast.Attribute)):
             node.func = ast.copy_location(_call("callee", node.func), node.func)
         return node
+
+
+def _named(value: ast.expr, name: str) -> ast.expr:
+    """Return the expression whose value, a tensor without a name, gets the name of a variable."""
+    return ast.copy_location(_call("named", value, ast.Constant(name)), value)
 
 
 def _call(method: str, *arguments: ast.expr) -> ast.Call:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The names of tensors of the current generation: those of the variables that they are assigned to."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from nki_mlir.capture.assigned_names import assigned_name
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -30,6 +34,27 @@ def test_destinations():
     several = (returned(), returned())
     assert (plain, annotated, one, other, thing.attribute) == ("plain", "annotated", "one", "one", "attribute")
     assert several == ("", "") and [returned() for _ in range(2)] == ["", ""] and name() == [""]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
+def test_values_of_a_tuple_have_its_variables():
+    first, second = returned(), returned(1)
+    one, (two), three, four = returned(), returned(value=2), name(), returned(
+        3)
+    assert (first, second, one, two, three, four) == ("first", "second", "one", "two", [""], "four")
+    here, *others = returned(), returned()
+    assert here == "here" and others == [""]
+
+
+def test_values_of_a_tuple_are_named_in_the_beta_generation():
+    @beta_nki.jit
+    def kernel(x):
+        out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
+        left, right = beta_nl.load(x), beta_nl.exp(beta_nl.load(x))
+        beta_nl.store(out, beta_nl.add(left, right))
+        return out
+    text = kernel.lower(np.ones((4, 8), np.float32)).as_text("nki")
+    assert '{nki.name = "left"}' in text and '{nki.name = "right"}' in text
 
 
 def test_many_variables():
