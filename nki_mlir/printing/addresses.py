@@ -34,7 +34,7 @@ class RunTimeAddress:
 
     @property
     def single(self) -> bool:
-        """Whether one index moves all elements, and not each row its own."""
+        """Whether one index moves all elements, instead of an index for each row."""
         return prod(self.index.shape) == 1
 
     def text(self, text: KernelText, op: Op) -> str:
@@ -63,7 +63,7 @@ class RunTimeAddress:
 
 
 def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
-    """A copy of which data choose the elements of one tile."""
+    """Write a copy of which data choose the elements of one tile."""
     address = address_of(text, op)
     piece, is_read = op.piece, op.piece_field == "dst"
     copied = piece
@@ -93,7 +93,7 @@ def _mode(op: DataAddressed) -> str:
 
 
 def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
-    """Where the elements of the piece lie in the table's tensor."""
+    """Return where the elements of the piece lie in the table's tensor."""
     table, counts = op.table, op.piece.shape
     match op:
         case PatternAddressed():
@@ -112,7 +112,8 @@ def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
 
 
 def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], int, int, Tile]:
-    """An index below an extent, which positions of the piece are added to: (start, steps, scale, extent, index)."""
+    """Return an index below an extent to which positions of the piece are added: (start, steps, scale, extent, index).
+    """
     table, counts = op.table, op.piece.shape
     if len(op.scales) != 1:
         raise Unprintable(what="a tile of which two dimensions are indexed at run time",
@@ -137,7 +138,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
 
 
 def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:
-    """Whether a table is contiguous: on chip within each partition, in HBM as one block."""
+    """Return whether a table is contiguous: on chip within each partition, in HBM as one block."""
     first = int(isinstance(op, OnChip))
     if table.on_chip and not first and prod(table.shape[1:]) != table.row:
         return False

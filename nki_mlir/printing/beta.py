@@ -26,7 +26,7 @@ Keywords = dict[str, ast.expr]
 
 
 def imports_of(text: str) -> str:
-    """The imports of a kernel's text."""
+    """Return the imports that a kernel's text needs."""
     used = [name for name in ("mutable_tensor", "scalar") if re.search(rf": {name}\b|= {name}\(", text)]
     return IMPORTS + (f"from neuronxcc.nki.typing import {', '.join(used)}\n" if used else "")
 
@@ -36,7 +36,8 @@ def _missing(what: str) -> Unprintable:
 
 
 def beta_line(line: str, tensors: Tensors) -> str:
-    """A line of the current generation as one of the beta generation; ``Unprintable`` where it has no such form."""
+    """Return a line of the current generation as one of the beta generation; raise ``Unprintable`` if it has no such
+    form."""
     shown = _line(line, tensors)
     for name in re.findall(r"\bnl\.(\w+)", shown):
         if not hasattr(language, name):
@@ -62,7 +63,7 @@ def _line(line: str, tensors: Tensors) -> str:
 
 
 def defined_name(line: str, tensors: Tensors) -> str | None:
-    """The name of a tile that a line assigns as a whole, and that the line's function can define."""
+    """Return the name of a tile that a line assigns completely and that the line's function can define."""
     name, assigned, value = line.partition("[...] = ")
     if not assigned or not name.isidentifier() or name not in tensors:
         return None
@@ -73,7 +74,7 @@ def defined_name(line: str, tensors: Tensors) -> str | None:
 
 
 def _function(call: ast.Call) -> tuple[str, str]:
-    """``("nisa", "activation")``."""
+    """Return the module and the name of the called function, such as ``("nisa", "activation")``."""
     match call.func:
         case ast.Attribute(value=ast.Name(id=module), attr=name):
             return module, name
@@ -129,7 +130,7 @@ def _statement(call: ast.Call, tensors: Tensors) -> str:
 
 
 def _instruction(name: str, target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
-    """The call of a function that both generations have."""
+    """Return the call of a function that both generations have."""
     function = getattr(isa, name, None)
     if function is None:
         raise _missing(f"nki.isa.{name}")
@@ -187,7 +188,7 @@ def _fitted(one: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
 
 
 def _paired(operands: Sequence[BetaOperand]) -> list[BetaOperand]:
-    """The operands of a function of elements in one shape."""
+    """Return the operands of an elementwise function in one shape."""
     for shape in dict.fromkeys([*(o.shape for o in operands), *(o.squeezed for o in operands)]):
         fitted = [o.shaped(shape) for o in operands]
         if all(o is not None for o in fitted):
@@ -200,7 +201,7 @@ def _assigned(target: BetaOperand, value: str, adds: bool = False) -> str:
 
 
 def _text(node: ast.expr, tensors: Tensors) -> str:
-    """An argument: a tile, or what is the same in both generations."""
+    """Return the text of an argument: a tile in the form of beta, any other value unchanged."""
     if isinstance(node, ast.List):
         return f"[{', '.join(_text(item, tensors) for item in node.elts)}]"
     if is_tile(node, tensors):
@@ -229,7 +230,8 @@ def _accumulating_transfer(target: BetaOperand, given: Keywords, tensors: Tensor
 
 
 def _counted(target: BetaOperand, given: Keywords) -> str:
-    """What an instruction counts, of index vectors: from one partition to the next, and along the free axes."""
+    """Return the index vectors that count what the instruction counts: from partition to partition, and along the free
+    axes."""
     pattern, offset = ast.literal_eval(given["pattern"]), ast.unparse(given["offset"])
     counts = [target.shape[0], *(count for _, count in pattern)]
     steps = [ast.literal_eval(given["channel_multiplier"]), *(step for step, _ in pattern)]

@@ -13,7 +13,7 @@ from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 
 class NamedHandle(Protocol):
-    """What a line's name stands for."""
+    """The tensor that a name in a line stands for."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -45,13 +45,14 @@ class BetaOperand:
 
     @property
     def squeezed(self) -> tuple[int, ...]:
-        """Its shape without axes of one element of which a number says which."""
+        """The shape without the axes of one element that a number in the subscript picks."""
         first = 0 if self.in_hbm else 1
         kept = tuple(n for k, n in enumerate(self.shape) if n > 1 or k < first)
         return kept if len(kept) > 1 else (self.shape[0], 1) if not self.in_hbm else self.shape[-2:]
 
     def shaped(self, shape: tuple[int, ...]) -> "BetaOperand | None":
-        """The same elements in another shape; None where neither numbers in the subscript nor a reshape say it."""
+        """Return the same elements in another shape, or None if neither numbers in the subscript nor a reshape give
+        that shape."""
         if shape == self.shape:
             return self
         if not self.in_hbm and shape[0] != self.shape[0]:       # partitions stay the first axis
@@ -63,7 +64,8 @@ class BetaOperand:
         return None
 
     def _regrouped(self, shape: tuple[int, ...]) -> "BetaOperand | None":
-        """A box whose axes are axes of the shape, or several of them: axes of one element are numbers."""
+        """Return a box whose axes are single axes of the shape or groups of them; axes of one element become numbers.
+        """
         shown = self._squeezed_text(shape)
         if shown is None:
             rest = [(k, n) for k, n in enumerate(shape) if n > 1]
@@ -106,7 +108,7 @@ class BetaOperand:
 
 
 def is_tile(node: ast.expr, tensors: Tensors) -> bool:
-    """Whether an expression is a tensor or a view of one."""
+    """Return whether an expression is a tensor or a view of one."""
     return any(isinstance(inner, ast.Name) and inner.id in tensors for inner in ast.walk(node))
 
 
@@ -115,7 +117,7 @@ def _unprintable(what: str) -> Unprintable:
 
 
 def operand(node: ast.expr, tensors: Tensors) -> BetaOperand:
-    """A tile of the current generation in the form of the beta generation."""
+    """Return a tile of the current generation in the form of the beta generation."""
     match node:
         case ast.Name(id=name) if name in tensors:
             tensor = tensors[name]
@@ -168,7 +170,7 @@ def _offset(keywords: Sequence[ast.keyword]) -> ast.expr:
 
 # -- slices ------------------------------------------------------------------------------------------------------------
 def _sliced(base: BetaOperand, items: Sequence[ast.expr]) -> BetaOperand:
-    """A box: slices, or index vectors where one begins at a loop's variable and steps."""
+    """Return a box as slices, or as index vectors if a slice with a step begins at a loop's variable."""
     parts = [_span(item, extent) for item, extent in zip(items, base.shape)]
     counts = tuple(count for _, count, _ in parts)
     if any(step > 1 and not start.isdigit() for start, _, step in parts):
@@ -184,7 +186,7 @@ def _sliced(base: BetaOperand, items: Sequence[ast.expr]) -> BetaOperand:
 
 
 def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
-    """The start, the count and the step of a slice."""
+    """Return the start, the count and the step of a slice."""
     match item:
         case ast.Call(args=[start, count]):
             return ast.unparse(start), ast.literal_eval(count), 1
@@ -200,7 +202,8 @@ def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
 
 
 def linear(node: ast.expr) -> dict[str, int]:
-    """A linear expression: the coefficient of each factor, by its text. The constant has the empty text."""
+    """Return a linear expression as the coefficient of each factor, by the factor's text. The constant has the empty
+    text."""
     match node:
         case ast.Constant(value=int(number)):
             return {"": number} if number else {}
@@ -225,9 +228,9 @@ def linear_text(form: Mapping[str, int]) -> str:
 
 # -- index vectors -----------------------------------------------------------------------------------------------------
 def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_all: bool = False) -> str:
-    """``start + nl.arange(128)[:, None] * 2``: a vector along each axis that steps.
+    """Return an index vector along each axis that steps, such as ``start + nl.arange(128)[:, None] * 2``.
 
-    ``keep_all``: axes that do not step count, too, as zeros, so that the vector has all counts.
+    With ``keep_all``, axes that do not step count as zeros, so that the vector has all counts.
     """
     parts = [] if start == "0" else [start]
     for axis, (step, count) in enumerate(zip(steps, counts)):
@@ -238,7 +241,7 @@ def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_a
 
 
 def _split(offset: ast.expr, row: int) -> tuple[str, str]:
-    """An offset in elements as rows, and elements within a row."""
+    """Return an offset in elements as an offset in rows and an offset within a row."""
     rows, rest = {}, {}
     for factor, c in linear(offset).items():
         quotient, left = divmod(c, row) if not factor or c % row == 0 else (0, c)
@@ -272,7 +275,7 @@ def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.exp
 
 
 def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand) -> BetaOperand:
-    """Rows of a table in HBM that a tile of indices picks."""
+    """Return the rows of a table in HBM that a tile of indices picks."""
     scale, counts = dims[0][0], (index.shape[0], *(count for _, count in dims[1:]))
     steps = [0, *(step if count > 1 else 0 for step, count in dims[1:])]
     total = prod(base.shape)
@@ -288,5 +291,5 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
 
 def _moved(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand, axis: int
            ) -> BetaOperand:
-    """A pattern that one number of the run time moves along an axis of the tensor."""
+    """Raise for a pattern that a run-time number moves along an axis of the tensor: beta has no such form."""
     raise _unprintable("an address that a number of the run time moves cannot be said")

@@ -59,7 +59,7 @@ CONSTANT_ELEMENTS = 4096        # of a constant that is printed
 
 
 def generator_of(node: BufferAllocation) -> str | None:
-    """The engine of whose generator a buffer is the state; None where it is another buffer."""
+    """Return the engine whose generator has this buffer as its state, or None for any other buffer."""
     name = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else ""
     if memref_parts(node.result.type) != ((1, 2), UINT32, "sbuf"):
         return None
@@ -67,7 +67,7 @@ def generator_of(node: BufferAllocation) -> str | None:
 
 
 def filled_first(block: FunctionBlock) -> set[Value]:
-    """Buffers of which the first operation writes every element, and reads none."""
+    """Return the buffers whose first operation writes every element and reads none."""
     filled: set[Value] = set()
     seen: set[Value] = set()
     for node in block.nodes:
@@ -84,7 +84,7 @@ def filled_first(block: FunctionBlock) -> set[Value]:
 
 
 def used_rows(body: FunctionBlock) -> dict[Value, int]:
-    """How many partitions of each on-chip buffer operations use."""
+    """Return how many partitions of each on-chip buffer operations use."""
     rows: dict[Value, int] = {}
     whole: set[Value] = set()
     for node in nodes_of(body):
@@ -105,7 +105,8 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
 
 
 def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
-    """What draws numbers, or picks columns, for a tile that only the next operation reads, which copies it."""
+    """Return the operations that draw numbers or pick columns into a tile that only the next operation reads, which
+    copies it."""
     copied: dict[Value, GatherColumnsOp | RandOp] = {}
     operations = [node for node in block.nodes if not isinstance(node, BufferAllocation)]
     for node in operations:
@@ -126,7 +127,7 @@ def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
 
 
 def is_plain(tile: Tile) -> bool:
-    """Whether a tile has the elements of its buffer in their order."""
+    """Return whether a tile has the elements of its buffer in their order."""
     whole = full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
     same = all(count == 1 or step == other for (step, count), (other, _) in zip(tile.access.dims, whole.dims))
     return same and tile.shape == whole.shape and (tile.access.partition, tile.access.free) == (
@@ -134,11 +135,11 @@ def is_plain(tile: Tile) -> bool:
 
 
 class OpenMask(Unprintable):
-    """A mask that no box says while its symbols have no numbers: the loop around it is unrolled."""
+    """A mask that is no box until its symbols have numbers: the printer unrolls the loop around it."""
 
 
 def constant_text(array: np.ndarray) -> str:
-    """An array as an expression of NumPy."""
+    """Return an array as an expression of NumPy."""
     kind = f"np.{array.dtype.name}"
     printable = array.dtype.kind in "iufb" and np.isfinite(array).all()
     bits, first = array.tobytes(), array.flat[0] if array.size else array.dtype.type(0)
@@ -156,7 +157,7 @@ def constant_text(array: np.ndarray) -> str:
 
 
 class BodyPrinter:
-    """The body of one function while it is printed; ``tensors`` are the names of its arguments in HBM."""
+    """Prints the body of one function; ``tensors`` are the names of its arguments in HBM."""
 
     def __init__(self, kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor]) -> None:
         self.kernel, self.out = kernel, out
@@ -180,7 +181,7 @@ class BodyPrinter:
         self.note_buffers()
 
     def note_buffers(self) -> None:
-        """Registers of engines, and buffers of which elements are read that nothing writes."""
+        """Record the registers of engines, and the buffers of which operations read elements that nothing writes."""
         for node in nodes_of(self.body):
             if isinstance(node, BufferAllocation) and (engine := generator_of(node)) is not None:
                 self.out.generators[node.result] = engine
@@ -201,7 +202,7 @@ class BodyPrinter:
         self.written_once = {handle for handle, count in writers.items() if count == 1}
 
     def programs(self, axis: int = 0) -> None:
-        """The body for each program of the grid, axis by axis."""
+        """Write the body for each program of the grid, axis by axis."""
         grid = self.kernel.grid
         if axis == len(grid):
             self.block(self.body)
@@ -213,7 +214,7 @@ class BodyPrinter:
             self.out.indices.texts[value] = text
 
     def loop(self, variable: Value | None, wanted: str, span: range, body: Callable[[], None]) -> None:
-        """A loop, or its iterations one after another where a mask needs the number of each."""
+        """Write a loop, or its iterations one after another if a mask needs the number of each."""
         before = self.out.saved()
         name = self.out.unique(wanted, "i")
         bounds = (span.start, span.stop, span.step)
@@ -234,15 +235,16 @@ class BodyPrinter:
                 self.out.waiting.clear()
 
     def one_program(self, name: str, number: int | None) -> None:
-        """The body for a program on its own core, whose id has a name, and a number where that is known. A module that
-        was emitted for one program has no ids."""
+        """Write the body of a program that runs on its own core. ``name`` is the variable of its id, and ``number``
+        the id if it is known. A module that was emitted for one program has no ids."""
         self.out.on_core = True
         for value in self.ids[:1]:
             self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)
 
     def clears_for_state(self, node: FunctionNode, after: FunctionNode | None) -> bool:
-        """Whether a node fills what the next one copies a generator's state to: one instruction does both."""
+        """Return whether a node fills the tile to which the next node copies a generator's state: one instruction does
+        both."""
         if not (isinstance(node, TileInstruction) and isinstance(after, TileInstruction)):
             return False
         fill, copy = node.instruction, after.instruction
@@ -253,7 +255,7 @@ class BodyPrinter:
         return True
 
     def is_copied(self, node: FunctionNode) -> bool:
-        """Whether a node writes a tile that only the next one copies: one call says both."""
+        """Return whether a node writes a tile that only the next node copies: one call does both."""
         if not isinstance(node, TileInstruction) or not isinstance(op := node.instruction, GatherColumnsOp | RandOp):
             return False
         if op.dst.handle not in self.copied:
@@ -263,7 +265,7 @@ class BodyPrinter:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def block(self, block: FunctionBlock) -> None:
-        """The nodes of a block in order."""
+        """Write the nodes of a block in order."""
         for node, after in zip(block.nodes, [*block.nodes[1:], None]):
             if self.clears_for_state(node, after) or self.is_copied(node):
                 continue
@@ -318,7 +320,7 @@ class BodyPrinter:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
 
     def while_body(self, loop: WhileLoop) -> None:
-        """What a loop repeats, but for what the loop itself does at the end."""
+        """Write what a loop repeats, without what the loop itself does at the end."""
         own, nodes = self.registers.loops.get(loop), loop.body.nodes
         if own is not None and own.step:
             self.block(FunctionBlock([node for node in nodes if node is not own.adds]))
@@ -335,7 +337,7 @@ class BodyPrinter:
         self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"], address=address))
 
     def address(self, node: BufferAllocation, space: str) -> tuple[int, int] | None:
-        """The partition and the byte where a buffer begins, if the language can say it."""
+        """Return the partition and the byte where a buffer begins, or None if the language cannot express them."""
         placement, attributes = self.out.placement, node.op.attributes
         if placement is None or ADDRESS not in attributes:
             return None
@@ -346,7 +348,7 @@ class BodyPrinter:
         return None
 
     def statement(self, node: TileInstruction) -> None:
-        """An operation on what its mask leaves."""
+        """Write an operation on the elements that its mask leaves."""
         op = shrink(self.numbered(node.instruction))
         if op is None:
             return
@@ -366,7 +368,7 @@ class BodyPrinter:
             write_statement(self.out, changed(op, lambda tile: tile, limits=()))
 
     def numbered(self, op: Op) -> Op:
-        """The operation with numbers for the symbols that have one."""
+        """Return the operation with numbers for the symbols that have one."""
         values = [self.out.indices.texts.get(s) for s in op.symbols]
         known = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
 
@@ -378,7 +380,7 @@ class BodyPrinter:
 
 
 def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
-    """Programs that differ or need each other's tiles, one after the other up to each reduction over them."""
+    """Write programs that differ or need each other's tiles, one after the other up to each reduction over them."""
     parts = [program_phases(printer.body) for printer in printers]
     if len({len(phases) for phases in parts}) > 1:
         raise Unprintable(what="a reduction over programs that some of them do not reach",

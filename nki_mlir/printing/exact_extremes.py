@@ -17,7 +17,7 @@ EXTREMES = ("minimum", "maximum")
 
 
 def has_exact_steps(op: str, *tiles: Tile) -> bool:
-    """Whether the instructions below compute a reduction's step of such tiles."""
+    """Return whether ``write_extreme`` can compute a reduction's step of these tiles."""
     return op in EXTREMES and len({tile.dtype for tile in tiles}) == 1 and tiles[0].dtype in (INT32, UINT32)
 
 
@@ -44,5 +44,5 @@ def write_extreme(text: KernelText, op: str, dst: Tile, lhs: Tile, rhs: Tile) ->
 
 
 def _signed(tile: Tile) -> Tile:
-    """The tile's bits as signed integers."""
+    """Return the tile's bits as signed integers."""
     return replace(tile, access=replace(tile.access, dtype=INT32))

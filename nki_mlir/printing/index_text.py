@@ -29,7 +29,7 @@ class IndexText:
     text: str = ""
 
     def plus(self, other: "IndexText", factor: int = 1) -> "IndexText":
-        """``self + factor * other``."""
+        """Return ``self + factor * other``."""
         total = dict(self.terms)
         for atom, c in other.terms:
             total[atom] = total.get(atom, 0) + factor * c
@@ -37,7 +37,7 @@ class IndexText:
 
     @property
     def number(self) -> int | None:
-        """Its value where that is known."""
+        """The value, if it is known."""
         return None if self.terms or self.text else self.const
 
     def __str__(self) -> str:
@@ -51,32 +51,32 @@ class IndexText:
 
     @property
     def atom(self) -> str:
-        """The text as a part of a product."""
+        """The text as a factor of a product."""
         single = len(self.terms) + bool(self.const) < 2 and all(c == 1 for _, c in self.terms)
         return str(self) if single else f"({self})"
 
 
 @dataclass
 class IndexValues:
-    """What the SSA values of a function's indices are in the text."""
+    """The text of each SSA value that is an index of a function."""
 
     texts: dict[Value, IndexText] = field(default_factory=dict)
 
     def of(self, value: Value) -> IndexText:
-        """The text of a value; ``Unprintable`` for one that is read from memory."""
+        """Return the text of a value; raise ``Unprintable`` for one that is read from memory."""
         if value not in self.texts:
             raise Unprintable(what="an index that is read from memory", fix="give the number as an argument")
         return self.texts[value]
 
     def form(self, linear: Linear, symbols: Sequence[Value]) -> IndexText:
-        """A linear form of symbols."""
+        """Return the text of a linear form of symbols."""
         total = IndexText(linear.const)
         for position, c in linear.symbols:
             total = total.plus(self.of(symbols[position]), c)
         return total
 
     def define(self, node: ScalarValue) -> None:
-        """Note what a node computes; nothing is noted where it depends on what has no text."""
+        """Record what a node computes; record nothing if an operand has no text."""
         operands = [self.texts[v] for v in node.operands if v in self.texts]
         if len(operands) == len(node.operands):
             computed = _computed(node, operands)
@@ -111,7 +111,8 @@ def _wrapped(atom: str) -> IndexText:
 
 
 def _compared(function: str, left: IndexText, right: IndexText) -> IndexText:
-    """A comparison of what has variables with the rest, ``i <= 3`` for ``0 <= 3 - i``; a number where none has."""
+    """Return a comparison with all terms on their positive side, ``i <= 3`` for ``0 <= 3 - i``, or a number if nothing
+    varies."""
     if left.text or right.text:
         return IndexText(text=f"{left} {COMPARISONS[function]} {right}")
     difference = left.plus(right, -1)
@@ -133,7 +134,7 @@ def _call(function: str, operands: Sequence[IndexText]) -> IndexText:
 
 
 def combined(function: str, left: IndexText, right: IndexText) -> IndexText:
-    """The result of integer arithmetic, or of a comparison."""
+    """Return the result of integer arithmetic, or of a comparison."""
     a, b = left.number, right.number
     match function:
         case "add":

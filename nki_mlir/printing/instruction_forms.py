@@ -31,7 +31,7 @@ class PrintedCall:
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """Those of the newest signature, in order."""
+        """The parameters of the newest signature, in order."""
         return _parameters(self.function)
 
 
@@ -69,7 +69,7 @@ FORMS = {
 
 
 def form_of(cls: type[Op]) -> PrintedCall | None:
-    """The form of an operation's class; None where it has none."""
+    """Return the form of an operation's class, or None if it has none."""
     return _form(cls.name) if cls.dialect == "nisa" else None
 
 

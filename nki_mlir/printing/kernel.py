@@ -92,7 +92,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
 
 
 def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:
-    """The printer of one of a launch's modules: results that several of them write are allocated once."""
+    """Return the printer of one of a launch's modules. Results that several modules write are allocated once."""
     with kernel.op.context, ir.Location.unknown():
         printer = BodyPrinter(kernel, out, tensors)
         if several:
@@ -101,7 +101,7 @@ def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTen
 
 
 def _placed(modules: Sequence[Module], on_cores: bool) -> tuple[list[Module], KeptPlacement]:
-    """The one module of a kernel as it is emitted, or one for each core of its launch."""
+    """Return the modules of a kernel as they are emitted: one, or one for each core of its launch."""
     if any(map(reduces_programs, modules)) or (len(modules) > 1 and not on_cores):
         raise Unprintable(what="the placement of programs that differ and run on one core",
                           fix="print without the placement, or launch one program")
@@ -112,7 +112,7 @@ def _placed(modules: Sequence[Module], on_cores: bool) -> tuple[list[Module], Ke
 
 
 def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
-    """The programs of the two cores of a launch: one text for both, or one for each."""
+    """Write the programs of the two cores of a launch: one text for both, or one for each."""
     name = out.unique("program_id", "program")
     out.write(f"{name} = nl.program_id(0)")
     for number, printer in enumerate(printers):
@@ -139,7 +139,7 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
 
 
 def formatted(text: str) -> str:
-    """The text as ``ruff format`` writes it."""
+    """Return the text as ``ruff format`` writes it."""
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return text if done.returncode else done.stdout

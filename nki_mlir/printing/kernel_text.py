@@ -32,7 +32,7 @@ REGIONS = {"sbuf": "nl.sbuf", "psum": "nl.psum", "hbm": "nl.private_hbm"}
 
 @dataclass(eq=False)
 class NamedTensor:
-    """A tensor of the text: its name, and what its allocation writes."""
+    """A tensor of the text: its name, and the expression that allocates it."""
 
     name: str
     shape: tuple[int, ...]
@@ -105,7 +105,8 @@ class KernelText:
         self.lines.append("    " * self.depth + line)
 
     def drop_fill(self, name: str) -> bool:
-        """Whether all that was done with a tile of one element filled it with another number than 0: that line goes."""
+        """Delete the line that fills a tile of one element with a number other than 0, and return True, if no other
+        line uses the tile."""
         for at in range(len(self.lines) - 1, -1, -1):
             line = self.lines[at]
             if re.search(rf"\b{name}\b(?!=)", line):
@@ -118,7 +119,8 @@ class KernelText:
         return False
 
     def _drop_allocation(self, name: str) -> bool:
-        """Whether nothing has used an allocation of this block, which is no line then: a result defines the tile."""
+        """Delete the line of an allocation in this block that nothing has used yet, and return whether there was one:
+        the result of a function defines the tile."""
         start = "    " * self.depth
         for at in range(len(self.lines) - 1, -1, -1):
             line = self.lines[at]
@@ -131,7 +133,7 @@ class KernelText:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """The lines below a head, which are ``pass`` where there are none."""
+        """Write a head, and below it the lines that the caller writes: ``pass`` if there are none."""
         self.heads.append(len(self.lines))
         self.flush()
         self.write(head)
@@ -148,26 +150,26 @@ class KernelText:
         self.opened = self.opened[:-1]
 
     def comment(self, op: Operation) -> None:
-        """Name the line of the source where it is another than that of the lines before."""
+        """Write the line of the source as a comment, unless it is that of the lines before."""
         at = location_of(op)
         if self.comments and at is not None and (at.file, at.line) != self.line:
             self.line = at.file, at.line
             self.write(f"# {source_text(at)}")
 
     def saved(self) -> "KernelText":
-        """A copy to ``restore``."""
+        """Return a copy for ``restore``."""
         return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
                        defined={*self.defined}, waiting={**self.waiting}, started={*self.started},
                        loads={**self.loads}, begins={**self.begins}, settled={**self.settled},
                        spread={**self.spread}, heads=[*self.heads], indices=IndexValues({**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
-        """As it was then."""
+        """Return to a saved state."""
         vars(self).update(vars(saved.saved()))
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def unique(self, wanted: str, otherwise: str) -> str:
-        """A name that nothing else has."""
+        """Reserve and return a name that nothing else has."""
         name = re.sub(r"\W+", "_", wanted).strip("_") or otherwise
         name = f"{otherwise}_{name}" if name[0].isdigit() else name
         count, chosen = 1, name
@@ -178,7 +180,7 @@ class KernelText:
         return chosen
 
     def renumber(self) -> None:
-        """Number tensors without a name in the order of the text: some are defined in front of earlier lines."""
+        """Number the tensors without a name in the order of the text: some are defined in front of earlier lines."""
         automatic = {t.name for t in self.named.values() if AUTOMATIC.fullmatch(t.wanted)}
         free = (name for n in count() if (name := f"t{n}") not in self.names - automatic)
         numbers: dict[str, str] = {}
@@ -192,7 +194,8 @@ class KernelText:
             self.lines = [re.sub(r"'[^']*'|\bt\d+\b", renamed, line) for line in self.lines]
 
     def define(self, tensor: NamedTensor) -> str:
-        """The name of a tensor from here on: captures number tensors without a name, the text does in its own order."""
+        """Choose the name that a tensor has from here on and return it. Captures number tensors without a name; the
+        text numbers them in its own order."""
         tensor.wanted = tensor.name
         if AUTOMATIC.fullmatch(tensor.name):
             tensor.name, self.numbered = f"t{self.numbered}", self.numbered + 1
@@ -207,7 +210,7 @@ class KernelText:
         self.tensors[value] = self.waiting[value] = tensor
 
     def use(self, *values: Value | NamedTensor) -> None:
-        """Write the allocations that are still waiting."""
+        """Write the allocations of these values that are still waiting."""
         for value in values:
             if (tensor := self.waiting.pop(value, None)) is not None:
                 self.write(f"{self.define(tensor)} = {tensor.definition}")
@@ -215,14 +218,15 @@ class KernelText:
                     self.write(f"nisa.memset(dst={tensor.name}, value=0)")
 
     def flush(self) -> None:
-        """Write all of them, in front of a block that may use them."""
+        """Write all waiting allocations, in front of a block that may use them."""
         self.use(*list(self.waiting))
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
                   before: Value | NamedTensor | None = None) -> Tile:
-        """A new tile, all of its tensor; ``expression`` is the expression that defines it.
+        """Allocate a new tensor and return a tile of all its elements; ``expression`` defines it.
 
-        ``before``: a buffer of which rows go through it. Where that is new, its other rows are zeros.
+        ``before`` is a buffer of which some rows go through the tile. If nothing has used that buffer yet, its
+        other rows are filled with zeros.
         """
         if before in self.waiting:
             self.zeroed.add(before)
@@ -233,8 +237,8 @@ class KernelText:
         return full_tile(tensor, tensor.shape, dtype, space)
 
     def repeated_row(self, tile: Tile, expression: str) -> Tile:
-        """A new tile whose partitions are one row. Where nothing writes that row again, it is repeated once, in front
-        of the loops around."""
+        """Return a new tile whose partitions all hold one row. If nothing writes that row again, it is repeated once,
+        in front of the loops around."""
         settled = self.settled.get(tile.handle)
         if settled is None or tile.access.symbols_used():
             return self.temporary(tile.shape, tile.dtype, "sbuf", expression)
@@ -256,7 +260,7 @@ class KernelText:
         return self.spread[key]
 
     def tile(self, op: Op, tile: Tile, exact: bool = False) -> str:
-        """The text of an operand."""
+        """Return the text of an operand."""
         self.use(tile.handle)
         if tile.handle not in self.tensors:
             raise Unprintable(what="a tile of the registers of an engine",
@@ -266,7 +270,8 @@ class KernelText:
                          op.ranges, exact)
 
     def defines(self, tile: Tile) -> NamedTensor | None:
-        """The tensor that nothing has used yet, of which the tile is all: a function's result can be it."""
+        """Return the tensor that a tile covers if nothing has used it yet, so that the result of a function can define
+        it."""
         tensor = self.waiting.get(tile.handle)
         if tensor is None or tensor.region != "nl.sbuf":
             return None
@@ -279,5 +284,5 @@ class KernelText:
 
 
 def source_text(at: Location) -> str:
-    """The file name and line of a location, such as ``kernel.py:12``."""
+    """Return the file name and line of a location, such as ``kernel.py:12``."""
     return f"{at.file.rsplit('/', 1)[-1]}:{at.line}"

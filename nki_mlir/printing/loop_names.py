@@ -13,13 +13,14 @@ from nki_mlir.waist.function import ForLoop, FunctionBlock, TileInstruction, fun
 
 
 def loop_names(block: FunctionBlock) -> dict[ForLoop, str]:
-    """Of the block's loops, and those in them; loops without a statement, or without a variable, have none."""
+    """Return the names of the block's loops and of those inside; loops without a statement or without a variable have
+    none."""
     return {loop: statement.target.id for loop, statement in _statements(block)
             if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
 
 
 def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
-    """The statement of each loop. A loop in another one has an inner statement."""
+    """Yield the statement of each loop. An inner loop has an inner statement."""
     for node in block.nodes:
         inside = [pair for part in function_blocks(node) for pair in _statements(part)]
         yield from inside
@@ -39,17 +40,17 @@ def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
 
 
 def _begins_at(at: Location) -> ast.For | None:
-    """The statement whose loop variable, or whose first line, is there."""
+    """Return the statement whose first line is that of the location."""
     return next((one for one in _loops(at.file, id(source_of(at.file).tree)) if one.lineno == at.line), None)
 
 
 def _around(at: Location) -> Iterable[ast.For]:
-    """The loops whose bodies a place is in."""
+    """Return the loops whose bodies contain a location."""
     return [one for one in _loops(at.file, id(source_of(at.file).tree))
             if one.body[0].lineno <= at.line <= (one.body[-1].end_lineno or at.line)]
 
 
 @lru_cache(maxsize=64)
 def _loops(file: str, tree: int) -> list[ast.For]:
-    """The ``for`` statements of a file, which is read again when it changes: ``tree`` is then another."""
+    """Return the ``for`` statements of a file. The file is read again when it changes: ``tree`` is then another."""
     return [node for node in ast.walk(source_of(file).tree) if isinstance(node, ast.For)]

@@ -27,18 +27,19 @@ Write = Callable[[KernelText, Op], None]
 
 
 def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) -> None:
-    """A call with a destination and a source."""
+    """Write a call with a destination and a source."""
     text.write(f"nisa.{function}(dst={text.tile(op, target)}, src={text.tile(op, source)})")
 
 
 def is_backwards(tile: Tile) -> bool:
-    """Whether a pattern has a negative step, which no transfer has."""
+    """Return whether a pattern has a negative step, which no transfer has."""
     return any(step < 0 and count > 1 for step, count in tile.access.dims)
 
 
 @contextmanager
 def placed(text: KernelText, op: Op) -> Iterator[Op]:
-    """The operation on tiles that begin where engines do; rows that do not are copied to such tiles, and back."""
+    """Yield the operation on tiles that begin where engines do; copy other rows to such tiles before, and back after.
+    """
     operands = [(f, t) for f, t in op.operands() if t.handle not in text.registers]
     moved = [(f, t) for f, t in operands
              if t.on_chip and not starts_legally(text.machine, t, op.offsets.get(f.name, (0,)))]
@@ -59,7 +60,7 @@ def placed(text: KernelText, op: Op) -> Iterator[Op]:
 
 
 def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
-    """A tile from partition 0 on with the elements that the operation reads."""
+    """Return a tile that begins at partition 0 and has the elements that the operation reads."""
     space = SBUF
     if tile.space == PSUM:
         inside = tile.patterned(partition=Linear(0))
@@ -79,7 +80,7 @@ def _allows(op: Op, field: TileField, tile: Tile) -> bool:
 
 
 def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
-    """``copy`` = rows of a tile from any partition on, which transfers reach in SBUF only."""
+    """Write ``copy`` = rows of a tile from any partition. Transfers reach them in SBUF only."""
     source = tile
     if tile.space == PSUM or is_backwards(tile):
         around, rows = _around(text, tile)
@@ -95,7 +96,7 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
 
 
 def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
-    """Rows of a tile from any partition on = ``copy``."""
+    """Write rows of a tile from any partition = ``copy``."""
     if copy.space == PSUM:
         held = text.temporary(copy.shape, copy.dtype, SBUF)
         call(text, op, "tensor_copy", held, copy)
@@ -111,7 +112,7 @@ def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
 
 
 def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
-    """A tile that begins where engines do and has the rows of another, and which of its rows those are."""
+    """Return a tile that begins where engines do and contains the rows of another, and which of its rows those are."""
     partition = tile.access.partition
     count = tile.shape[0]
     if partition is None or partition.symbols:
@@ -129,7 +130,8 @@ def _rows_of(tile: Tile, rows: range) -> Tile:
 
 
 def can_select(op: Op) -> TypeGuard[Elementwise]:
-    """Whether an operation may compute elements that its mask leaves out, and write those that it has."""
+    """Return whether an operation may compute elements that its mask leaves out, so that a predicated copy stores the
+    others."""
     if not isinstance(op, Elementwise) or len(op.targets()) != 1 or any(f.writes and f.reads for f, _ in op.operands()):
         return False
     if op.iteration().axes["dst"] != tuple(range(len(op.dst.shape))) or not op.is_loop_nest:
@@ -142,7 +144,7 @@ def can_select(op: Op) -> TypeGuard[Elementwise]:
 
 
 def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
-    """An operation under a mask that is no box."""
+    """Write an operation under a mask that is no box."""
     target: Tile = op.dst
     text.use(target.handle)
     if _is_selected(op, text):
@@ -163,7 +165,7 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
 
 
 def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
-    """Whether an operation copies elements that the predicated copy can read where they are."""
+    """Return whether an operation copies elements that the predicated copy can read directly."""
     if not isinstance(op, CopyOp | TensorCopyOp):
         return False
     source, target = op.src, op.dst
@@ -173,7 +175,7 @@ def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
 
 
 def _mask_tile(text: KernelText, op: Elementwise, write: Write) -> Tile:
-    """1 where all constraints of the mask hold, else 0."""
+    """Return a tile that is 1 where all constraints of the mask hold, else 0."""
     flags = text.temporary(op.dst.shape, UINT8, SBUF)
     write(text, MemsetOp(dst=flags, value=1.0))
     for constraint in op.mask:

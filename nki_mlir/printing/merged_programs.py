@@ -19,7 +19,8 @@ Program = list[Item[Operation]]
 
 
 def merged_programs(modules: Sequence[Module]) -> list[Module]:
-    """One module for those of all programs of a launch with one axis; else the same modules."""
+    """Return one module for all programs of a launch with one axis, or the same modules if their programs differ
+    otherwise."""
     if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or len(set(map(_around, modules))) > 1:
         return list(modules)
     merged = cloned(modules[0])
@@ -33,7 +34,7 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
 
 
 def _around(module: Module) -> str:
-    """What a module has beside the function's body."""
+    """Return the text of what a module has besides the function's body."""
     function = the_kernel(module).op
     others = [str(op) for op in module.body.operations if op.operation != function]
     kinds = [str(function.attributes[name]) for name in ("function_type", "arg_attrs", "nki.results")
@@ -42,7 +43,8 @@ def _around(module: Module) -> str:
 
 
 def _steps(programs: Sequence[Program]) -> list[Steps] | None:
-    """How far each operation's starts move from one program to the next; None where programs differ otherwise."""
+    """Return how far each operation's starts move from one program to the next, or None if programs differ otherwise.
+    """
     first, *others = programs
     steps: list[Steps] = []
     for number, program in enumerate(others, 1):
@@ -58,13 +60,14 @@ def _steps(programs: Sequence[Program]) -> list[Steps] | None:
 
 
 def _operands(item: Item[Operation]) -> list[object]:
-    """Those of an operation, by the numbers of the operations that define them, and of the function's arguments."""
+    """Return the operands of an operation as the numbers of the operations that define them, and of the function's
+    arguments."""
     return [source.at if isinstance(source, Item) else -1 - ir.BlockArgument(source).arg_number     # type: ignore[arg-type]
             for source in item.sources]
 
 
 def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) -> None:
-    """Let the operations of the first program start where those of each program do."""
+    """Make the operations of the first program start where those of each program do."""
     function, make = the_kernel(module).op, Attributes()
     index = ir.IndexType.get()
     program_id = function.regions[0].blocks[0].add_argument(index, function.location)

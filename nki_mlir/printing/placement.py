@@ -32,7 +32,7 @@ class PlacedModule(PassObserver):
 
 @dataclass
 class KeptPlacement:
-    """What of the placement of programs, one a core, the text cannot say, as it is printed."""
+    """The parts of the placement of programs, one for each core, that the text cannot express."""
 
     programs: list[Program]
     addresses: int = 0          # that no allocation can have
@@ -40,7 +40,7 @@ class KeptPlacement:
 
     @property
     def notes(self) -> list[str]:
-        """Lines for the top of the text."""
+        """The lines for the top of the text."""
         programs = self.programs
         counts = Counter(i.op.mnemonic for program in programs for stream in program.streams.values() for i in stream)
         parts = [counted(sum(len(program.semaphores) for program in programs), "semaphore"),
@@ -56,8 +56,8 @@ def counted(number: int, one: str, several: str = "") -> str:
 
 
 def placed_module(module: Module, point: Point | None = None, level: int = 1) -> tuple[Module, Program]:
-    """A nisa-level module as it is emitted for the whole grid, or for the program at a point of it, and the program
-    that it becomes."""
+    """Return a nisa-level module as it is emitted, for the complete grid or for the program at a point of it, and the
+    program that it becomes."""
     observer = PlacedModule()
     options = Emission(level=level, observation=Observation(observer, module))
     if point is None:
@@ -68,6 +68,6 @@ def placed_module(module: Module, point: Point | None = None, level: int = 1) ->
 
 
 def can_be_named(space: str, address: tuple[int, int], machine: Machine) -> bool:
-    """Whether an allocation of the language can have an address."""
+    """Return whether an allocation of the language can have an address."""
     partition, byte = address
     return partition % machine.quadrant == 0 and (space != PSUM or byte % machine.psum_bank_bytes == 0)

@@ -22,9 +22,9 @@ from nki_mlir.waist.builder import StructuredBuilder
 
 
 def prepared(module: Module) -> Module:
-    """A copy of the module, to be printed.
+    """Return a copy of the module in the form that the printer reads.
 
-    Programs that reduce over each other are printed one by one, with numbers for what masks say of them.
+    Programs that reduce over each other are printed one by one, with numbers for the program ids in masks.
     """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
@@ -40,7 +40,7 @@ def prepared(module: Module) -> Module:
 
 
 def _erase_checks(module: Module) -> None:
-    """Erase the checks that outputs are written, which each capture adds, with what notes that they are."""
+    """Erase the checks that outputs are written, which each capture adds, and the operations that set their flags."""
     for check in operations_of(module, lambda name: name == RequireWrittenOp.full_name()):
         flag = check.operands[0]
         definition = flag.owner
@@ -51,13 +51,13 @@ def _erase_checks(module: Module) -> None:
 
 
 def reduces_programs(module: Module) -> bool:
-    """Whether a program of the module takes part in a reduction over programs."""
+    """Return whether a program of the module takes part in a reduction over programs."""
     return any(op.attributes["over"].value == PROGRAMS
                for op in operations_of(module, lambda name: name == AllReduceOp.full_name()))
 
 
 def _lower_masked(module: Module) -> None:
-    """Operations under masks that stay no box whatever numbers their symbols have, as instructions."""
+    """Lower operations to instructions if their masks are no box whatever numbers their symbols have."""
     found = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))) if _is_open(op)]
     builder = StructuredBuilder()
     for operation in found:

@@ -28,14 +28,14 @@ from nki_mlir.waist.function import ForLoop, FunctionBlock, FunctionNode, TileIn
 
 
 def reduction_over_programs(node: FunctionNode | None) -> AllReduceOp | None:
-    """A reduction over the programs of a launch; None for any other node."""
+    """Return the reduction over the programs of a launch that a node is, or None for any other node."""
     op = node.instruction if isinstance(node, TileInstruction) else None
     return op if isinstance(op, AllReduceOp) and op.over == PROGRAMS else None
 
 
 @dataclass
 class ProgramPart:
-    """Nodes between two reductions, for such numbers of the loops around them."""
+    """Nodes between two reductions, with the numbers of the loops around them."""
 
     block: FunctionBlock
     numbers: dict[Value, IndexText]
@@ -50,7 +50,7 @@ class ProgramPhase:
 
 
 def program_phases(body: FunctionBlock) -> list[ProgramPhase]:
-    """The parts of a body between reductions over programs. Loops that have a reduction are unrolled."""
+    """Return the parts of a body between reductions over programs. Loops that contain a reduction are unrolled."""
     phases = [ProgramPhase()]
     _add_phases(body, {}, phases)
     return phases
@@ -78,7 +78,7 @@ def _add_phases(block: FunctionBlock, numbers: dict[Value, IndexText], phases: l
 
 @dataclass
 class ProgramText:
-    """The part of the text that differs between programs: one program's."""
+    """The state of the text that belongs to one program."""
 
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     waiting: dict[Value, NamedTensor] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class ProgramText:
 
 
 def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], out: KernelText) -> list[ProgramText]:
-    """The programs in order, with what all of them share. ``ids`` are each program's."""
+    """Return the programs in order, with the state that all share. ``ids`` are each program's."""
     out.flush()
     programs = []
     for point, values in zip(itertools.product(*map(range, grid)), ids):
@@ -109,9 +109,9 @@ def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: S
                     written_once: Sequence[set[Value]]) -> None:
     """Write the reduction that ends a phase of each program: a fold of each group's tiles in their order.
 
-    Intermediate results have the dtype in which the reduction computes. ``Unprintable`` where its steps would not.
-    Two programs of a group compute the last step, the others read a result that no operation writes again
-    (``written_once``, the buffers of each program): as many instructions as the collective has.
+    Intermediate results have the dtype in which the reduction computes. Raise ``Unprintable`` if its steps would
+    round. Two programs of a group compute the last step; the others read a result that no operation writes again
+    (``written_once`` has such buffers of each program). So the text has as many instructions as the collective.
     """
     nodes = [phase.reduction for phase in phases if phase.reduction is not None]
     ops = [op for node in nodes if (op := reduction_over_programs(node)) is not None]
@@ -153,14 +153,14 @@ def _write_step(out: KernelText, op: str, dst: Tile, lhs: Tile, rhs: Tile, exact
 
 
 def _is_shared(tile: Tile, computed: Tile, program: ProgramText, written_once: set[Value]) -> bool:
-    """Whether a program can read another one's result in place of its own: all of a buffer that only the reduction
-    writes, in both programs."""
+    """Return whether a program can read another program's result instead of its own: a complete buffer that only the
+    reduction writes, in both programs."""
     return all(t.handle in written_once and t.shape == t.base_shape and t.dtype is t.base_dtype
                for t in (tile, computed)) and tile.dtype is computed.dtype and tile.handle in program.waiting
 
 
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:
-    """A tile of a program as one of the text."""
+    """Return a tile of a program as one of the text."""
     with program.of(out):
         out.use(tile.handle)
         tensor: Any = program.tensors[tile.handle]

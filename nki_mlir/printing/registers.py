@@ -44,7 +44,8 @@ class LoopTest:
 
 @dataclass(frozen=True)
 class LoopRegister:
-    """A register of a loop alone, which ``begin`` sets in front of it: its counter where ``step`` is one."""
+    """A register that only a loop uses and that ``begin`` sets in front of it; it is the loop's counter if ``step`` is
+    set."""
 
     register: Value
     begin: Op
@@ -55,7 +56,7 @@ class LoopRegister:
 
 
 def loop_test(loop: WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
-    """None where the test is another than a comparison of a tile's element."""
+    """Return the test of a loop, or None if it is not a comparison of a tile's element."""
     numbers: dict[Value, Value | int] = dict(constants)
     for node in loop.test.nodes:
         match node:
@@ -72,8 +73,8 @@ def loop_test(loop: WhileLoop, constants: Mapping[Value, int]) -> LoopTest | Non
 
 
 def _with_number(op: Op) -> tuple[str, float]:
-    """The operator and the number that an operation applies to each element of its source; no operator where it does
-    something else."""
+    """Return the operator and the number that an operation applies to each element of its source, or no operator if it
+    does something else."""
     match op:
         case BinaryScalarOp(mask=(), reverse=False):
             return op.op, op.scalar
@@ -83,7 +84,7 @@ def _with_number(op: Op) -> tuple[str, float]:
 
 
 def _adds_to(node: FunctionNode, register: Value) -> int:
-    """The number that a node adds to a register; 0 where it does something else."""
+    """Return the number that a node adds to a register, or 0 if it does something else."""
     if not isinstance(node, TileInstruction):
         return 0
     op = node.instruction
@@ -92,13 +93,14 @@ def _adds_to(node: FunctionNode, register: Value) -> int:
 
 
 def loads_condition(op: Op, register: Value) -> bool:
-    """Whether an operation asks of a tile what a register is asked that is loaded from it: whether it is 0."""
+    """Return whether an operation tests a tile for 0, as a loop tests the register that would be loaded from the tile.
+    """
     return isinstance(op, BinaryScalarOp | TensorScalarOp) and _with_number(op) == ("not_equal", 0) and (
         op.dst.handle == register != op.src.handle) and op.src.dtype is INT32 and op.src.on_chip
 
 
 def _last_step(loop: WhileLoop, register: Value) -> FunctionNode | None:
-    """What adds a positive number to a loop's register, behind all else in the body that uses it."""
+    """Return the node that adds a positive number to a loop's register, after all other uses in the body."""
     users = [n for n in loop.body.nodes if any(_uses(part, register) for part in nodes_of(FunctionBlock([n])))]
     return users[-1] if users and _adds_to(users[-1], register) > 0 else None
 
@@ -110,7 +112,8 @@ def _uses(node: FunctionNode, value: Value) -> int:
 class Registers:
     """The registers of a function, and its counted loops by the operation that is the loop.
 
-    ``loads_conditions``: what writes a loop's register may be a comparison with 0 that a register does not need.
+    With ``loads_conditions``, the operation that writes a loop's register may be a comparison with 0, which a
+    register does not need.
     """
 
     def __init__(self, body: FunctionBlock, loads_conditions: bool = True) -> None:
@@ -137,7 +140,7 @@ class Registers:
                     self.begins.add(begin)
 
     def _loop_register(self, loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
-        """None where the loop does with its register what no loop of the language does."""
+        """Return the register of a loop, or None if the loop uses its register as no loop of the language does."""
         register, nodes = test.register, list(nodes_of(loop.body))
         adds = _last_step(loop, register) if test.comparison == "lt" else None
         if adds is None and (test.comparison, test.limit) != ("ne", 0):
@@ -186,7 +189,8 @@ class Registers:
 
 
 def _begin(loop: WhileLoop, register: Value, before: Sequence[FunctionNode]) -> TileInstruction | None:
-    """What sets a register in front of a loop; None where others than this and the loop use it."""
+    """Return the node that sets a register in front of a loop, or None if anything but that node and the loop uses it.
+    """
     begins = [n for n in before if isinstance(n, TileInstruction) and _uses(n, register)]
     inside = sum(_uses(node, register) for node in [*nodes_of(loop.test), *nodes_of(loop.body)])
     if len(begins) != 1 or inside + _uses(begins[0], register) != len(list(register.uses)):
@@ -195,7 +199,7 @@ def _begin(loop: WhileLoop, register: Value, before: Sequence[FunctionNode]) -> 
 
 
 def is_register_use(op: Op, field: str, tile: Tile) -> bool:
-    """Whether a register can be this operand of an operation."""
+    """Return whether a register can be this operand of an operation."""
     if op.mask or tile.dtype is not INT32:
         return False
     if field in ADDRESSES:

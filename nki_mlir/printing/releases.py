@@ -30,18 +30,18 @@ class UnknownRelease(Unprintable):
 
 
 def check_release(release: str) -> None:
-    """An error where text is not printed for a release."""
+    """Raise an error if text cannot be printed for a release."""
     if release not in SUPPORTED:
         raise UnknownRelease(release=release, releases=", ".join(SUPPORTED))
 
 
 def has_loop_functions(release: str) -> bool:
-    """Whether loops of the run time are functions (``nl.fori_loop``), and not statements."""
+    """Return whether run-time loops are functions (``nl.fori_loop``) in a release, not statements."""
     return release in releases_with("nki.language.fori_loop")
 
 
 def for_release(line: str, release: str) -> str:
-    """The line as a release has it; ``Unprintable`` where it has no such name or parameter."""
+    """Return the line as a release has it; raise ``Unprintable`` if it lacks a name or parameter."""
     if release == NEWEST:
         return line
     try:
@@ -58,7 +58,7 @@ def for_release(line: str, release: str) -> str:
 
 
 def _public_name(node: ast.expr) -> str | None:
-    """``nki.isa.dma_copy`` of ``nisa.dma_copy``."""
+    """Return the public name of a function, such as ``nki.isa.dma_copy`` for ``nisa.dma_copy``."""
     match node:
         case ast.Attribute(value=ast.Name(id=short), attr=name) if short in MODULES:
             return f"{MODULES[short]}.{name}"
@@ -66,7 +66,7 @@ def _public_name(node: ast.expr) -> str | None:
 
 
 def _public_text(node: ast.expr) -> str:
-    """The text of a value as signatures have it, which name members of enumerations without a module."""
+    """Return the text of a value as signatures have it: members of enumerations stand there without a module."""
     text = ast.unparse(node)
     short, _, name = text.partition(".")
     return name if short in MODULES else text
@@ -85,7 +85,7 @@ def _next(having: tuple[str, ...], release: str) -> str:
 
 
 def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
-    """Drop and rename parameters of a call; whether one was."""
+    """Drop and rename parameters of a call; return whether any changed."""
     states = dict(states_of(name))
     if not states.get(release, "").startswith("("):
         return False

@@ -25,12 +25,12 @@ COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater
 
 
 def allocate_register(text: KernelText, value: Value) -> None:
-    """A register in place of the tile that a capture keeps it in."""
+    """Write the allocation of a register, which a capture keeps in a tile."""
     text.allocate(value, NamedTensor("register", (1, 1), INT32, "", "nisa.register_alloc()"))
 
 
 def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
-    """Whether an operation sets, loads or stores a register; its call is written then."""
+    """Write the call that sets, loads or stores a register, and return whether the operation is one."""
     known = registers.values | registers.of_loops
     if isinstance(op, BinaryScalarOp | TensorScalarOp) and op.dst.handle in registers.of_loops:
         source = text.tile(op, op.src)
@@ -52,14 +52,14 @@ def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
 
 
 def _write_call(text: KernelText, function: str, target: str, source: str) -> None:
-    """A call on a register, which has no parameter for its engine."""
+    """Write a call on a register, which has no parameter for its engine."""
     if text.placement is not None:
         text.placement.engines[f"nisa.{function}"] += 1
     text.write(f"nisa.{function}({target}, {source})")
 
 
 def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: Callable[[], None]) -> None:
-    """A loop with a condition, or one that counts."""
+    """Write a loop with a condition, or a loop that counts."""
     own, test = registers.loops.get(loop), registers.tests.get(loop)
     if not has_loop_functions(text.release) and own is not None and not own.step:
         _write_while(text, own, registers, body)
@@ -73,7 +73,7 @@ def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: C
 
 
 def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
-    """A loop with a register that is its alone, the parameter of its body."""
+    """Write a loop whose register is the parameter of its body."""
     begin = loop.begin
     if text.placement is not None and loop.step:
         text.placement.engines["nl.fori_loop"] += 1
@@ -112,7 +112,7 @@ def _write_range(text: KernelText, loop: LoopRegister, first: str, bound: str, b
 
 
 def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
-    """A statement on a register: what is at the end of its body is the register's value then."""
+    """Write a ``while`` statement on a register, which holds at the end of the body what the next test reads."""
     begin = loop.begin
     if loop.outer is not None and loop.outer in registers.values:
         text.use(loop.outer)
@@ -133,7 +133,8 @@ def _register(text: KernelText, value: Value, shown: str, registers: Registers) 
 
 
 def beta_condition(loop: WhileLoop, test: LoopTest | None) -> Tile | None:
-    """What the last operation of a loop compares with 0 for its condition; None where others use the condition, too."""
+    """Return the tile that the last operation of a loop compares with 0 for its condition, or None if other operations
+    use the condition, too."""
     last = loop.body.nodes[-1] if loop.body.nodes else None
     op = last.instruction if isinstance(last, TileInstruction) else None
     if test is None or not isinstance(op, BinaryScalarOp) or (op.op, op.scalar, op.mask) != ("not_equal", 0, ()):
@@ -157,7 +158,7 @@ def _write_beta(text: KernelText, test: LoopTest, condition: Tile, body: Callabl
 
 
 def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: Callable[[], None]) -> None:
-    """A loop whose register is loaded from a tile."""
+    """Write a loop whose register is loaded from a tile."""
     if text.beta:
         condition = beta_condition(loop, test)
         if condition is None:
@@ -183,7 +184,7 @@ def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: 
 
 
 def _condition(text: KernelText, test: LoopTest) -> str:
-    """The tile of one element that is not 0 where the loop goes on."""
+    """Return the tile of one element that is not 0 while the loop continues."""
     if (test.comparison, test.limit) == ("ne", 0):
         text.use(test.register)
         return text.tensors[test.register].name

@@ -20,7 +20,7 @@ REGISTERS = ("accumulator", "state")            # tiles that no parameter names
 
 
 def with_repeats(op: Op) -> Op:
-    """The operation with smaller sources repeated to the shape of ``dst``."""
+    """Return the operation with smaller sources repeated to the shape of ``dst``."""
     if not isinstance(op, Elementwise) or not op.broadcasts or op.dialect != "nki":
         return op                               # instructions have operands of rows besides
     shape = op.dst.shape
@@ -34,21 +34,21 @@ def with_repeats(op: Op) -> Op:
 
 
 def operator_text(name: str) -> str:
-    """``nl.add``."""
+    """Return the text of an operator, such as ``nl.add``."""
     if not hasattr(language, name):
         raise Unprintable(what=f"the operator '{name}'", fix="use an operator that nki.language has")
     return f"nl.{name}"
 
 
 def number_text(value: float) -> str:
-    """A number, whole ones as integers unless that loses a sign."""
+    """Return the text of a number."""
     if math.isnan(value) or math.isinf(value):
         return f'float("{value}")'
     return repr(value)
 
 
 def value_text(attribute: str, value: object) -> str:
-    """An attribute's value."""
+    """Return the text of an attribute's value."""
     match value:
         case str() if attribute in OPERATORS:
             return operator_text(value)
@@ -68,7 +68,7 @@ def value_text(attribute: str, value: object) -> str:
 
 
 def write_instruction(text: KernelText, op: Op) -> None:
-    """Append the call of an instruction."""
+    """Write the call of an instruction."""
     form = form_of(type(op))
     if form is None:
         raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
@@ -96,8 +96,8 @@ def write_instruction(text: KernelText, op: Op) -> None:
 
 
 def check_taken(op: Op) -> None:
-    """Raise where the op class takes more than the function of the language. Without a placement, several instructions
-    are printed for these."""
+    """Raise ``Unprintable`` if the op class accepts more than the function of the language. Without a placement,
+    several instructions are printed for such an operation."""
     what, fn = "", getattr(op, "fn", None)
     if type(op).name == "dma_copy" and any(is_backwards(tile) for _, tile in op.operands()):
         what = "a transfer that steps backwards"
@@ -110,8 +110,8 @@ def check_taken(op: Op) -> None:
 
 
 def _trigger(op: Op) -> list[str]:
-    """The arguments that say who triggers a transfer: the gpsimd engine writes descriptors, two others take them from
-    hardware, which moves bytes as they are."""
+    """Return the arguments that choose who triggers a transfer: the gpsimd engine writes descriptors; two other
+    engines take them from hardware, which moves bytes unchanged."""
     if op.engine == "gpsimd":
         return ["dge_mode=nisa.dge_mode.swdge"]
     (_, target), (_, source) = op.operands()[:2]
@@ -121,7 +121,7 @@ def _trigger(op: Op) -> list[str]:
 
 
 def adapted(op: Op) -> Op:
-    """The operation with what its function takes in place of what the class has."""
+    """Return the operation with values that its function accepts."""
     if type(op).name == "tensor_reduce" and not op.axes:                                     # type: ignore[attr-defined]
         of_one = [axis for axis, extent in enumerate(op.src.shape) if axis and extent == 1]  # type: ignore[attr-defined]
         if not of_one:
@@ -136,7 +136,8 @@ def adapted(op: Op) -> Op:
 
 
 def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load: str | None) -> str | None:
-    """The text of an argument; None where the parameter keeps its default. ``load`` is what registers begin with."""
+    """Return the text of an argument, or None if the parameter keeps its default. ``load`` is the value that registers
+    begin with."""
     if load is not None and parameter in (form.initial, "reduce_cmd"):
         return load if parameter == form.initial else "nisa.reduce_cmd.load_reduce"
     if parameter in form.scalars:
@@ -165,7 +166,7 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
 
 
 def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: str) -> str | None:
-    """A scalar operand: a tile or a number."""
+    """Return the text of a scalar operand: a tile or a number."""
     operator = getattr(op, {"operand0": "op0", "operand1": "op1"}.get(parameter, ""), "")
     if operator == "bypass" and parameter == "operand1":
         return None
@@ -183,7 +184,7 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
 
 
 def column(tile: Tile) -> Tile:
-    """A tile with one value a partition, as [P, 1]: it may be repeated along the free axes."""
+    """Return a tile with one value for each partition as [P, 1]; it may be repeated along the free axes."""
     rows, *free = tile.access.dims
     if any(step and n > 1 for step, n in free):
         raise Unprintable(what=f"a scalar operand of shape {list(tile.shape)}", fix="give it one value a partition")

@@ -49,7 +49,8 @@ STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partiti
 
 
 def write_statement(text: KernelText, op: Op) -> None:
-    """Append the lines that compute what an operation does. It has no mask: tiles are what a mask left."""
+    """Write the lines that compute what an operation does. The operation has no mask: its tiles are what a mask left.
+    """
     if _moves_state(text, op) or _loads_registers(text, op) or _keeps_elements(op):
         return
     if isinstance(op, DataAddressed) and not isinstance(op, ColumnsAddressed):
@@ -87,20 +88,21 @@ def write_statement(text: KernelText, op: Op) -> None:
 
 
 def _keeps_elements(op: Op) -> bool:
-    """Whether an operation copies a tile to itself: as the module is lowered, no instruction does."""
+    """Return whether an operation copies a tile to itself, for which the lowering emits no instruction."""
     return isinstance(op, CopyOp) and op.dst.handle == op.src.handle and (
         op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
 
 
 def _moves_rows(text: KernelText, op: Copying) -> bool:
-    """Whether a copy begins at a partition where no engine does, and one transfer does all of it, which may convert."""
+    """Return whether a copy begins at a partition where no engine does, and one transfer, which may convert, can do
+    all of it."""
     tiles = (op.dst, op.src)
     return all(tile.space == SBUF and not is_backwards(tile) for tile in tiles) and (
         not all(starts_legally(text.machine, tile) for tile in tiles))
 
 
 def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
-    """A copy of columns that groups of partitions pick, to ``held`` or from there."""
+    """Write a copy of columns that groups of partitions pick, to ``held`` or from there."""
     columns = f"{text.tile(op, op.table, exact=True)}.indirect({text.tile(op, op.index)}, {op.piece.free_elements})"
     piece = text.tile(op, held, exact=True)
     target, source = (piece, columns) if op.piece_field == "dst" else (columns, piece)
@@ -108,18 +110,18 @@ def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
 
 
 def is_row(tile: Tile) -> bool:
-    """Whether all partitions read one of the buffer: no engine does."""
+    """Return whether all partitions read one partition of the buffer, which no engine can do."""
     return tile.on_chip and tile.access.dims[0][0] == 0 and tile.shape[0] > 1
 
 
 def row_text(text: KernelText, op: Op, tile: Tile) -> str:
-    """The tile as a new one."""
+    """Return the text that repeats the row of a tile in a new tile."""
     row = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
     return f"nl.broadcast_to({text.tile(op, row, exact=True)}, {shape_text(tile.shape)})"
 
 
 def _with_whole_rows(text: KernelText, op: Op) -> Op:
-    """The operation on tiles of as many partitions as it reads."""
+    """Return the operation on tiles of as many partitions as it reads."""
     rows = {id(tile): tile for field, tile in op.operands() if field.reads and not field.writes and is_row(tile)}
 
     def spread(tile: Tile) -> Tile:
@@ -130,7 +132,7 @@ def _with_whole_rows(text: KernelText, op: Op) -> Op:
 
 
 def _loads_registers(text: KernelText, op: Op) -> bool:
-    """Whether an operation writes the registers from which the next instruction starts its sum."""
+    """Return whether an operation writes the registers from which the next instruction starts its sum."""
     if not isinstance(op, Filling | CopyOp | TensorCopyOp) or op.dst.handle not in text.registers:
         return False
     register = op.dst.handle
@@ -144,7 +146,7 @@ def _loads_registers(text: KernelText, op: Op) -> bool:
 
 
 def _function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
-    """``dst`` = the result of a function, which is a new tile: ``dst`` itself where nothing has used it yet."""
+    """Write ``dst`` = the result of a function, which is a new tile: ``dst`` itself if nothing has used it yet."""
     tensor = text.defines(op.dst)
     if tensor is not None:
         name = text.define(tensor)
@@ -158,7 +160,7 @@ def _function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
 
 
 def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
-    """The tile, or a copy of it in SBUF where a transfer does not reach it: it is in PSUM, or steps backwards."""
+    """Return the tile, or a copy of it in SBUF if it is in PSUM or steps backwards, where no transfer reads it."""
     if tile.space != PSUM and not is_backwards(tile):
         return tile
     text.use(tile.handle)
@@ -171,9 +173,10 @@ def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
 
 
 def _forwards(text: KernelText, op: Copying) -> Copying | None:
-    """A transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end.
+    """Return a transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end.
 
-    None where rows of HBM go to partitions from the last to the first: they are addressed by a tile of indices.
+    If rows of HBM go to partitions from the last to the first, write the transfer with a tile of indices and return
+    None.
     """
     outside, other = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
     axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
@@ -194,7 +197,7 @@ def _forwards(text: KernelText, op: Copying) -> Copying | None:
 
 
 def _move_rows_backwards(text: KernelText, op: Copying) -> None:
-    """A transfer whose rows in HBM are those of a table, counted from the last."""
+    """Write a transfer whose rows in HBM are those of a table, counted from the last."""
     outside = op.dst if op.dst.space == HBM else op.src
     rows = outside.shape[0]
     index = text.temporary((rows, 1), INT32, SBUF)
@@ -210,7 +213,7 @@ def _move_rows_backwards(text: KernelText, op: Copying) -> None:
 
 
 def _move(text: KernelText, op: Copying) -> None:
-    """A transfer; PSUM, and what steps backwards on chip, is reached through a tile in SBUF."""
+    """Write a transfer. It reaches PSUM, and patterns on chip that step backwards, through a tile in SBUF."""
     forwards = _forwards(text, op)
     if forwards is None:
         return
@@ -233,7 +236,8 @@ def _copy(text: KernelText, op: Copying) -> None:
 
 
 def _transpose(text: KernelText, op: TransposeOp) -> None:
-    """By the Vector engine in any memory where that transposes the tile at once, else by the Tensor engine to PSUM."""
+    """Write a transpose. The Vector engine does it in any memory if it transposes the tile at once, else the Tensor
+    engine does, to PSUM."""
     small = max(op.src.shape) <= text.machine.transpose_vector_max
     engine, space = ("vector", SBUF) if small else ("tensor", PSUM)
     source = op.src if small and not is_backwards(op.src) else _to_sbuf(text, op, op.src)
@@ -253,7 +257,7 @@ def _memset(text: KernelText, op: MemsetOp) -> None:
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
-    """The arguments of an instruction that counts along the axes of its destination."""
+    """Return the arguments of an instruction that counts along the axes of its destination."""
     steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
     pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape)][1:]
     return f"pattern={pattern}, offset={form}, channel_multiplier={steps.get(0, 0)}"
@@ -270,14 +274,14 @@ def _iota(text: KernelText, op: Counting) -> None:
 
 
 def _is_column(tile: Tile) -> bool:
-    """Whether a partition reads one value for all elements."""
+    """Return whether a partition reads one value for all elements."""
     return tile.on_chip and tile.dtype is FLOAT32 and tile.free_elements > 1 and all(
         step == 0 or n == 1 for step, n in tile.access.dims[1:])
 
 
 def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | TensorScalarOp | None:
-    """The instruction that computes an operation in the same dtype; None where there is none, or where the documents
-    have a function alone."""
+    """Return the instruction that computes an operation in the same dtype, or None if there is none, or if the
+    documents have only a function."""
     if not isinstance(op, UnaryOp) and op.op not in DOCUMENTED:
         return None
     made: TensorTensorOp | TensorScalarOp
@@ -374,7 +378,7 @@ def _device_print(text: KernelText, op: DevicePrintOp) -> None:
 
 
 def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
-    """The current generation's instruction is of GpSimd, which does not read PSUM."""
+    """Write the selection. The current generation's instruction runs on GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
     read = op.src if text.beta or op.src.space != PSUM else _to_sbuf(text, op, op.src)
     target, source = text.tile(op, op.dst, exact=True), text.tile(op, read, exact=True)
@@ -383,7 +387,8 @@ def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
 
 
 def _match_replace(text: KernelText, op: MatchReplace8Op) -> None:
-    """The class serves the values from the first to the last, the function from the last to the first."""
+    """Write the replacement. The class uses the values from the first to the last, the function from the last to the
+    first."""
     if text.beta:
         write_instruction(text, op)
         return
@@ -392,7 +397,7 @@ def _match_replace(text: KernelText, op: MatchReplace8Op) -> None:
 
 
 def _backwards(row: Tile) -> Tile:
-    """8 elements of each partition, the last first."""
+    """Return 8 elements of each partition, the last first."""
     rows, (step, count) = row.access.dims
     return row.patterned(dims=(rows, (-step, count)), free=row.access.free.plus(Linear(step * (count - 1))))
 
@@ -409,12 +414,12 @@ def _random_bits(text: KernelText, op: RandomBitsOp) -> None:
 
 
 def generator(text: KernelText, state: Tile) -> str:
-    """The engine whose generator has this state."""
+    """Return the engine whose generator has this state."""
     return text.generators.get(state.handle, "vector")
 
 
 def _moves_state(text: KernelText, op: Op) -> bool:
-    """Whether an operation reads or writes the state of a generator; its call is written then.
+    """Write the call that reads or writes the state of a generator, and return whether the operation does so.
 
     A state is 2 words of a tile; the instructions take all words that an engine has.
     """
@@ -453,7 +458,7 @@ def _dma_compute(text: KernelText, op: DmaComputeOp) -> None:
 
 
 def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
-    """A transpose moves elements as they are: a conversion is a separate copy."""
+    """Write the transpose, which moves elements unchanged, and a separate copy that converts."""
     if op.dst.dtype is op.src.dtype:
         write_instruction(text, op)
         return
@@ -463,7 +468,7 @@ def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
 
 
 def _packed(text: KernelText, op: Op, tile: Tile, element: str) -> str:
-    """A tile of integers that hold four elements each."""
+    """Return the text of a tile of integers that hold four elements each."""
     return f"{text.tile(op, tile, exact=True)}.view(nl.{element}_x{PACKED})"
 
 

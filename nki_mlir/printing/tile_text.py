@@ -13,18 +13,18 @@ Dims = tuple[tuple[int, int], ...]
 
 
 def dtype_text(dtype: DType) -> str:
-    """``nl.float32``."""
+    """Return the text of a dtype, such as ``nl.float32``."""
     return "nl.bool_" if dtype is BOOL else f"nl.{dtype.name}"
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """The text of a shape, as a tuple."""
+    """Return the text of a shape, as a tuple."""
     return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """What a subscript takes of one axis."""
+    """The part of one axis that a subscript takes."""
 
     start: Linear
     count: int
@@ -45,8 +45,8 @@ class AxisSlice:
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool) -> str:
-    """The text of a tile of the tensor ``name`` of a shape. ``exact``: with the tile's own dims, else the same elements
-    in the same order."""
+    """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
+    else the same elements in the same order."""
     base = [*shape[:1], *tile.base_shape[1:]]
     source = name
     if tile.dtype is not tile.base_dtype:
@@ -72,12 +72,13 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
 
 
 def pattern_text(tile: Tile) -> str:
-    """``[[stride, count], ...]`` as ``.ap`` takes it."""
+    """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``."""
     return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
 
 
 def _splits(counts: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether the axes of one of two shapes are axes of the other, or parts of one: ``(4, 6)`` of ``(4, 2, 3)``."""
+    """Return whether each axis of one of two shapes is an axis of the other or a group of its axes, as ``(4, 6)`` of
+    ``(4, 2, 3)``."""
     coarse, fine = sorted(([n for n in extents if n > 1] for extents in (counts, shape)), key=len)
     for extent in coarse:
         product = 1
@@ -95,13 +96,13 @@ def _is_dense(tile: Tile) -> bool:
 
 
 def _without_repeats(dims: Dims) -> tuple[Dims, list[tuple[int, int]]]:
-    """The dims with a count of 1 where elements repeat, and the axes and counts of those."""
+    """Return the dims with a count of 1 where elements repeat, and the axes and counts of the repeats."""
     repeats = [(k, n) for k, (step, n) in enumerate(dims) if step == 0 and n > 1 and k]
     return tuple((step, 1 if step == 0 and k else n) for k, (step, n) in enumerate(dims)), repeats
 
 
 def _slices(tile: Tile, dims: Dims, base: Sequence[int], ranges: Ranges) -> list[AxisSlice] | None:
-    """The slice of each axis of the tensor; None where the pattern is no box of it."""
+    """Return the slice of each axis of the tensor, or None if the pattern is no box of it."""
     access = tile.access
     if access.partition is None:
         return _boxed(dims, base, access.free, ranges)
@@ -142,7 +143,7 @@ def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) ->
 
 
 def _merged(dims: Dims) -> Dims:
-    """The dims that step, neighbours that are dense as one."""
+    """Return the dims that step, with dense neighbours merged."""
     merged: list[tuple[int, int]] = []
     for step, count in dims:
         if count == 1:
@@ -155,7 +156,7 @@ def _merged(dims: Dims) -> Dims:
 
 
 def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
-    """Where the slice of each axis begins: each term goes to the outermost axes that its factor is a multiple of."""
+    """Return where the slice of each axis begins: each term goes to the outermost axes whose strides divide it."""
     consts, terms = [], [[] for _ in strides]         # type: ignore[var-annotated]
     rest = start.const
     for stride in strides:
