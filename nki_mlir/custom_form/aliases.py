@@ -18,7 +18,7 @@ LEAST = 20                              # characters: shorter ones are no longer
 
 
 def shortened(text: str) -> str:
-    """The text with aliases for what is repeated, and without those that are of no use."""
+    """Return the text with aliases for repeated parts, and without aliases that save nothing."""
     made: list[str] = []
     taken = {m[1] for m in DEFINITION.finditer(text)}
     text = renumbered(text)
@@ -35,7 +35,7 @@ def shortened(text: str) -> str:
 
 def _with_aliases(text: str, pattern: "re.Pattern[str]", name: Callable[[str], str], made: list[str], taken: set[str]
                   ) -> str:
-    """The text in which what the pattern begins has an alias, where it is repeated."""
+    """Return the text in which each repeated match of the pattern has an alias."""
     found = [(m.start(), closing(text, m.end()) + 1) for m in pattern.finditer(text) if m[0][0] not in '"/']
     counts = Counter(text[start:end] for start, end in found)
     aliases: dict[str, str] = {}
@@ -62,7 +62,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def type_name(kind: str) -> str:
-    """``!sbuf_128x512xf32``."""
+    """Return the alias of a buffer's type, such as ``!sbuf_128x512xf32``."""
     parts = TYPE_PARTS.fullmatch(kind)
     if parts is None:
         return "!buffer"
@@ -70,12 +70,12 @@ def type_name(kind: str) -> str:
 
 
 def trait_name(trait: str) -> str:
-    """The name of what a loop nest does with its axes."""
+    """Return the alias for the header of a loop nest."""
     return "#fold" if '"reduction"' in trait else "#elementwise" if '"parallel"' in trait else "#nest"
 
 
 def renumbered(text: str) -> str:
-    """Without definitions that nothing uses; the others are counted from 0 again: #map, #map1, ..."""
+    """Return the text without unused definitions, and count the others from 0: #map, #map1, ..."""
     while True:
         uses = Counter(m[0] for m in USE.finditer(text))
         unused = [m for m in DEFINITION.finditer(text) if uses[m[1]] == 1]

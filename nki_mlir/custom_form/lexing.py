@@ -15,7 +15,7 @@ DEPTH = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1)}
 
 
 class MalformedForm(Exception):
-    """What is wrong with a text, and at which of its characters."""
+    """An error in a text, with the character at which it is."""
 
     def __init__(self, at: int, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class MalformedForm(Exception):
 
 
 def structure(text: str, start: int) -> Iterator[tuple[str, int]]:
-    """The characters that are outside of all brackets that are opened after ``start``, with where they are."""
+    """Yield the characters outside of all brackets that open after ``start``, with their positions."""
     depth = 0
     for token in STRUCTURE.finditer(text, start):
         step = DEPTH.get(token[0], 0)
@@ -35,7 +35,7 @@ def structure(text: str, start: int) -> Iterator[tuple[str, int]]:
 
 
 def end_of_item(text: str, start: int) -> int:
-    """Where an item of a list ends: at a comma, or at the bracket that closes the list."""
+    """Return where an item of a list ends: at a comma, or at the bracket that closes the list."""
     for token, at in structure(text, start):
         if token in (",", "|") or DEPTH.get(token) == -1:
             return at
@@ -43,12 +43,13 @@ def end_of_item(text: str, start: int) -> int:
 
 
 def closing(text: str, start: int) -> int:
-    """Where the bracket is that closes what is open at ``start``; the end of the text where there is none."""
+    """Return the position of the bracket that closes what is open at ``start``, or the end of the text if there is
+    none."""
     return next((at for token, at in structure(text, start) if DEPTH.get(token) == -1), len(text))
 
 
 def items(text: str, start: int, end: int) -> list[str]:
-    """The items of a list between two brackets, without the space around them."""
+    """Return the items of a list between two brackets, without the space around them."""
     found = []
     while start < end:
         stop = min(end_of_item(text, start), end)
@@ -64,7 +65,7 @@ class Cursor:
         self.text, self.at = text, at
 
     def skip(self) -> int:
-        """Pass what is space or a comment; where the next token is."""
+        """Pass space and comments; return where the next token is."""
         space = SPACE.match(self.text, self.at)
         assert space is not None
         self.at = space.end()
@@ -74,7 +75,7 @@ class Cursor:
         return self.text.startswith(literal, self.skip())
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
-        """The next token, if it is one of these."""
+        """Pass the next token if it is one of these, and return it."""
         found = pattern.match(self.text, self.skip())
         if found is None:
             return None
@@ -89,7 +90,7 @@ class Cursor:
         return True
 
     def word(self, *words: str) -> str | None:
-        """The next token, if it is one of these words."""
+        """Pass the next token if it is one of these words, and return it."""
         found = NAME.match(self.text, self.skip())
         if found is None or found[0] not in words:
             return None
@@ -101,25 +102,25 @@ class Cursor:
             raise self.unexpected(f"'{literal}' {where}")
 
     def unexpected(self, wanted: str) -> MalformedForm:
-        """The error where something else stands than what belongs there."""
+        """Return the error for a token that does not belong at the cursor."""
         at = self.skip()
         found = re.compile(r"[\w%$.#!@^-]+|\S").match(self.text, at)
         return MalformedForm(at, f"expected {wanted}, found {repr(found[0]) if found else 'the end of the text'}")
 
     def raw(self) -> str:
-        """The text up to the end of an item of a list."""
+        """Pass the text up to the end of an item of a list, and return it."""
         start = self.skip()
         self.at = end_of_item(self.text, start)
         return self.text[start:self.at].strip()
 
     def raw_line(self) -> str:
-        """The text up to the end of the line on which all brackets are closed."""
+        """Pass the text up to the end of the line on which all brackets are closed, and return it."""
         start = self.skip()
         self.at = next((at for token, at in structure(self.text, start) if token == "\n"), len(self.text))
         return self.text[start:self.at].strip()
 
     def type(self) -> str:
-        """A type: a name with what it has in angle brackets, or a function type's results in parentheses."""
+        """Pass a type and return it: a name with its angle brackets, or a function type's results in parentheses."""
         start = self.skip()
         if self.next_is("("):
             self.at = closing(self.text, self.at + 1) + 1

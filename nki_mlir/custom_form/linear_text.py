@@ -49,19 +49,19 @@ class NamedForm:
 
 # -- over names --------------------------------------------------------------------------------------------------------
 def named(form: Linear, symbols: Sequence[str], axes_first: bool = False) -> str:
-    """A form with the names of its symbols, and axes as d0, d1, ..."""
+    """Return a form with the names of its symbols, and axes as d0, d1, ..."""
     values, axes = [(symbols[s], c) for s, c in form.symbols], [(f"d{axis}", c) for axis, c in form.axes]
     terms = axes + values if axes_first else values + axes
     return joined([product(name, c) for name, c in terms] + ([str(form.const)] if form.const or not terms else []))
 
 
 def product(name: str, factor: int) -> str:
-    """A value times a number."""
+    """Return the text of a value times a number."""
     return name if factor == 1 else f"-{name}" if factor == -1 else f"{name} * {factor}"
 
 
 def joined(terms: Sequence[str]) -> str:
-    """A sum of terms."""
+    """Return the text of a sum of terms."""
     text = terms[0]
     for term in terms[1:]:
         text += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
@@ -69,7 +69,7 @@ def joined(terms: Sequence[str]) -> str:
 
 
 def read_term(cursor: Cursor, sign: int = 1) -> tuple[str | int | None, int]:
-    """``%i``, ``%i * 4``, ``d0 * 4`` or ``4``: what is taken, and how many times."""
+    """Read ``%i``, ``%i * 4``, ``d0 * 4`` or ``4``; return the value and its factor."""
     negative = cursor.took("-")
     name: str | int | None = cursor.take(VALUE)
     if name is None:
@@ -91,7 +91,7 @@ def read_term(cursor: Cursor, sign: int = 1) -> tuple[str | int | None, int]:
 
 
 def read_form(cursor: Cursor) -> NamedForm:
-    """A sum of terms."""
+    """Read a sum of terms."""
     form = NamedForm()
     at = cursor.skip()
     form.add(*read_term(cursor), at)
@@ -103,7 +103,8 @@ def read_form(cursor: Cursor) -> NamedForm:
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def named_constraints(mask: Mask, symbols: Sequence[str]) -> str:
-    """``d0 + %i * 128 <= 299 and d1 == 0``: what has symbols and axes on the left, the number on the right."""
+    """Return constraints with symbols and axes on the left and the number on the right: ``d0 + %i * 128 <= 299 and d1
+    == 0``."""
     return " and ".join(_named_constraint(c, symbols) for c in mask)
 
 
@@ -137,7 +138,7 @@ class NamedConstraint:
 
 
 def read_constraints(cursor: Cursor) -> list[NamedConstraint]:
-    """Constraints that are joined by ``and``."""
+    """Read constraints that ``and`` joins."""
     found = []
     while True:
         start = cursor.skip()
@@ -159,7 +160,7 @@ def read_constraints(cursor: Cursor) -> list[NamedConstraint]:
 
 
 def exact_constraints(mask: str, symbols: Sequence[str]) -> str:
-    """The constraints of an integer set with the names of its symbols, as MLIR writes them."""
+    """Return the constraints of an integer set as MLIR writes them, with the names of its symbols."""
     body = mask.partition(" : (")[2].removesuffix(")>")
     return SYMBOL.sub(lambda m: symbols[int(m[1])], body.replace(", ", " and "))
 
@@ -172,7 +173,7 @@ def affine(form: Linear) -> str:
 
 
 def space(axes: int, symbols: int) -> str:
-    """The dims and symbols in front of affine expressions."""
+    """Return the dims and symbols that stand in front of affine expressions."""
     dims = ", ".join(f"d{k}" for k in range(axes))
     return f"({dims})" + (f"[{', '.join(f's{k}' for k in range(symbols))}]" if symbols else "")
 

@@ -32,7 +32,7 @@ class TileForm:
 
     @property
     def function(self) -> str | None:
-        """The attribute that is written behind the name."""
+        """The attribute that is written behind the operation's name."""
         return next((n for n in FUNCTIONS if self.cls.attributes.get(n) is str and n not in self.cls.defaults), None)
 
     @property
@@ -64,14 +64,14 @@ class PlainForm:
 
 
 def form_of(name: str) -> TileForm | PlainForm | None:
-    """The form of an operation; None where our dialects have none of that name."""
+    """Return the form of an operation, or None if our dialects have no operation of that name."""
     catalogue.load()
     cls = REGISTRY.get(name)
     return _plain_forms().get(name) if cls is None else TileForm(cls)
 
 
 def operation_names() -> list[str]:
-    """The names of all operations of our dialects."""
+    """Return the names of all operations of our dialects."""
     catalogue.load()
     return sorted((*REGISTRY, *_plain_forms()))
 
@@ -82,7 +82,7 @@ def _plain_forms() -> dict[str, PlainForm]:
 
 
 def _operations(dialect: Any) -> list[Any]:
-    """The classes of a dialect's operations that have a name."""
+    """Return the classes of a dialect's operations that have a name."""
     found, waiting = [], list(dialect.Operation.__subclasses__())
     while waiting:
         cls = waiting.pop(0)

@@ -24,13 +24,13 @@ RAW = "as MLIR's attribute: "           # of a mask, which has a form between
 
 
 class OperationPrinter:
-    """Prints operations; equal ones, but for the values that they work on, are compared once."""
+    """Prints operations. Operations that differ only in their operands are compared once."""
 
     def __init__(self) -> None:
         self.raw: dict[object, frozenset[str] | None] = {}
 
     def text(self, op: Operation, names: Sequence[str], types: ValueTypes) -> str | None:
-        """The custom form with these names of operands; None where the operation stays in the generic form."""
+        """Return the custom form with these names of operands, or None if the operation stays in the generic form."""
         form = form_of(op.name)
         operands = list(op.operands)
         if form is None or len(op.regions) or len(op.successors) or len(op.results) > 1 or len(names) != len(operands):
@@ -52,7 +52,7 @@ class OperationPrinter:
 
     @staticmethod
     def tiles_of(op: Operation, form: TileForm | PlainForm) -> int | None:
-        """How many of the operands are no symbols; None of an operation that has not what its class says."""
+        """Return how many operands are not symbols, or None if the operation lacks what its class declares."""
         if isinstance(form, PlainForm):
             return 1 if op.name == VIEW else len(op.operands)
         try:
@@ -62,7 +62,7 @@ class OperationPrinter:
 
     def compared(self, op: Operation, form: TileForm | PlainForm, kinds: Sequence[str], tiles: int
                  ) -> frozenset[str] | None:
-        """The attributes that are to be written in MLIR's form; None where that is not enough."""
+        """Return the attributes to write in MLIR's form, or None if the text would not be read back even then."""
         names = [f"%v{k}" for k in range(len(kinds))]
         types = ValueTypes()
         for name, kind in zip(names, kinds):
@@ -77,7 +77,7 @@ class OperationPrinter:
 
     @staticmethod
     def differing(op: Operation, text: str, types: ValueTypes, names: Sequence[str]) -> frozenset[str]:
-        """The attributes that are not read back as they are."""
+        """Return the attributes that are not read back unchanged."""
         cursor = Cursor(text, len(op.name))
         try:
             generic = FormReader(types).read(cursor, op.name, None).text
@@ -119,7 +119,7 @@ class OperationPrinter:
 
     @staticmethod
     def view_operand(op: Operation, names: Sequence[str], kinds: Sequence[str], raw: frozenset[str]) -> list[str]:
-        """The source of a view with its pattern, and the symbols where the pattern does not have them in order."""
+        """Return the source of a view with its pattern, and the symbols if the pattern does not have them in order."""
         behind = None
         if not raw & {"access", ALL}:
             buffer = buffer_of(kinds[0])
@@ -173,7 +173,7 @@ STRUCTURES = frozenset({"access", RAW + "mask", RAW + "nki.limits"})
 
 
 def _parts(generic: str) -> tuple[str, str]:
-    """The attributes of a generic form as a dictionary, and its result's type."""
+    """Return the attributes of a generic form as a dictionary, and the type of its result."""
     _, _, behind = generic.partition(") {")
     if not behind:
         return "{}", generic.rpartition("-> ")[2]
@@ -190,13 +190,13 @@ def _closing_of(text: str) -> int:
 
 
 def _symbols(text: str, symbols: Sequence[str]) -> list[str]:
-    """What says the symbols, where they do not come in their order."""
+    """Return the text that lists the symbols, if they are not in their order."""
     found = [name for name in dict.fromkeys(VALUE.findall(text)) if name in symbols]
     return [] if found == list(symbols) else [f"symbols({', '.join(symbols)})"]
 
 
 def _value_text(value: object, text: str) -> str:
-    """A plain value; what is long in MLIR's form is written as in Python."""
+    """Return the text of a plain value; a value that is long in MLIR's form is written as in Python."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -210,12 +210,12 @@ def _value_text(value: object, text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """A string without quotes where it is a name."""
+    """Return a string without quotes if it is a name."""
     return text[1:-1] if text.startswith('"') and NAME.fullmatch(text[1:-1]) else text
 
 
 def _braces(attributes: dict[str, str]) -> list[str]:
-    """The attributes in braces; a unit is its name alone."""
+    """Return the attributes in braces; a unit attribute is its name alone."""
     if not attributes:
         return []
     listed = [name if text == "unit" else f"{name} = {text}" for name, text in attributes.items()]

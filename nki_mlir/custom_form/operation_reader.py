@@ -35,7 +35,7 @@ Piece = tuple[str, int | None]          # generic text, and what of the custom t
 
 @dataclass
 class GenericText:
-    """The generic form, and the type of the result where there is one."""
+    """The generic form of an operation, and the type of its result if it has one."""
 
     pieces: list[Piece]
     result: str | None = None
@@ -46,7 +46,7 @@ class GenericText:
 
 
 class UnclearType(MalformedForm):
-    """A value of an operation that could not be read itself: the error is there."""
+    """A value of an operation whose text has an error: that error is reported, not this one."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class TextOperand:
         return found
 
     def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:
-        """The access pattern; of one that is given as text its dtype and dims alone."""
+        """Return the access pattern; of a pattern that is text, return only its dtype and dims."""
         if isinstance(self.pattern, SubscriptPattern):
             return self.pattern.access(self.buffer(), symbols)
         if self.pattern is None:
@@ -81,7 +81,7 @@ class TextOperand:
         return Access(BY_MLIR[found[1]], Linear() if self.buffer().on_chip else None, Linear(), tuple(map(tuple, dims)))
 
     def access_text(self, symbols: Sequence[str], types: ValueTypes) -> str:
-        """The access pattern as an attribute."""
+        """Return the access pattern as an attribute."""
         if isinstance(self.pattern, str):
             return self.pattern
         access = self.access(symbols, types)
@@ -92,7 +92,7 @@ class TextOperand:
 
 @dataclass
 class Clauses:
-    """What is behind the operands."""
+    """The clauses behind the operands."""
 
     mask: list[NamedConstraint] = field(default_factory=list)
     limits: list[NamedConstraint] = field(default_factory=list)
@@ -107,7 +107,7 @@ class FormReader:
         self.types = types
 
     def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
-        """The operation whose name the cursor has passed."""
+        """Read the operation whose name the cursor has passed."""
         start = cursor.at - len(name)
         if name == BUFFER:
             return self.buffer(cursor, result, start)
@@ -126,7 +126,7 @@ class FormReader:
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def operand(self, cursor: Cursor) -> TextOperand:
-        """``%x``, or ``(%x : type)``, with what is in brackets behind it."""
+        """Read ``%x`` or ``(%x : type)``, with the brackets behind it."""
         cursor.skip()
         with_type = cursor.took("(")
         at = cursor.skip()
@@ -146,7 +146,7 @@ class FormReader:
         return TextOperand(name, at, kind)
 
     def tile(self, cursor: Cursor) -> TextOperand:
-        """An operand with its access pattern."""
+        """Read an operand with its access pattern."""
         operand = self.operand(cursor)
         line = cursor.at
         if cursor.next_is("[") and "\n" not in cursor.text[line:cursor.at]:
@@ -161,7 +161,7 @@ class FormReader:
         return operand
 
     def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, TextOperand]:
-        """The operands of these fields: required ones in order, optional ones by name."""
+        """Read the operands of these fields: required ones in order, optional ones by name."""
         found: dict[str, TextOperand] = {}
         waiting = [f.name for f in fields if not f.optional]
         by_name = [f.name for f in fields if f.optional]
@@ -253,7 +253,7 @@ class FormReader:
 
     def symbols(self, clauses: Clauses, operands: Sequence[TextOperand], linear: dict[str, NamedForm]
                 ) -> list[tuple[str, int]]:
-        """The symbols: those that are listed, else in the order in which they come."""
+        """Return the listed symbols, or the symbols in the order in which they occur."""
         forms = [form for o in operands if isinstance(o.pattern, SubscriptPattern) for form in o.pattern.forms()]
         forms += [c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values())
         found: dict[str, int] = {}
@@ -270,7 +270,7 @@ class FormReader:
 
     def values(self, form: TileForm, said: dict[str, tuple[str, int]], linear: dict[str, NamedForm],
                symbols: Sequence[str], start: int) -> dict[str, object]:
-        """The attributes: plain values, or text that is no such value."""
+        """Return the attributes: plain values, or text that is not a plain value."""
         found: dict[str, object] = {}
         for name, kind in form.cls.attributes.items():
             if name in linear:
@@ -285,7 +285,7 @@ class FormReader:
 
     def axes(self, cls: type[Op], operands: dict[str, TextOperand], values: dict[str, object], symbols: Sequence[str],
              start: int) -> int:
-        """How many axes the operation goes over."""
+        """Return the number of axes of the operation."""
         fields: dict[str, Any] = dict(values)
         for label, operand in operands.items():
             buffer, access = operand.buffer(), operand.access(symbols, self.types)
@@ -298,7 +298,7 @@ class FormReader:
             raise MalformedForm(start, f"has no axes for a mask with these operands and attributes: {error}") from None
 
     def view(self, cursor: Cursor, start: int) -> GenericText:
-        """``nki.view %x[0:128, 0:512] {masked} -> type``; the type follows from the pattern where none is written."""
+        """Read ``nki.view %x[0:128, 0:512] {masked} -> type``. If the text has no type, it follows from the pattern."""
         operand = self.tile(cursor)
         clauses = self.clauses(cursor)
         symbols = self.symbols(clauses, [operand], {})
@@ -312,7 +312,7 @@ class FormReader:
         return assembled(VIEW, operands, texts, kind)
 
     def view_type(self, operand: TextOperand, symbols: Sequence[str], dims: str | None) -> str:
-        """The memref type of a view with this pattern."""
+        """Return the memref type of a view with this pattern."""
         if isinstance(operand.pattern, str):
             raise MalformedForm(operand.at, "needs the type of the view behind '->'")
         buffer, access = operand.buffer(), operand.access(symbols, self.types)
@@ -332,7 +332,7 @@ class FormReader:
         return f'memref<{extents}{access.dtype.mlir}, strided<[{strides}]{start}>, "{buffer.space}">'
 
     def plain(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
-        """``scalar.alu add %a, %b -> f32``; the type is that of the first operand where none is written."""
+        """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, it is that of the first operand."""
         if form.is_nested:
             raise MalformedForm(start, "is written in the generic form alone")
         texts: dict[str, str] = {}
@@ -371,17 +371,18 @@ class FormReader:
 
 
 def source_name(value: str) -> str:
-    """The name in the source of a value, whose name in the text may have a number behind it."""
+    """Return the name that a value has in the source; in the text a number may stand behind it."""
     return NUMBERED.sub("", value[1:])
 
 
 def in_text(text: str, value: tuple[str, int]) -> tuple[str, int]:
-    """What a cursor over an attribute's text starts with; its end is that of the attribute."""
+    """Return the results of a reader at the start of an attribute's text; the attribute must end where the reader
+    ends."""
     return text[:value[1] + len(value[0])], value[1]
 
 
 def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
-    """``{a = 1, b}``: the text of each attribute, and where it is; a name alone is a unit."""
+    """Read ``{a = 1, b}``: return the text and the position of each attribute. A name alone is a unit attribute."""
     found: dict[str, tuple[str, int]] = {}
     cursor.expect("{", "before attributes")
     while not cursor.took("}"):
@@ -407,13 +408,13 @@ def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
 # -- values ------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RawAttribute:
-    """The text of an attribute that is no plain value of its kind."""
+    """The text of an attribute that is not a plain value of its kind."""
 
     text: str
 
 
 def plain_value(text: str, kind: type) -> object:
-    """The value that an attribute's text says."""
+    """Return the value of an attribute's text."""
     if kind is str:
         return ast.literal_eval(text) if re.fullmatch(r'"[^"\\]*"', text) else (
             text if NAME.fullmatch(text) else RawAttribute(text))
@@ -437,7 +438,7 @@ def _as_tuple(value: object) -> object:
 
 
 def generic_value(value: object, kind: type) -> str:
-    """A value as an attribute of the generic form."""
+    """Return a value as an attribute of the generic form."""
     match value:
         case RawAttribute(text):
             return text
@@ -457,7 +458,7 @@ def generic_value(value: object, kind: type) -> str:
 
 
 def generic_float(value: float) -> str:
-    """A number as MLIR writes it: with a point, or its bits where it is none."""
+    """Return a number as MLIR writes it: with a point, or its bits if it is not finite."""
     if isnan(value):
         return "0x7FF8000000000000 : f64"
     if isinf(value):
@@ -467,13 +468,13 @@ def generic_float(value: float) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string of MLIR."""
+    """Return a string as MLIR writes it."""
     return text if text.startswith('"') else f'"{text}"'
 
 
 def assembled(name: str, operands: Sequence[tuple[str, int, str]], attributes: dict[str, str], result: str | None
               ) -> GenericText:
-    """The generic form."""
+    """Return the generic form."""
     pieces: list[Piece] = [(f'"{name}"(', None)]
     for k, (value, at, _) in enumerate(operands):
         pieces += [(", ", None)] * (k > 0) + [(value, at)]

@@ -26,7 +26,7 @@ YIELD = re.compile(r"\s*linalg\.yield (%[\w$.-]+) : (.*)")
 
 
 def custom_text(module: Module, with_locations: bool = False) -> str:
-    """The module's text."""
+    """Return the module's text."""
     text: str = module.operation.get_asm(enable_debug_info=with_locations)
     ours = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
     lines = ModulePrinter(ours).run(named_text(module, text).split("\n"))
@@ -36,7 +36,7 @@ def custom_text(module: Module, with_locations: bool = False) -> str:
 
 
 class ModulePrinter:
-    """Goes through the lines, on which the operations are in their order."""
+    """Goes through the lines of the text, on which the operations are in their order."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = iter(operations)
@@ -55,7 +55,7 @@ class ModulePrinter:
         return found
 
     def line(self, line: str) -> str:
-        """A line of upstream's operations."""
+        """Return a line of an operation of an upstream dialect."""
         allocation = ALLOCATION.fullmatch(line)
         if allocation is not None:
             name = f'nki.name = "{source_name(allocation[2])}"'
@@ -66,7 +66,7 @@ class ModulePrinter:
         return line
 
     def operation(self, line: str, found: "re.Match[str]") -> str:
-        """The line of an operation of ours."""
+        """Return the line of an operation of our dialects."""
         op = next(self.operations)
         assert op.name == found[4]
         text = self.printer.text(op, VALUE.findall(found[5]), self.types)
@@ -78,7 +78,7 @@ class ModulePrinter:
         return f"{found[1]}{found[2] or ''}{text}{location[0] if location else ''}"
 
     def notice(self, line: str) -> None:
-        """Take notice of the types that the line says, as the reader does."""
+        """Record the types in a line, as the reader does."""
         for token in TOKEN.finditer(line):
             following = TOKEN.match(line, token.end()) if token.lastgroup == "result" else None
             if following is not None and following.lastgroup == "operation":
@@ -89,7 +89,7 @@ class ModulePrinter:
 
 
 def with_short_bodies(lines: list[str]) -> list[str]:
-    """Bodies of one operation on the line of what they belong to."""
+    """Put bodies of one operation on the line of the operation that contains them."""
     found: list[str] = []
     at = 0
     while at < len(lines):
@@ -100,7 +100,7 @@ def with_short_bodies(lines: list[str]) -> list[str]:
 
 
 def _one_line(lines: list[str], at: int) -> tuple[str, int]:
-    """What a line becomes, and how many lines it replaces."""
+    """Return the text that replaces a line, and how many lines it replaces."""
     line = lines[at]
     if not line.endswith("{"):
         return line, 1
@@ -115,7 +115,7 @@ def _one_line(lines: list[str], at: int) -> tuple[str, int]:
 
 
 def _short_nest(lines: list[str], at: int, head: str) -> tuple[str, int]:
-    """A ``linalg.generic``: the arguments between bars, then the value or the operation that is yielded."""
+    """Return a ``linalg.generic`` on one line: the arguments between bars, then the yielded value or operation."""
     arguments = ARGUMENTS.fullmatch(lines[at + 1])
     if arguments is not None:
         for count in (0, 1):
@@ -130,7 +130,7 @@ def _short_nest(lines: list[str], at: int, head: str) -> tuple[str, int]:
 
 
 def _yielded(line: str, yielded: "re.Match[str]", arguments: str) -> str | None:
-    """The one operation of a body, if what it makes is what is yielded and the reader can tell its type."""
+    """Return the only operation of a body if the body yields its result and the reader can infer its type."""
     value = yielded[1]
     if not line.startswith(f"{value} = ") or line.endswith("{"):
         return None

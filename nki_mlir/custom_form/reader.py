@@ -29,14 +29,14 @@ class MalformedText(Exception):
         self.text, self.errors = text, errors
 
     def messages(self) -> list[tuple[tuple[int, int], str]]:
-        """Line and column of each error, counted from 1, and what it says."""
+        """Return line and column of each error, counted from 1, and its message."""
         lines = line_starts(self.text)
         return [(place_in(lines, error.at), error.message) for error in self.errors]
 
 
 @dataclass
 class Edit:
-    """Characters of the text that are replaced."""
+    """Characters of the text to replace."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Edit:
 
 
 class SourceMap:
-    """From places in the text that MLIR parses to those in the text that was read."""
+    """Maps positions in the text that MLIR parses to positions in the text that was read."""
 
     def __init__(self, text: str, edits: list[Edit]) -> None:
         self.source = text
@@ -71,7 +71,7 @@ class SourceMap:
         self._source_lines = line_starts(text)
 
     def source_of(self, line: int, column: int) -> tuple[int, int]:
-        """The place in the source, both counted from 1."""
+        """Return the line and column in the source, both counted from 1."""
         if not 0 < line <= len(self._lines):
             return line, column
         at = self._lines[line - 1] + column - 1
@@ -82,7 +82,7 @@ class SourceMap:
         return place_in(self._source_lines, origin + (at - self.starts[piece] if is_copy else 0))
 
     def relocate(self, module: Module, file: str) -> None:
-        """Give what the parser located in its text the places in the source."""
+        """Move the parser's locations to their positions in the source."""
         with module.context:
             for op in operations_of(module, lambda name: True):
                 op.location = self._relocated(op.location, file)
@@ -97,23 +97,23 @@ class SourceMap:
 
 
 def line_starts(text: str) -> list[int]:
-    """Where each line begins."""
+    """Return where each line begins."""
     return [0, *(m.end() for m in re.finditer("\n", text))]
 
 
 def place_in(lines: list[int], at: int) -> tuple[int, int]:
-    """Line and column of a character, counted from 1."""
+    """Return line and column of a character, counted from 1."""
     line = bisect_right(lines, at)
     return line, at - lines[line - 1] + 1
 
 
 def has_custom_form(text: str) -> bool:
-    """Whether a text may have operations in their custom form; cheap, and sure where it says no."""
+    """Return whether a text may contain operations in their custom form. The check is cheap; False is certain."""
     return CUSTOM.search(text) is not None or COMMENT_BRACE.search(text) is not None
 
 
 def expanded(text: str) -> SourceMap:
-    """The text for MLIR's parser; raises ``MalformedText``."""
+    """Return the text for MLIR's parser; raise ``MalformedText``."""
     reader = TextReader(text)
     reader.run()
     if reader.errors:
@@ -141,7 +141,7 @@ class TextReader:
             at = self.step(token)
 
     def step(self, token: "re.Match[str]") -> int:
-        """Take a token; where to go on."""
+        """Pass a token; return where to continue."""
         try:
             match token.lastgroup:
                 case "operation":
@@ -181,7 +181,7 @@ class TextReader:
         return found
 
     def body(self, token: "re.Match[str]") -> int:
-        """``{ |ARGUMENTS| VALUE or OPERATION }``."""
+        """Read ``{ |ARGUMENTS| VALUE or OPERATION }``."""
         bar = self.types.arguments(self.text, token.end())
         if not self.text.startswith("|", bar):
             raise MalformedForm(bar, "expected ',' or '|' behind the arguments of a body")
@@ -223,7 +223,7 @@ class TextReader:
         return cursor.at
 
     def kind_of(self, value: str, at: int) -> str:
-        """The type of a value that is yielded."""
+        """Return the type of a yielded value."""
         found = self.types.of(value)
         if found is None:
             raise MalformedForm(at, f"cannot tell the type of {value or 'the value'} from the text above")

@@ -23,7 +23,7 @@ DTYPE = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class BufferType:
-    """What a memref type says of a buffer."""
+    """The memory, shape and element type of a memref type."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -47,7 +47,7 @@ class BufferType:
 
 
 def buffer_of(kind: str) -> BufferType | None:
-    """The buffer of a type; None of any other type than that of a whole buffer of static shape."""
+    """Return the buffer of a type, or None if the type is not that of a complete buffer of static shape."""
     found = BUFFER.fullmatch(kind)
     if found is None or found[2] not in BY_MLIR or (found[3] != HBM and not found[1]):
         return None
@@ -55,13 +55,14 @@ def buffer_of(kind: str) -> BufferType | None:
 
 
 def all_of(buffer: BufferType) -> Access:
-    """The pattern that is all of a buffer."""
+    """Return the pattern that covers a buffer."""
     return full_tile(None, buffer.shape, buffer.dtype, buffer.space).access
 
 
 # -- printed -----------------------------------------------------------------------------------------------------------
 def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> str | None:
-    """The text behind the buffer's name, empty where the pattern is all of it; None where it has no subscripts."""
+    """Return the text behind the buffer's name: empty if the pattern covers the buffer, None if it has no subscripts.
+    """
     if access == all_of(buffer):
         return ""
     strides = buffer.strides(access.dtype)
@@ -90,7 +91,8 @@ def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> st
 
 
 def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list[int | None] | None:
-    """The axis of each dim, None of a repeated one; None where their order is not that of the axes."""
+    """Return the axis of each dim, None for a repeated dim; return None if the dims are not in the order of the axes.
+    """
     found: list[int | None] = []
     least = 0
     for position, (step, count) in enumerate(access.dims):
@@ -112,7 +114,7 @@ def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list
 
 def _starts(access: Access, strides: Sequence[int], buffer: BufferType, symbols: Sequence[str]
             ) -> list[tuple[list[str], int]]:
-    """What each axis starts from: values times numbers, and a number."""
+    """Return the start of each axis: values times numbers, and a number."""
     terms: list[list[str]] = [[] for _ in strides]
     numbers = [0] * len(strides)
     axes = range(len(strides))
@@ -135,7 +137,7 @@ def _starts(access: Access, strides: Sequence[int], buffer: BufferType, symbols:
 
 
 def _entry(start: tuple[list[str], int], ranges: Sequence[tuple[int, int]]) -> str:
-    """The subscript of one axis."""
+    """Return the subscript of one axis."""
     terms, number = list(start[0]), start[1]
     for step, count in ranges[:-1]:
         terms.append(_range(0, count, step))
@@ -150,7 +152,7 @@ def _entry(start: tuple[list[str], int], ranges: Sequence[tuple[int, int]]) -> s
 
 
 def joined_ranges(terms: Sequence[str]) -> str:
-    """A sum in which ranges that begin below zero keep their sign."""
+    """Return a sum in which ranges that begin below zero keep their sign."""
     text = terms[0]
     for term in terms[1:]:
         text += f" + {term}" if ":" in term or not term.startswith("-") else f" - {term[1:]}"
@@ -183,7 +185,7 @@ class SubscriptPattern:
         return [subscript.form for subscript in self.subscripts]
 
     def access(self, buffer: BufferType, symbols: Sequence[str]) -> Access:
-        """The access pattern in a buffer."""
+        """Return the access pattern in a buffer."""
         dtype = self.dtype or buffer.dtype
         strides = buffer.strides(dtype)
         if strides is None:
@@ -213,7 +215,7 @@ class SubscriptPattern:
 
 
 def read_subscripts(cursor: Cursor) -> SubscriptPattern:
-    """What is between brackets, and the type of elements behind it."""
+    """Read the text between brackets, and the element type behind it."""
     pattern = SubscriptPattern(at=cursor.skip())
     cursor.expect("[", "before subscripts")
     while not cursor.took("]"):
@@ -254,7 +256,7 @@ def _read_subscript(cursor: Cursor) -> Subscript:
 
 
 def _step(cursor: Cursor) -> int:
-    """The step of a range."""
+    """Return the step of a range."""
     if not cursor.took("*"):
         return 1
     number = cursor.take(NUMBER)

@@ -19,7 +19,7 @@ NAMES = re.compile(STRING + r"|//[^\n]*|" + VALUE.pattern)
 
 
 def named_text(module: Module, text: str) -> str:
-    """The module's text with the names of the source."""
+    """Return the module's text with the names of the source."""
     copy = cloned(module)
     with copy.context, ir.Location.unknown() as unknown:
         for op in operations_of(copy, lambda name: True):
@@ -38,7 +38,7 @@ def named_text(module: Module, text: str) -> str:
 
 
 def result_name(op: Operation) -> str | None:
-    """The name of what an operation makes; None where MLIR chooses it."""
+    """Return the name of an operation's result, or None if MLIR chooses it."""
     if not len(op.results):
         return None
     location = op.location
@@ -52,7 +52,7 @@ def result_name(op: Operation) -> str | None:
 
 
 def _owner_name(value: Value) -> str | None:
-    """The name of the buffer that a view is of."""
+    """Return the name of the buffer that a view shows."""
     if isinstance(value, ir.BlockArgument):
         function = value.owner.owner
         if function.name != "func.func" or "arg_attrs" not in function.attributes:
@@ -63,19 +63,19 @@ def _owner_name(value: Value) -> str | None:
 
 
 def _attribute(attributes: "ir.OpAttributeMap | ir.DictAttr") -> str | None:
-    """The name that attributes give."""
+    """Return the name in an operation's attributes."""
     if "nki.name" not in attributes or not isinstance(attributes["nki.name"], ir.StringAttr):
         return None
     return _usable(attributes["nki.name"].value)
 
 
 def _usable(name: str) -> str | None:
-    """The name, if MLIR prints it as it is; one with a number behind it could be that of another value."""
+    """Return the name if MLIR prints it unchanged; a name with a number at its end could be that of another value."""
     return name if IDENTIFIER.fullmatch(name) and not NUMBERED.fullmatch(name) else None
 
 
 def _name_arguments(op: Operation, unknown: ir.Location) -> None:
-    """Arguments of functions have their names, counters of loops i, j, k from the outermost in."""
+    """Name arguments of functions, and counters of loops i, j, k from the outermost in."""
     marks = op.attributes["arg_attrs"] if op.name == "func.func" and "arg_attrs" in op.attributes else None
     for region in op.regions:
         for block in region.blocks:
@@ -92,7 +92,7 @@ def _name_arguments(op: Operation, unknown: ir.Location) -> None:
 
 
 def _depth(op: Operation) -> int:
-    """How many loops an operation is in."""
+    """Return how many loops contain an operation."""
     depth, above = 0, op.parent
     while above is not None:
         depth += above.operation.name == "scf.for"

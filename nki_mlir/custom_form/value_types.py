@@ -31,7 +31,8 @@ LONGEST = 1_000                         # characters of a type, or of a function
 
 
 class ValueTypes:
-    """The types of the values of a text, read from its beginning to its end. The last definition of a name counts."""
+    """The types of the values of a text, which is read from its beginning to its end. The last definition of a name
+    counts."""
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
@@ -40,12 +41,12 @@ class ValueTypes:
         self.unclear: set[str] = set()          # values of operations that could not be read
 
     def of(self, name: str) -> str | None:
-        """The type of a value, aliases replaced; None where the text does not say it."""
+        """Return the type of a value with aliases replaced, or None if the text does not state it."""
         found = self.types.get(name)
         return None if found is None else self.resolved(found)
 
     def resolved(self, kind: str) -> str:
-        """A type without aliases."""
+        """Return a type without aliases."""
         for _ in self.aliases:
             if len(kind) > LONGEST:             # aliases of aliases may double it at each step
                 break
@@ -55,7 +56,7 @@ class ValueTypes:
         return kind
 
     def attribute(self, text: str) -> str:
-        """The text of an attribute, its alias replaced."""
+        """Return the text of an attribute with its alias replaced."""
         return self.attributes.get(text[1:], text) if text.startswith("#") else text
 
     def define(self, name: str, kind: str | None) -> None:
@@ -96,7 +97,7 @@ class ValueTypes:
         return at
 
     def result(self, text: str, at: int) -> str | None:
-        """The result type that an operation's text states; None where it states none."""
+        """Return the result type that an operation's text states, or None."""
         if INDEX.match(text, at):
             return "index"
         generic = text.startswith('"', at)

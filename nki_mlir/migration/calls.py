@@ -64,11 +64,11 @@ class Arguments:
             node, (cst.Tuple, cst.GeneratorExp)) else node)
 
     def fact(self, name: str) -> Fact:
-        """What it is."""
+        """Return what is known of an argument."""
         return self.calls.fact(self.nodes[name]) if name in self.nodes else Fact()
 
     def tensor(self, name: str) -> tuple[str, TensorFact]:
-        """A tile under the call's mask."""
+        """Return a tile under the call's mask."""
         if name not in self.nodes:
             raise LeftForAPerson(f"{self.function} without its argument {name}")
         node = self.nodes[name]
@@ -92,11 +92,11 @@ class Arguments:
         return fact.text if isinstance(fact, Dtype) and "dtype" in self else self.dtype
 
     def passed(self, *names: str) -> str:
-        """``, name=value`` of those that the call has."""
+        """Return ``, name=value`` for those of the arguments that the call has."""
         return "".join(f", {n}={self.text(n)}" for n in names if n in self)
 
     def token(self, name: str) -> str:
-        """An operator, as a name of ``nl``."""
+        """Return an operator as a name of ``nl``."""
         node = self.nodes[name]
         found = operator(self.calls.names.meaning(node))
         return f"{self.calls.nl}.{found}" if found else self.calls.text(node)
@@ -130,7 +130,7 @@ class Calls(EngineRows):
     # -- operators -----------------------------------------------------------------------------------------------------
     def leave_BinaryOperation(self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
                               ) -> cst.BaseExpression:
-        """Arithmetic of tiles, of indices and masks, or of the host."""
+        """Rewrite arithmetic of tiles, of indices and masks, or of the host."""
         left, right = updated_node.left, updated_node.right
         facts = self.fact(left), self.fact(right)
         name = OPERATORS.get(type(updated_node.operator), "floor_divide")
@@ -160,7 +160,7 @@ class Calls(EngineRows):
         return self.note(updated_node, Unknown() if unknown else NumberFact(kind))
 
     def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
-        """An index plus a tile of one element; None where the operands are others."""
+        """Return an index plus a tile of one element, or None if the operands are others."""
         index, tile = self.fact(node), self.fact(by)
         if isinstance(index, IndexFact) and not index.moved and isinstance(tile, TensorFact) and (
                 tile.on_chip and tile.shape == ("1", "1")):
@@ -179,7 +179,7 @@ class Calls(EngineRows):
 
     def leave_UnaryOperation(self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
                              ) -> cst.BaseExpression:
-        """Minus and inversion of tiles and indices."""
+        """Rewrite minus and inversion of tiles and indices."""
         fact = self.fact(updated_node.expression)
         minus = isinstance(updated_node.operator, cst.Minus)
         if isinstance(fact, TensorFact):
@@ -197,7 +197,7 @@ class Calls(EngineRows):
         return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
-        """Masks, verdicts on tiles, and the host's comparisons."""
+        """Rewrite comparisons of indices (masks), of tiles, and of the host."""
         nodes = [updated_node.left, *(c.comparator for c in updated_node.comparisons)]
         facts = [self.fact(n) for n in nodes]
         name = COMPARISONS.get(type(updated_node.comparisons[0].operator), "")
@@ -240,7 +240,7 @@ class Calls(EngineRows):
 
     # -- elementwise operations ----------------------------------------------------------------------------------------
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
-        """Two operands brought to one shape: their texts, and what has the shape of both."""
+        """Return the texts of two operands in one shape, and the fact with that shape."""
         (a, first), (b, second) = left, right
         if first.shape is None or second.shape is None:
             for narrow, wide in ((left, right), (right, left)):
@@ -261,7 +261,7 @@ class Calls(EngineRows):
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
 
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
-        """A tile as far as a mask leaves the other operand."""
+        """Return as much of a tile as a mask leaves of the other operand."""
         assert tensor.shape is not None and other.shape is not None
         counts = set(self.scope.counts.values())
         shape = tuple(y if y in counts and x not in counts and x != "1" else x
@@ -274,7 +274,7 @@ class Calls(EngineRows):
         return f"{text}[{', '.join(items)}]", tensor.like(shape)
 
     def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
-        """A tile repeated along its dimensions of one element."""
+        """Return a tile repeated along its dimensions of one element."""
         assert tensor.shape is not None
         axes = [k for k, (own, size) in enumerate(zip(tensor.shape, shape)) if own == "1" != size]
         if not axes:
@@ -287,7 +287,7 @@ class Calls(EngineRows):
 
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
                meaning: str = "", mask: MaskFact | None = None) -> OperationText:
-        """An operation on two tiles, or a tile and a number."""
+        """Return an operation on two tiles, or on a tile and a number."""
         nodes, nl = (left, right), self.nl
         is_tile = [isinstance(self.fact(n), TensorFact) for n in nodes]
         pair = [self.operand(*self.viewed(n, mask)) if tile else (self.text(n), TensorFact(SBUF))
@@ -336,7 +336,7 @@ class Calls(EngineRows):
 
     def unary(self, name: str, node: cst.BaseExpression, dtype: str = "", meaning: str = "",
               mask: MaskFact | None = None) -> OperationText:
-        """A function of a tile's elements."""
+        """Return a function of a tile's elements."""
         if not isinstance(self.fact(node), TensorFact):
             text, fact = self.text(node), TensorFact(SBUF)
         else:
@@ -363,12 +363,12 @@ class Calls(EngineRows):
 
     @staticmethod
     def on_chip(tensor: TensorFact) -> TensorFact:
-        """The fact of a new tile in SBUF."""
+        """Return the fact of a new tile in SBUF."""
         return replace(tensor, memory=SBUF, dtype=tensor.dtype.strip())
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """A call in the current generation."""
+        """Return a call in the form of the current generation."""
         meaning = self.names.meaning(original_node.func)
         package, _, _name = meaning.partition(".")
         if package in ("nl", "nisa"):

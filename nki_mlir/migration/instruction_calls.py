@@ -289,7 +289,7 @@ def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
 # -- what had a destination --------------------------------------------------------------------------------------------
 @recipe("dma_copy")
 def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """What accumulates is ``dma_compute``."""
+    """Return the copy, or ``dma_compute`` if it accumulates."""
     (dst, _), (src, source) = a.tensor("dst"), a.tensor("src")
     if source.memory == PSUM:
         src = f"{calls.nl}.copy({src})"
@@ -304,7 +304,7 @@ def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("nc_stream_shuffle", "tensor_copy_predicated", "select_reduce")
 def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The destination comes first."""
+    """Return the call with the destination as its first argument."""
     return call_with_destination(calls, a, a.function.partition(".")[2])
 
 
@@ -320,18 +320,18 @@ def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpr
 
 @recipe("tensor_copy_dynamic_src")
 def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
-    """A copy of a view that a tile of one element moves."""
+    """Return a copy of a view that a tile of one element moves."""
     text, source = a.tensor("src")
     return instruction(a, "tensor_copy", source.shape, text, source.dtype, hint="copied")
 
 
 @recipe("tensor_copy_dynamic_dst")
 def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A copy to a view that a tile of one element moves."""
+    """Return a copy to a view that a tile of one element moves."""
     return call_with_destination(calls, a, "tensor_copy")
 
 
 @recipe("get_nc_version")
 def get_nc_version(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The generation of the core."""
+    """Return the call, whose result is a number."""
     return calls.new(f"{calls.nisa}.get_nc_version()", NumberFact())

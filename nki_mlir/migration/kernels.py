@@ -19,7 +19,7 @@ STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
 def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
-    """The function as Python's own tree."""
+    """Return the function as Python's own tree."""
     found = ast.parse(MODULE.code_for_node(node.with_changes(leading_lines=()))).body[0]
     assert isinstance(found, ast.FunctionDef)
     return found
@@ -47,11 +47,11 @@ class Kernels(Statements):
 
     # -- launches ------------------------------------------------------------------------------------------------------
     def program_axes(self, name: str) -> set[int]:
-        """The axes of the grid that a function of the file asks for itself."""
+        """Return the axes of the grid that a function of the file reads itself."""
         return self.axes_of(self.trees[name])
 
     def axes_of(self, tree: ast.AST) -> set[int]:
-        """The axes that a tree asks for."""
+        """Return the axes of the grid that a tree reads."""
         found: set[int] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
@@ -116,7 +116,7 @@ class Kernels(Statements):
         return self.returns.get(name, Fact())
 
     def passed(self, name: str, fact: Fact) -> Fact:
-        """What a parameter knows of an argument: its dimensions are its own."""
+        """Return what a parameter knows of an argument: its dimensions are its own names."""
         if not isinstance(fact, TensorFact):
             return fact
         shape = fact.shape
@@ -256,7 +256,8 @@ class Kernels(Statements):
             params=[*node.params.params, parameter])
 
     def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
-        """Whether a statement is the same for all programs: arithmetic of the host, or a tensor that they share."""
+        """Return whether a statement is the same for all programs: arithmetic of the host, or a tensor that they
+        share."""
         if not isinstance(statement, cst.SimpleStatementLine):
             return False
         text = MODULE.code_for_node(statement).strip()
@@ -282,7 +283,7 @@ class Kernels(Statements):
 
 
 def terms_of(statement: cst.BaseStatement) -> set[str]:
-    """The names that a statement reads."""
+    """Return the names that a statement reads."""
     return {n.id for n in ast.walk(ast.parse(_dedented(statement))) if isinstance(n, ast.Name)}
 
 

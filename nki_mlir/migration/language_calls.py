@@ -66,7 +66,7 @@ def shape_items(calls: Calls, node: cst.BaseExpression) -> tuple[list[str] | Non
 
 @recipe("ndarray", "zeros", "ones", "full", "empty_like", "zeros_like")
 def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Block dimensions go behind the partition, which is the first dimension."""
+    """Return the tensor with block dimensions behind the partition, which is the first dimension."""
     name, nl = a.function.partition(".")[2], calls.nl
     if name in ("empty_like", "zeros_like"):
         source = a.nodes.get("a") or a.nodes.get("x")
@@ -109,7 +109,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("shared_constant")
 def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A constant of the host in HBM; the dtype is that of the array."""
+    """Return a constant of the host in HBM; its dtype is that of the array."""
     text = calls.text(next(iter(a.nodes.values())))
     if a.dtype:
         text = f"{terms.factor(text)}.astype({a.dtype})"
@@ -128,7 +128,7 @@ def shared_identity(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("rand")
 def rand(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Random numbers in a new tile."""
+    """Return a new tile of random numbers."""
     items, _, text = shape_items(calls, a.nodes["shape"])
     shown = text or f"({', '.join(items or [])})"
     return calls.new(f"{calls.nl}.rand({shown}, dtype={a.dtype or calls.nl + '.float32'})",
@@ -147,7 +147,7 @@ def random_seed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 # -- movement ----------------------------------------------------------------------------------------------------------
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
-    """An HBM view of one dimension as a column."""
+    """Return an HBM view of one dimension as a column."""
     if tensor.shape is not None and len(tensor.shape) == 1:
         rows = f"{text}.shape[0]" if tensor.shape[0] == "?" else tensor.shape[0]
         return f"{text}.reshape(({rows}, 1))", tensor.like((rows, "1"))
@@ -156,7 +156,7 @@ def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
 
 @recipe("load")
 def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
-    """A new tile from HBM."""
+    """Return a new tile from HBM."""
     text, source = rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
         return copy(calls, a)
@@ -174,7 +174,7 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
 
 @recipe("load_transpose2d")
 def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The same, transposed."""
+    """Return a new tile from HBM, transposed."""
     text, source = a.tensor("src")
     shape = source.shape[::-1] if source.shape is not None else None
     return calls.new(f"{calls.nl}.load_transpose2d({text}{_dtype(a)})",
@@ -183,7 +183,7 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("store")
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A tile to HBM: what is in PSUM, or a number, goes through SBUF."""
+    """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
     dst, target = a.tensor("dst")
     if (value := a.nodes.get("value")) is None:
         raise LeftForAPerson("nl.store without a value")
@@ -210,14 +210,14 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("atomic_rmw")
 def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """An addition by DMA whose rows may be equal."""
+    """Return an addition by DMA that allows equal rows."""
     dst, text = calls.named(a.tensor("dst")[0], "updated"), a.tensor("value")[0]
     return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{text}, {dst}], reduce_op={a.token('op')})", Fact())
 
 
 @recipe("copy")
 def copy(calls: Calls, a: Arguments) -> OperationText:
-    """A new tile."""
+    """Return a new tile with the elements of another."""
     text, source = a.tensor("src" if "src" in a.nodes else next(iter(a.nodes)))
     fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
 
@@ -230,7 +230,7 @@ def copy(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("transpose")
 def transpose(calls: Calls, a: Arguments) -> OperationText:
-    """On the TensorFact engine, whose result is in PSUM; the beta generation's is in SBUF."""
+    """Return a transpose by the Tensor engine, whose result is in PSUM; that of the beta generation is in SBUF."""
     text, source = a.tensor("x")
     shape = source.shape[::-1] if source.shape is not None else None
     fact = TensorFact(SBUF, shape, a.dtype_meaning or source.dtype)
@@ -244,7 +244,7 @@ def transpose(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("matmul")
 def matmul(calls: Calls, a: Arguments) -> OperationText:
-    """A product in PSUM."""
+    """Return a product in PSUM."""
     (x, left), (y, right) = a.tensor("x"), a.tensor("y")
     transposed = a.text("transpose_x", "False")
     if transposed not in ("True", "False"):
@@ -272,7 +272,7 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("broadcast_to")
 def broadcast_to(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A tile repeated to a shape."""
+    """Return a tile repeated to a shape."""
     name = "src" if "src" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(name)
     return broadcast(calls, text, source, a.nodes["shape"])
@@ -293,7 +293,7 @@ def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpres
 
 @recipe("expand_dims")
 def expand_dims(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A view."""
+    """Return a view with one more axis."""
     text, source = a.tensor("data" if "data" in a.nodes else next(iter(a.nodes)))
     axis = terms.number(a.text("axis"))
     shape = None
@@ -305,7 +305,7 @@ def expand_dims(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 # -- composed functions ------------------------------------------------------------------------------------------------
 def axes_of(a: Arguments, name: str = "axis") -> list[int] | None:
-    """The axes of a reduction, where they are constants."""
+    """Return the axes of a reduction if they are constants."""
     node = a.nodes.get(name)
     if node is None:
         return None
@@ -317,7 +317,7 @@ def axes_of(a: Arguments, name: str = "axis") -> list[int] | None:
 
 
 def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, ...] | None:
-    """The shape after a reduction."""
+    """Return the shape after a reduction."""
     if tensor.shape is None and axes in ([1], [-1]):
         return "?", "1"                 # of a tile with one free axis
     if tensor.shape is None or axes is None:
@@ -329,7 +329,7 @@ def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str
 
 
 def last_axes(calls: Calls, text: str, tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, str]:
-    """(the tile with the axes of a reduction as its last ones, the axes)."""
+    """Return the tile with the axes of a reduction as its last ones, and these axes."""
     if axes is None:
         return text, ""
     if tensor.shape is None:
@@ -346,7 +346,7 @@ def last_axes(calls: Calls, text: str, tensor: TensorFact, axes: list[int] | Non
 
 @recipe("sum", "prod", "max", "min", "mean", "var", "all")
 def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
-    """Along the last free axes."""
+    """Return a reduction along the last free axes."""
     name = a.function.partition(".")[2]
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
@@ -369,7 +369,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
 
 @recipe("softmax")
 def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Along the last free axes."""
+    """Return a softmax along the last free axes."""
     text, source = a.tensor("x")
     if "compute_dtype" in a:
         calls.report.changed(calls.line, "nl.softmax computes in float32")
@@ -379,7 +379,7 @@ def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("rms_norm")
 def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Along the last free axes."""
+    """Return a normalisation along the last free axes."""
     (text, source), (weight, _) = a.tensor("x"), a.tensor("w")
     return calls.new(f"{calls.nl}.rms_norm({text}, {weight}, axis={a.text('axis')}, n={a.text('n')}"
                      f"{a.passed('epsilon')}{_dtype(a)}{a.passed('compute_dtype')})",
@@ -388,7 +388,7 @@ def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("dropout")
 def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Elements set to 0 at random."""
+    """Return a tile whose elements are set to 0 at random."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
     return calls.new(f"{calls.nl}.dropout({text}, rate={a.text('rate')}{_dtype(a)})",
                      calls.on_chip(source.like(source.shape, a.dtype_meaning)))
@@ -396,7 +396,7 @@ def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("where")
 def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A choice by a tile; operands of one shape."""
+    """Return a selection by a tile; its operands have one shape."""
     condition, chosen = a.tensor("condition")
     parts, fact = [], chosen
     for name in ("x", "y"):
@@ -420,7 +420,7 @@ def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("gather_flattened")
 def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Elements of each partition by number."""
+    """Return elements of each partition by their numbers."""
     (data, source), (indices, chosen) = a.tensor("data"), a.tensor("indices")
     return calls.new(f"{calls.nl}.gather_flattened({data}, {indices}{_dtype(a)})",
                      calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or source.dtype or " ")))
@@ -428,14 +428,14 @@ def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("device_print")
 def device_print(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Prints where the kernel is simulated."""
+    """Return the call, which prints during simulation."""
     prefix, value = list(a.nodes.values())[:2]
     return calls.new(f"{calls.nl}.device_print({calls.text(prefix)}, {calls.text(value)})", Fact())
 
 
 @recipe("static_cast")
 def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A copy in another dtype."""
+    """Return a copy in another dtype."""
     node = next(iter(a.nodes.values()))
     if not isinstance(calls.fact(node), TensorFact):
         return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
@@ -446,7 +446,7 @@ def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
 # -- indices, loops and the host ---------------------------------------------------------------------------------------
 @recipe("arange")
 def arange(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """An index vector."""
+    """Return an index vector."""
     values = [calls.text(n) for n in a.nodes.values()]
     start, stop = ("0", values[0]) if len(values) == 1 else (values[0], values[1])
     extent = terms.difference(stop, start) or terms.subtract(stop, start)
@@ -470,7 +470,7 @@ def par_dim(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe(*RANGES)
 def ranges(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """All are Python's ``range``: loops are unrolled."""
+    """Return Python's ``range`` for every kind of loop."""
     shown = ", ".join(calls.text(n) for k, n in a.nodes.items() if k not in ("precise_schedule", "directives"))
     calls.report.changed(calls.line, f"{a.function} is range: loops are unrolled, and variables are Python's integers")
     return calls.new(f"range({shown})", Many(NumberFact("int")))
@@ -486,7 +486,7 @@ def same_name(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("loop_reduce")
 def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """The first iteration writes, the others accumulate."""
+    """Return a reduction that its first iteration writes and others accumulate."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
     node = a.nodes["loop_indices"]
     loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [

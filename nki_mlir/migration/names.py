@@ -16,7 +16,7 @@ NUMPY_ONLY = {"max", "min", "sum", "prod", "mean", "all", "any"}       # these a
 
 
 def dotted(node: cst.BaseExpression) -> str | None:
-    """``a.b.c`` of a name or an attribute of one."""
+    """Return ``a.b.c`` for a name or for attributes of one."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -26,7 +26,8 @@ def dotted(node: cst.BaseExpression) -> str | None:
 
 
 def shortened(path: str) -> str:
-    """A public path by its usual alias: ``nl.load`` for ``neuronxcc.nki.language.load``; empty for any other."""
+    """Return a public path by its usual alias, ``nl.load`` for ``neuronxcc.nki.language.load``, or an empty text for
+    any other path."""
     for package, alias in PACKAGES.items():
         if path == package:
             return alias
@@ -55,14 +56,14 @@ class Names:
             "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
 
     def alias(self, short: str) -> str:
-        """How the module writes ``nl``, ``nisa`` or ``nki``; the usual alias where it imports none."""
+        """Return how the module writes ``nl``, ``nisa`` or ``nki``, or the usual alias if it imports none."""
         for name, path in self.paths.items():
             if shortened(path) == short and path in PACKAGES:
                 return name
         return short
 
     def meaning(self, node: cst.BaseExpression) -> str:
-        """``nl.load`` for what reads as that function, else an empty text."""
+        """Return the public name, such as ``nl.load``, that a node refers to, or an empty text."""
         path = dotted(node)
         if path is None:
             return ""
@@ -74,7 +75,7 @@ class Names:
 
 
 def operator(meaning: str) -> str:
-    """The name in ``nl`` of the operator that a name of NumPy or ``nl`` is, or an empty text."""
+    """Return the name in ``nl`` of an operation that has a name in NumPy or ``nl``, or an empty text."""
     package, _, name = meaning.partition(".")
     if package not in ("np", "nl"):
         return ""

@@ -15,7 +15,7 @@ FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa
 
 
 def bound_names(node: ast.AST) -> Counter[str]:
-    """How often each name is bound."""
+    """Return how often each name is bound."""
     found: Counter[str] = Counter()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
@@ -26,13 +26,13 @@ def bound_names(node: ast.AST) -> Counter[str]:
 
 
 def unstable(node: ast.FunctionDef) -> frozenset[str]:
-    """Names that mean different things at different lines: they are bound at several."""
+    """Return the names that are bound at several lines, so that their meaning depends on the line."""
     counts = bound_names(node)
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def root(node: ast.expr) -> str:
-    """The name that a subscript or attribute chain begins with."""
+    """Return the name that a subscript or attribute chain begins with."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
         node = node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

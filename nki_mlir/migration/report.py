@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One change of a line of the old text, or, where ``left``, what the tool could not change."""
+    """One change of a line of the old text, or, with ``left``, what the tool could not change."""
 
     line: int
     text: str
@@ -22,11 +22,11 @@ class MigrationReport:
     muted: int = 0
 
     def changed(self, line: int, text: str) -> None:
-        """A change."""
+        """Record a change."""
         self._add(Entry(line, text))
 
     def left(self, line: int, text: str) -> None:
-        """What is left for a person."""
+        """Record what is left for a person."""
         self._add(Entry(line, text, True))
 
     def _add(self, entry: Entry) -> None:

@@ -38,12 +38,12 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 def parsed(text: str) -> list[Statement]:
-    """The statements of a text."""
+    """Return the statements of a text."""
     return [s for s in cst.parse_module(text + "\n").body]
 
 
 def terms_read(text: str) -> set[str]:
-    """The names that statements or an expression read."""
+    """Return the names that statements or an expression read."""
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
@@ -56,7 +56,7 @@ class Statements(FunctionCalls):
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
-        """The statements of a block."""
+        """Return the statements of a block, rewritten."""
         made: list[cst.BaseStatement] = []
         for statement in body:
             self.line = self.line_of.get(id(statement), self.line)
@@ -86,7 +86,7 @@ class Statements(FunctionCalls):
     orphans: list[cst.EmptyLine] = []
 
     def suite(self, body: cst.BaseSuite) -> cst.BaseSuite:
-        """The body of a compound statement."""
+        """Return the body of a compound statement, rewritten."""
         if isinstance(body, cst.SimpleStatementSuite):
             body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
         assert isinstance(body, cst.IndentedBlock)
@@ -94,7 +94,7 @@ class Statements(FunctionCalls):
         return body.with_changes(body=made or parsed("pass"))
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
-        """One statement."""
+        """Return the statements that one statement becomes."""
         match node:
             case cst.SimpleStatementLine():
                 return self._line(node)
@@ -191,7 +191,7 @@ class Statements(FunctionCalls):
         return list(made)
 
     def small(self, node: cst.BaseSmallStatement) -> list[str] | None:
-        """The statements that a small one becomes; None where it stays."""
+        """Return the statements that a small statement becomes, or None if it stays."""
         match node:
             case cst.Expr():
                 if isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):
@@ -263,7 +263,7 @@ class Statements(FunctionCalls):
         return [text, *more]
 
     def _vector(self, target: cst.BaseExpression, value: cst.BaseExpression) -> list[str]:
-        """The assignment of an index vector, which stays where something reads it that is not rewritten."""
+        """Rewrite the assignment of an index vector, which stays if a statement that is not rewritten reads it."""
         self.vectors |= set(bound_names(ast.parse(f"{self.code(target)} = 0")))
         return [f"{self.code(target)} = {self.code(value)}"]
 
@@ -273,7 +273,8 @@ class Statements(FunctionCalls):
 
     def _pairs(self, target: cst.BaseExpression, value: cst.BaseExpression
                ) -> list[tuple[cst.BaseExpression, cst.BaseExpression]] | None:
-        """``a, b = x, y`` as single assignments where the order does not matter and kernel operations are in it."""
+        """Return ``a, b = x, y`` as single assignments if it contains kernel operations and the order does not matter.
+        """
         if not (isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple)
                 and len(target.elements) == len(value.elements)):
             return None
@@ -316,14 +317,14 @@ class Statements(FunctionCalls):
         return texts
 
     def _received(self, name: str, fact: Fact) -> Fact:
-        """What a name is that gets the result of a function: dimensions are its own."""
+        """Return what is known of a name that receives the result of a function: its dimensions are its own names."""
         if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
             shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
             return self.lasting(TensorFact(fact.memory, shape, fact.dtype or f"{name}.dtype", fact.blocks))
         return self.lasting(fact) if isinstance(fact, TensorFact) else fact
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
-        """t[...] = value."""
+        """Rewrite t[...] = value."""
         place = self.rewritten(target)
         known = self.fact(place)
         if isinstance(known, TensorFact) and isinstance(fact, Unknown):
@@ -342,7 +343,7 @@ class Statements(FunctionCalls):
             self.settled(t) for t in self._store_statements(to, into, value, source)]))
 
     def _store_statements(self, dst: str, into: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
-        """The statements that write a value to a view."""
+        """Return the statements that write a value to a view."""
         result = self.result(value)
         if result is not None:
             if result.into is None:
@@ -359,7 +360,7 @@ class Statements(FunctionCalls):
         return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]
 
     def augmented(self, node: cst.AugAssign) -> list[str] | None:
-        """t += value."""
+        """Rewrite t += value."""
         place = self.rewritten(node.target)
         fact = self.fact(place)
         value = self.rewritten(node.value)

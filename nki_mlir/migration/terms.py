@@ -9,7 +9,7 @@ SIMPLE = re.compile(r"^[\w.]+$|^[\w.]+\[[\w.]+\]$")
 
 
 def number(text: str) -> int | None:
-    """The integer that a text is, or None."""
+    """Return the integer that a text is, or None."""
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError):
@@ -27,7 +27,7 @@ def _is_sum(text: str) -> bool:
 
 
 def _is_loose(text: str) -> bool:
-    """Whether a text needs parentheses within a sum."""
+    """Return whether a text needs parentheses within a sum."""
     if SIMPLE.match(text):
         return False
     node = _tree(text)
@@ -37,12 +37,12 @@ def _is_loose(text: str) -> bool:
 
 
 def factor(text: str) -> str:
-    """The text as a factor of a product or the base of a subscript."""
+    """Return the text as a factor of a product or the base of a subscript."""
     return f"({text})" if _is_sum(text) else text
 
 
 def add(left: str, right: str) -> str:
-    """left + right."""
+    """Return left + right."""
     a, b = number(left), number(right)
     if a is not None and b is not None:
         return str(a + b)
@@ -59,7 +59,7 @@ def add(left: str, right: str) -> str:
 
 
 def subtract(left: str, right: str) -> str:
-    """left - right; a term that both have goes."""
+    """Return left - right; terms of both cancel."""
     a, b = number(left), number(right)
     if a is not None and b is not None:
         return str(a - b)
@@ -78,7 +78,7 @@ def subtract(left: str, right: str) -> str:
 
 
 def multiply(left: str, right: str) -> str:
-    """left * right."""
+    """Return left * right."""
     a, b = number(left), number(right)
     if a is not None and b is not None:
         return str(a * b)
@@ -96,7 +96,7 @@ def multiply(left: str, right: str) -> str:
 
 
 def product(parts: Iterable[str]) -> str:
-    """The product of all."""
+    """Return the product of all texts."""
     total = "1"
     for part in parts:
         total = multiply(total, part)
@@ -104,7 +104,7 @@ def product(parts: Iterable[str]) -> str:
 
 
 def smallest(first: str, second: str) -> str:
-    """min(first, second)."""
+    """Return min(first, second)."""
     a, b = number(first), number(second)
     if a is not None and b is not None:
         return str(min(a, b))
@@ -112,7 +112,7 @@ def smallest(first: str, second: str) -> str:
 
 
 def largest(first: str, second: str) -> str:
-    """max(first, second)."""
+    """Return max(first, second)."""
     a, b = number(first), number(second)
     if a is not None and b is not None:
         return str(max(a, b))
@@ -120,12 +120,12 @@ def largest(first: str, second: str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """The names that a text reads."""
+    """Return the names that a text reads."""
     return {n.id for n in ast.walk(_tree(text)) if isinstance(n, ast.Name)}
 
 
 def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:
-    """Coefficients of products of atoms; what is no sum, difference or product is an atom."""
+    """Return the coefficients of products of atoms; an atom is any term that is no sum, difference or product."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return {(): node.value}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -147,7 +147,7 @@ def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:
 
 
 def difference(upper: str, lower: str) -> str | None:
-    """upper - lower where it is a number or one product, else None."""
+    """Return upper - lower if it is a number or one product, else None."""
     total = {k: v for k, v in _polynomial(ast.BinOp(_tree(upper), ast.Sub(), _tree(lower))).items() if v}
     if not total:
         return "0"
@@ -158,7 +158,7 @@ def difference(upper: str, lower: str) -> str | None:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two texts are certainly the same number."""
+    """Return whether two texts are certainly the same number."""
     if "?" in (left, right):
         return False
     try:

@@ -14,7 +14,7 @@ from nki_mlir.migration.facts import SBUF, Axis, IndexFact, MaskBound, MaskFact,
 
 
 class NotAView(Exception):
-    """A subscript that no view of the current generation is; the text says why."""
+    """A subscript that no view of the current generation can express; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SubscriptText:
 
 
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
-    """The text of a subscript of ``size`` elements from ``start``."""
+    """Return the text of a subscript of ``size`` elements from ``start``."""
     if step != "1":
         last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
         return f"{start}:{terms.add(last, '1')}:{step}"
@@ -68,7 +68,7 @@ def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
 
 
 def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
-    """What a mask says of an axis, which is counted from the last."""
+    """Return the bound that a mask sets on an axis, which is counted from the last."""
     for bound in mask.bounds if mask else ():
         if bound.axis == axis:
             return bound
@@ -76,7 +76,7 @@ def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
 
 
 def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
-    """The index with the extents that a mask leaves."""
+    """Return the index with the extents that a mask leaves."""
     if mask is None:
         return index
     base, axes, rank = index.base, list(index.axes), len(index.axes)
@@ -91,7 +91,7 @@ def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
 
 
 def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
-    """The view's text in the current generation, and what it is."""
+    """Return the view's text in the current generation, and its fact."""
     items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
     items = [Integer(i.base) if isinstance(i, IndexFact) and not i.axes and not i.moved else i for i in items]
     tensor = view.tensor
@@ -108,7 +108,7 @@ def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, Tens
 
 
 def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
-    """An index into a dimension that a mask has cut to fewer elements."""
+    """Return an index into a dimension that a mask has cut to fewer elements."""
     if size not in counts or not isinstance(item, IndexFact) or item.base != "0":
         return item
     varying = [k for k, a in enumerate(item.axes) if a.step != "0"]
@@ -119,7 +119,7 @@ def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
 
 
 def _extents(items: Sequence[Item]) -> list[str]:
-    """The extent of each axis of the indices together."""
+    """Return the extent of each axis of the indices together."""
     rank = max(len(i.axes) for i in items if isinstance(i, IndexFact))
     extents = ["1"] * rank
     for item in items:
@@ -174,7 +174,7 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
 
 def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]],
             along: list[list[int]]) -> tuple[str, TensorFact, list[int]]:
-    """The slices, what they are, and the axes of the indices in the order of the dimensions that slices keep."""
+    """Return the slices, their fact, and the axes of the indices in the order of the dimensions that slices keep."""
     shape: list[str] = []
     texts: list[str] = []
     order: list[int] = []
@@ -205,7 +205,7 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
 
 
 def strides(text: str, tensor: TensorFact) -> list[str]:
-    """The text of the step of each dimension."""
+    """Return the text of the step of each dimension."""
     if tensor.base and tensor.shape is not None and "?" not in tensor.shape:
         return [terms.product(tensor.shape[k + 1:]) for k in range(len(tensor.shape))]
     if tensor.shape is None:
@@ -235,7 +235,7 @@ def _pattern(text: str, tensor: TensorFact, items: Sequence[Item], extents: list
 
 def _moved(text: str, tensor: TensorFact, items: Sequence[Item], moved: list[int], extents: list[str],
            steps: list[list[str]]) -> tuple[str, TensorFact]:
-    """A pattern that a tile of one element moves along a dimension."""
+    """Return a pattern that a tile of one element moves along a dimension."""
     dimension, *others = moved
     item = items[dimension]
     if others or any(isinstance(other, RowNumbers) for other in items) or (tensor.on_chip and dimension == 0):
@@ -246,13 +246,13 @@ def _moved(text: str, tensor: TensorFact, items: Sequence[Item], moved: list[int
 
 
 def is_backwards(text: str) -> bool:
-    """Whether a text is a view with a negative step, which no transfer has."""
+    """Return whether a text is a view with a negative step, which no transfer has."""
     return re.match(r"[\w\[\]]+\.ap\(\[.*\[-", text) is not None
 
 
 def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[int], extents: list[str],
               steps: list[list[str]], along: list[list[int]]) -> tuple[str, TensorFact]:
-    """Rows of a tensor in HBM by the numbers in a tile: an access pattern with a vector offset."""
+    """Return rows of a tensor in HBM by the numbers in a tile: an access pattern with a vector offset."""
     if len(rows) != 1 or tensor.on_chip:
         raise NotAView("a tile is the index of more than one dimension, or of a tensor on chip")
     dimension, = rows
@@ -284,7 +284,7 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
 
 
 def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
-    """A view by slices and integers; on chip the partition and at least one more dimension stay."""
+    """Return a view by slices and integers; on chip the partition and at least one more dimension stay."""
     if any(isinstance(i, RowNumbers) for i in items):
         rest = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
         if (len(items) == 1 and tensor.rank == 2) or (len(items) == 2 and isinstance(items[1], Part)):
@@ -326,7 +326,7 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
 
 
 def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
-    """A tile restricted to what a mask leaves of it: itself where it has no more."""
+    """Return as much of a tile as a mask leaves, or the tile if the mask leaves all of it."""
     if mask is None or not mask.bounds or tensor.memory not in (SBUF, "psum", "hbm"):
         return text, tensor
     rank = tensor.rank or 2
