@@ -48,7 +48,7 @@ def counted(x, count):
 
 def test_a_counted_loop_is_fori_loop():
     text = checked(counted, [X, COUNT], X + 2, EXECUTORS)
-    assert "    nl.fori_loop(1, register, body)\n" in text and "nisa.register_load(register, t" in text
+    assert "    nl.fori_loop(1, register, body)\n" in text and "nisa.register_load(register, number)" in text
 
 
 @nki.jit
@@ -71,7 +71,7 @@ def conditional(x, count):
 def test_a_condition_in_a_register_is_while_loop():
     text = checked(conditional, [X, COUNT], X + 3, EXECUTORS)
     assert "    nl.while_loop(register, body)\n" in text
-    assert "        nisa.register_load(going, t1)\n        return going\n" in text
+    assert "        nisa.register_load(going, left)\n        return going\n" in text
 
 
 @beta_nki.jit
@@ -89,7 +89,7 @@ def beta_while(x, count):
 
 def test_a_condition_in_a_tile_is_loaded():
     text = checked(beta_while, [X, COUNT], X + 3)
-    assert "        nisa.register_load(going_2, going)\n        return going_2\n    nl.while_loop(nisa.register_alloc(1)" in text
+    assert "        nisa.register_load(going, left)\n        return going\n    nl.while_loop(nisa.register_alloc(1)" in text
     assert "nl.not_equal" not in text
 
 
@@ -142,8 +142,8 @@ def test_rows_by_a_tile_of_indices():
     expected = X.copy()
     expected[rows[:, 0]] += 1000
     text = checked(gathered_and_scattered, [X, rows], expected)
-    assert text_has(text, "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=t0)",
-                    "dst=out.ap([[8, 4], [1, 8]], offset=0, vector_offset=t0)")
+    assert text_has(text, "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=index)",
+                    "dst=out.ap([[8, 4], [1, 8]], offset=0, vector_offset=index)")
 
 
 def text_has(text, *parts):
@@ -318,7 +318,7 @@ def test_columns_that_partitions_share(monkeypatch):
     columns = np.random.default_rng(0).integers(0, 8, (64, 1)).astype(np.uint32)
     expected = np.stack([X[p, columns[p // 16 * 16:p // 16 * 16 + 16, 0]] for p in range(64)]) * 2
     text = checked(picked, [X, columns], expected)
-    assert ".indirect(t" in text
+    assert ".indirect(index" in text
 
 
 @nki.jit
