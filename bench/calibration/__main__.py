@@ -57,7 +57,7 @@ def programs_of(source: str, arguments: tuple[str, ...], target: str, static: bo
 
 
 def outcome(entry: Entry, timing: Timing) -> Outcome:
-    """The model's time of one entry, with its harness's launch."""
+    """Return the model's time of one entry, with its harness's launch."""
     model = timing.total_ns - timing.launch_ns + LAUNCH[entry.harness]
     return Outcome(entry=entry.name, target=entry.target, published_ns=entry.published_ns, model_ns=model,
                    launch_ns=LAUNCH[entry.harness], instructions=timing.instructions, known=entry.known,
@@ -65,7 +65,7 @@ def outcome(entry: Entry, timing: Timing) -> Outcome:
 
 
 def summary(title: str, found: Sequence[Outcome]) -> str:
-    """Median error, 80th percentile and the worst."""
+    """Return the median error, the 80th percentile and the largest error as text."""
     errors = sorted(abs(o["model_ns"] / o["published_ns"] - 1) for o in found)
     if not errors:
         return f"{title}: none"
@@ -74,7 +74,7 @@ def summary(title: str, found: Sequence[Outcome]) -> str:
 
 
 def merged(found: Sequence[Outcome]) -> list[Outcome]:
-    """What was found, and of entries that did not run what the file has."""
+    """Return the new outcomes, and those of the file for entries that did not run."""
     known = {one["entry"]: one for one in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
     known |= {one["entry"]: one for one in found}
     return [known[entry.name] for entry in ENTRIES if entry.name in known]
@@ -104,7 +104,7 @@ def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Tim
 
 
 def in_order(title: str, groups: Sequence[Sequence[Outcome]]) -> str:
-    """How many pairs within the groups have the published order."""
+    """Return as text how many pairs within the groups have the published order."""
     right, total = (sum(counts) for counts in zip((0, 0), *(ordered(group) for group in groups)))
     return f"{title}: {right} of {total} in the published order" + (f" ({right / total:.1%})" if total else "")
 

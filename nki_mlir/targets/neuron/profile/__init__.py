@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Profiles: where the time of instruction streams goes, as JSON, a trace, and a page.
+"""Profiles attribute the time of instruction streams, as JSON, as a trace, and as a page.
 
     profile = profile_of(programs)
     write_profile(profile, folder)
 
-The page has all that it needs: style, scripts, the charting library, the document.
+The page contains everything that it needs: style, scripts, the charting library, the document.
 """
 
 import json
@@ -51,7 +51,8 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
 
 
 def check_folder(folder: str | Path) -> Path:
-    """The folder, which need not exist yet. Raises ``ProfileFolder`` where no file can be written; leaves nothing."""
+    """Return the folder, which may not exist yet. Raise ``ProfileFolder`` if no file can be written there; leave
+    nothing behind."""
     try:
         path = Path(folder)
     except TypeError:
@@ -65,7 +66,7 @@ def check_folder(folder: str | Path) -> Path:
 
 
 def write_profile(profile: Document, folder: str | Path) -> list[Path]:
-    """Write the files of a profile; returns their names."""
+    """Write the files of a profile, and return their names."""
     path = check_folder(folder)
     texts: dict[str, str | bytes] = {
         JSON: json.dumps(profile, separators=(",", ":")), TRACE: trace(profile), PAGE: page(profile)}
@@ -89,7 +90,7 @@ STYLES = "uplot.css", "page.css"
 
 
 def page(document: Document) -> str:
-    """The page's text."""
+    """Return the HTML text of the page."""
     parts = {"TITLE": escape(document["timing"]["kernel"]), "STYLE": "\n".join(map(_read, STYLES)),
              # No text of a kernel can end the element that it is in.
              "PROFILE": json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"),

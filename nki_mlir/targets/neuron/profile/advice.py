@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Advice: what would make a kernel faster, and by how much.
+"""Advice: changes that would make a kernel faster, and by how much.
 
-A rule says which instructions of a run would cost less if the kernel were written otherwise, and how much less; the
-timed machine runs the streams again with these costs. So what a sentence promises is what the whole kernel would gain,
-not what the instructions take.
+A rule selects the instructions of a run that would cost less if the kernel were written otherwise, and says how
+much less; the timed machine runs the streams again with these costs. So a sentence promises the gain of the
+complete kernel, not the time of the instructions.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 
 class Costed(NamedTuple):
-    """An instruction of a stream: its operation, what it costs, and of a transfer what is moved."""
+    """An instruction of a stream: its operation, its cost, and the data that a transfer moves."""
 
     where: Where
     instruction: Instruction
@@ -45,8 +45,9 @@ class Costed(NamedTuple):
 
 @dataclass
 class Change:
-    """What instructions would cost instead, and why: ``text`` is the sentence without what it saves, of source lines
-    of which the first is the one to go to. ``end``: when the streams would end, where another order is what changes."""
+    """Changed costs of instructions, and the reason. ``text`` is the sentence without the saving; ``lines`` are source
+    lines, the first of which is the target of the link. ``end``: when the streams would end, if the change is
+    another order."""
 
     text: str = ""
     lines: list[Location] = field(default_factory=list)
@@ -55,16 +56,16 @@ class Change:
     end: float | None = None
 
     def gone(self, where: Where) -> None:
-        """The instruction would not be: it takes no time, and its result is there when it was to start."""
+        """Remove an instruction: it takes no time, and its result is visible when it starts."""
         self.entries[where] = (WORK, 0.0, 0.0, 0.0, 0)
 
     def busy(self, step: Costed, ns: float) -> None:
-        """The engine would be taken for so long, and not longer than it is."""
+        """Shorten the time for which an instruction occupies its engine; never lengthen it."""
         self.entries[step.where] = (step.entry[0], min(ns, step.entry[1]), *step.entry[2:])
 
 
 class Evidence:
-    """A run that has come to its end, as rules look at it."""
+    """A finished run, with what rules derive from it."""
 
     def __init__(self, run: TimedMachine, total: float, busy: dict[Engine, float]) -> None:
         self.run, self.total, self.busy = run, total, busy
@@ -80,7 +81,7 @@ class Evidence:
 
     @property
     def transfers(self) -> Iterator[tuple[Costed, TimedTransfer]]:
-        """Those that the DMA engines move, and what of each; collectives are not among them."""
+        """Return the transfers that the DMA engines move, with their work; collectives are not among them."""
         return ((s, s.transfer) for s in self.steps
                 if s.transfer is not None and s.entry[0] == TRANSFER and not s.transfer.under_way)
 
@@ -90,7 +91,7 @@ class Evidence:
 
 
 def lines_of(steps: Sequence[Costed]) -> list[Location]:
-    """The source lines of instructions, those with most time first."""
+    """Return the source lines of instructions, those with most time first."""
     found: dict[tuple[str, int], tuple[float, Location]] = {}
     for step in steps:
         if step.location is not None:
@@ -101,7 +102,7 @@ def lines_of(steps: Sequence[Costed]) -> list[Location]:
 
 
 def named(lines: Sequence[Location]) -> str:
-    """Lines in a sentence: the first three."""
+    """Return the first three lines as text for a sentence."""
     texts = [f"{PurePath(at.file).name}:{at.line}" for at in lines[:3]]
     return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
@@ -116,7 +117,7 @@ RULES: dict[str, Rule] = {}                     # by the name that tells them ap
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
-    """Decorator of a piece of advice."""
+    """Register a function as a rule of advice."""
     def register(change: Rule) -> Rule:
         RULES[name] = change
         return change
@@ -124,7 +125,7 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
 
 def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
-    """What would save at least ``WORTH`` of the time of a run that has come to its end, the largest first."""
+    """Return the advice that would save at least ``WORTH`` of the time of a finished run, the largest first."""
     programs, timing = [core.program for core in run.cores], timing_of(run)
     total, busy = timing.total_ns, timing.slowest.busy_ns
     seen, found = Evidence(run, total, busy), []
@@ -142,7 +143,7 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
 
 
 def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None = None) -> float:
-    """When the programs would end."""
+    """Return when the programs would end with a change."""
     if change.end is not None:
         return change.end
     again = TimedMachine(programs, loaded)
@@ -155,7 +156,7 @@ def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None 
 
 
 def hbm_source(step: Costed) -> Tile | None:
-    """What a transfer to the chip reads."""
+    """Return the tile in HBM that a transfer to the chip reads; None if it is no load of one tile."""
     sources = [t for _, t in step.op.sources()]
     loads = any(t.on_chip for _, t in step.op.targets())
     return sources[0] if loads and len(sources) == 1 and sources[0].space == HBM else None
@@ -164,7 +165,7 @@ def hbm_source(step: Costed) -> Tile | None:
 # -- transfers ---------------------------------------------------------------------------------------------------------
 @rule("repeated-loads")
 def repeated_loads(seen: Evidence) -> Change | None:
-    """The same bytes of HBM are loaded again: keep them in SBUF."""
+    """Find loads of bytes that an earlier load of the kernel read: keep them in SBUF."""
     made, again, nbytes = Change(), [], 0
     known, names = Counter[object](), set[str]()
     for step, transfer in seen.transfers:
@@ -188,7 +189,7 @@ def repeated_loads(seen: Evidence) -> Change | None:
 
 @rule("short-runs")
 def short_runs(seen: Evidence) -> Change:
-    """Descriptors of few bytes: the DMA engines spend their time on overhead."""
+    """Find descriptors of few bytes, on which the DMA engines spend their time as overhead."""
     made, short, least = Change(), [], SHORT
     each = seen.machine.costs.dma.descriptor(SHORT) / seen.machine.dma_engines
     for step, transfer in seen.transfers:
@@ -206,7 +207,7 @@ def short_runs(seen: Evidence) -> Change:
 
 @rule("one-issuer")
 def one_issuer(seen: Evidence) -> Change | None:
-    """One engine triggers many small transfers, which takes it longer than they move."""
+    """Find an engine that triggers many small transfers, which takes it longer than they move."""
     by_line: dict[object, list[tuple[Costed, int]]] = defaultdict(list)
     for step, transfer in seen.transfers:
         if step.location is not None and transfer.hbm_bytes < LARGE:
@@ -235,7 +236,7 @@ def one_issuer(seen: Evidence) -> Change | None:
 
 @rule("no-overlap")
 def no_overlap(seen: Evidence) -> Change | None:
-    """Loads wait until the tiles that they go to are free: compute and transfers take turns."""
+    """Find loads that wait until their tiles are free, so that compute and transfers alternate."""
     by_line: dict[object, list[Costed]] = defaultdict(list)
     for step, _ in seen.transfers:
         if hbm_source(step) is not None and step.location is not None:
@@ -260,16 +261,13 @@ BOTH = Engine.VECTOR, Engine.SCALAR     # engines that can do each other's eleme
 
 
 def evicts(step: Costed) -> bool:
-    """Whether an instruction only moves a result from PSUM."""
+    """Return whether an instruction only moves a result out of PSUM."""
     sources, targets = step.op.sources(), step.op.targets()
     return step.engine in BOTH and len(sources) == 1 and sources[0][1].space == PSUM and targets[0][1].space != PSUM
 
 
 def shared_out(seen: Evidence, evictions: bool, text: str) -> Change | None:
-    """Let the less busy of two engines do as much of the other's work, of one sort, as makes both busy for as long.
-
-    ``text`` is given the busy engine, the other one, and the share of the work that goes to it.
-    """
+    """Move work of one kind from the busier of two engines to the other, until both are busy for as long."""
     loaded = max(BOTH, key=lambda e: seen.busy.get(e, 0.0))
     other = BOTH[1 - BOTH.index(loaded)]
     busy, idle = (seen.busy.get(engine, 0.0) for engine in (loaded, other))
@@ -299,7 +297,7 @@ def imbalance(seen: Evidence) -> Change | None:
 
 @rule("psum-eviction")
 def psum_eviction(seen: Evidence) -> Change | None:
-    """Results wait in PSUM for one engine to copy them."""
+    """Find results that wait in PSUM because one engine copies all of them."""
     return shared_out(seen, True, "the {loaded} engine empties PSUM in {count} copies ({lines}), for which products "
                                   "wait, and is busy {busy:.0%}, the {other} engine {idle:.0%}; let the {other} engine "
                                   "do {share:.0%} of them, with engine=")
@@ -307,7 +305,7 @@ def psum_eviction(seen: Evidence) -> Change | None:
 
 @rule("weight-loads")
 def weight_loads(seen: Evidence) -> Change:
-    """Products whose moving side is narrow: loading weights takes as long as using them."""
+    """Find products with a narrow moving side, which load their weights as long as they use them."""
     widest = seen.machine.moving_free_max
     made, narrow, columns = Change(), [], widest
     for step in seen.work:
@@ -325,7 +323,7 @@ def weight_loads(seen: Evidence) -> Change:
 
 @rule("ramp")
 def ramp(seen: Evidence) -> Change | None:
-    """The tensor engine works at part of its speed, because it is not used enough."""
+    """Find products that run at part of the tensor engine's speed because the engine is not used enough."""
     lost = Counter[Where]()
     costs = seen.machine.costs.engines[Engine.TENSOR].ramp
     limits = [agent.ramp for agent in seen.run.agents if agent.ramp is not None]
@@ -361,7 +359,7 @@ def lost_without_waits(seen: Evidence, number: int, costs: Ramp) -> float:
 
 @rule("dtype")
 def slow_dtype(seen: Evidence) -> Change | None:
-    """Products of float32 take several passes."""
+    """Find products of float32, which take several passes."""
     made, steps, passes = Change(), [], 1
     operands: set[Footprint] = set()
     for step in seen.work:
@@ -389,7 +387,7 @@ def slow_dtype(seen: Evidence) -> Change | None:
 
 @rule("partitions")
 def few_partitions(seen: Evidence) -> Change:
-    """Tiles that fill part of the partitions: lanes and DMA engines are idle."""
+    """Find tiles on part of the partitions, which leave lanes and DMA engines idle."""
     full = fewest = seen.machine.partitions
     made, steps = Change(), []
     for step in seen.steps:
@@ -414,14 +412,14 @@ WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")     # wh
 
 
 def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
-    """Whether an activation that reads what an instruction of ``WITHIN`` wrote has room for what this does."""
+    """Return whether an activation that reads the result of an instruction of ``WITHIN`` can do its work as well."""
     return (isinstance(op, ActivationOp) and use.field == "src" and footprint_of(before.dst) == use.region
             and op.scale is None and op.imm == 1.0 and (op.bias is None or "add" not in (before.op0, before.op1)))
 
 
 @rule("fuse-activation")
 def fuse_activation(seen: Evidence) -> Change:
-    """A scale or a bias by itself, before an activation that has a place for it."""
+    """Find a scale or a bias in an instruction of its own before an activation with a parameter for it."""
     some = [(s, s.op) for s in seen.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
     readers = readers_of(seen.run) if some and any(isinstance(s.op, ActivationOp) for s in seen.work) else {}
     ops = {s.where: s.op for s in seen.steps}
@@ -437,7 +435,7 @@ def fuse_activation(seen: Evidence) -> Change:
 
 @rule("table-loads")
 def table_loads(seen: Evidence) -> Change:
-    """Functions of several sets take turns on the scalar engine, which has one set at hand."""
+    """Find functions of several table sets that alternate on the scalar engine, which holds one set."""
     made, tables, needed = Change(), Counter[str](), Counter[Location]()
     for agent in seen.run.agents:
         for place, instruction in enumerate(agent.stream.instructions):

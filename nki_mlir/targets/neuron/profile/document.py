@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A profile as one JSON document, which the page and the summary show. docs/profile.md has its schema.
 
-Tables are columns: lists of one length. Times are ns from the launch. The roofline has how many operations instructions
-are, by the loops of the source that they belong to.
+Tables are columns: lists of one length. Times are ns from the launch. The roofline counts the operations of
+instructions by the source loops to which they belong.
 """
 
 import ast
@@ -35,7 +35,7 @@ Document = dict[str, Any]
 
 
 def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True) -> Document:
-    """The document of a run that has come to its end. ``texts``: of instructions, which figures do not need."""
+    """Return the document of a finished run. ``texts``: of instructions, which figures do not need."""
     timing = timing_of(run)
     slices = slices_of(run, texts)
     launch = timing.launch_ns
@@ -73,7 +73,7 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
 
 
 def _instructions(slices: Slices) -> Document:
-    """Executed instructions, each distinct one once; those of no line have the line -1."""
+    """Return executed instructions, each distinct one once; those without a source line have the line -1."""
     rows = slices.instructions
     lines = {line: k for k, line in enumerate(_line_names(slices))}
     return {"name": [i.name for i in rows], "text": [i.text for i in rows], "engine": [i.engine for i in rows],
@@ -89,7 +89,7 @@ def _line_names(slices: Slices) -> list[str]:
 
 
 def _files(slices: Slices) -> dict[str, list[str]]:
-    """Source text by file name; files that are not there, or that only the input names, have none."""
+    """Return source text by file name; files that are missing, or that only the input names, have none."""
     found = {}
     for name in sorted({i.location.file for i in slices.instructions if i.location is not None}):
         try:
@@ -100,7 +100,8 @@ def _files(slices: Slices) -> dict[str, list[str]]:
 
 
 def _lines(slices: Slices, path: Document) -> list[SourceLine]:
-    """By source line: how often its instructions ran, ns of engines and of transfers, bytes, its critical ns."""
+    """Return the figures of each source line: executions, ns of engines and of transfers, bytes, ns of the critical
+    path."""
     found: dict[str, SourceLine] = {}
     for name in _line_names(slices):
         file, _, line = name.rpartition(":")
@@ -124,7 +125,7 @@ def _lines(slices: Slices, path: Document) -> list[SourceLine]:
 
 
 def _groups(slices: Slices) -> list[Document]:
-    """When instructions ran: of a linked program those of each operation and kernel, else those of each file."""
+    """Return when instructions ran: of a linked program by operation and kernel, else by file."""
     found: dict[tuple[str, str, int], list[float]] = {}
     for begin, end, number in zip(slices.begin, slices.end, slices.instruction):
         at = slices.instructions[number].location
@@ -137,7 +138,8 @@ def _groups(slices: Slices) -> list[Document]:
 
 
 def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
-    """The critical path's segments in order of time, the launch first; they follow each other without a gap."""
+    """Return the segments of the critical path in order of time, the launch first; they follow each other without a
+    gap."""
     pieces = critical_path(run.record)
     number = [slices.instruction[slices.of_event[p.event]] for p in pieces]
     return {"begin": [0.0, *(launch + p.begin for p in pieces)], "end": [launch, *(launch + p.end for p in pieces)],
@@ -145,7 +147,7 @@ def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
 
 
 def _limited(run: TimedMachine, launch: float) -> list[Document]:
-    """When engines had less than their full speed, and how much longer their work took for that."""
+    """Return the times in which engines had less than full speed, and the ns that their work took longer."""
     return [{"core": run.cores.index(agent.core), "engine": agent.stream.engine.value, "speed": agent.ramp.rate,
              "begin": [launch + begin for begin, _ in agent.ramp.limited],
              "end": [launch + end for _, end in agent.ramp.limited], "lost_ns": agent.ramp.lost_ns}
@@ -174,7 +176,7 @@ Row = tuple[int, float, float, int, int, float, int]
 
 
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Neighbours of a track as one slice, which has the name of the longest, until no more than ``limit`` are left."""
+    """Merge neighbours of a track, under the name of the longest, until at most ``limit`` slices remain."""
     every = -(-len(rows) // max(1, limit // 2))         # tracks end with groups that are not full
     made: list[Row] = []
     at = 0
@@ -218,7 +220,7 @@ def _memory(run: TimedMachine, held: list[Occupant]) -> tuple[Document, list[str
 
 
 def _bandwidth(slices: Slices, total: float) -> Document:
-    """Bytes a ns to and from HBM, in bins of one length; a transfer's bytes are even over the time it moves."""
+    """Return bytes a ns to and from HBM in bins of one length; the bytes of a transfer spread evenly over its time."""
     width = total / BINS
     rate = [0.0] * BINS
     for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
@@ -235,7 +237,7 @@ def _bandwidth(slices: Slices, total: float) -> Document:
 
 # -- the roofline ------------------------------------------------------------------------------------------------------
 def operations(instruction: Instruction) -> int:
-    """Multiplications and additions of a product; of other work one for each element; of a transfer none."""
+    """Return the multiplications and additions of a product; one for each element of other work; none of a transfer."""
     op = instruction.op
     if isinstance(op, Control) or instruction.queue is not None:
         return 0
@@ -247,7 +249,7 @@ def operations(instruction: Instruction) -> int:
 
 @dataclass(frozen=True)
 class SourceLoop:
-    """A loop of the source, or a whole function: its lines, first and last."""
+    """A loop of the source, or a complete function: its first and last line."""
 
     name: str
     file: str
@@ -257,7 +259,7 @@ class SourceLoop:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """Of the roofline: operations, bytes to and from HBM, and ns in which something of it ran."""
+    """A point of the roofline: operations, bytes to and from HBM, and ns in which any of its instructions ran."""
 
     name: str
     location: str
@@ -267,7 +269,7 @@ class RooflinePoint:
 
 
 def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
-    """The loops of a source file that have one of the lines in them; none of what is no Python."""
+    """Return the loops of a source file that contain one of the lines; none of a file that is not Python."""
     wanted = set(lines)
     try:
         tree = ast.parse(Path(file).read_text() if is_known_source(file) else "")
@@ -284,7 +286,7 @@ def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
 
 
 def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoint]:
-    """The kernel's, then those of its loops."""
+    """Return the roofline point of the kernel, then those of its loops."""
     computed, moved = Counter[tuple[str, int]](), Counter[tuple[str, int]]()        # by line
     counts: dict[tuple[object, ...], int] = {}          # operations, by form of an instruction
     for (agent, place), times in Counter(zip(run.record.agent, run.record.position)).items():
@@ -315,7 +317,7 @@ def _spans(slices: Slices, loop: SourceLoop) -> list[tuple[float, float]]:
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:
-    """ns that at least one of the spans covers."""
+    """Return the ns that at least one of the spans covers."""
     total = until = 0.0
     for begin, end in sorted(spans):
         if end > until:
@@ -328,8 +330,7 @@ LONG = 1 << 14                  # elements of a partition, beside which an instr
 
 
 def ceilings(machine: Machine, cores: int) -> dict[str, float]:
-    """Operations a ns of each engine that computes, by its fastest law; of the tensor engine by what one pass takes.
-    Bytes a ns of HBM."""
+    """Return operations a ns of each engine that computes, by its fastest law; of the tensor engine by one pass."""
     tensor = machine.costs.engines[Engine.TENSOR]
     peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores
     found = {"tensor": peak}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The largest cause of a kernel's time: a resource at its bound, the launch, or a line of the critical path."""
+"""Find the largest cause of a kernel's time: a resource at its bound, the launch, or a line of the critical path."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -11,7 +11,7 @@ BOUND = 0.8                     # share of the time from which on a busy resourc
 
 
 class SourceLine(TypedDict):
-    """A source line: how many instructions of it ran, ns of engines and transfers, bytes, ns of the critical path."""
+    """The figures of a source line: executions, ns of engines and transfers, bytes, ns of the critical path."""
 
     file: str
     line: int
@@ -35,7 +35,7 @@ class Cause(TypedDict):
 
 def largest_cause(timing: Figures, lines: Sequence[SourceLine], files: Mapping[str, Sequence[str]],
                   hbm_bytes_per_ns: float) -> Cause:
-    """The largest cause of a time; ``files`` have the source text by name."""
+    """Return the largest cause of a time; ``files`` have the source text by name."""
     total = timing["total_ns"]
     at = max(lines, key=lambda row: row["path_ns"], default=None)
     file, line, of_line = (at["file"], at["line"], at["path_ns"] / total) if at is not None else ("", 0, 0.0)
@@ -52,7 +52,7 @@ def largest_cause(timing: Figures, lines: Sequence[SourceLine], files: Mapping[s
 
 
 def _busiest(timing: Figures, hbm_bytes_per_ns: float) -> tuple[str, float, str]:
-    """The resource that is used for the largest share of the time, the share, and the sentence that says so."""
+    """Return the resource with the largest share of the time, the share, and the sentence about it."""
     total, nbytes = timing["total_ns"], timing["hbm_bytes"]
     uses = [("HBM", nbytes / hbm_bytes_per_ns, f"{nbytes / 1e6:.1f} MB at {hbm_bytes_per_ns:.0f} GB/s are")]
     for core in timing["cores"]:

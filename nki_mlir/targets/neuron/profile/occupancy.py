@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What SBUF and PSUM hold over time: values, each from the instruction that begins to write it to its last use.
+"""The occupancy of SBUF and PSUM over time: values, each from the instruction that begins to write it to its last use.
 
-Also which operands read what an instruction wrote, up to where it is written anew.
+The module also finds the operands that read the result of an instruction, until another one overwrites it.
 
-A value is what one region holds between being written and being written anew; an instruction that adds to a region, and
-one that fills another part of it before anyone has read it, go on with the value that is there.
+A value is the content of one region between two writes. An instruction that adds to a region, or that fills another
+part of it before a read, continues the existing value.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ class Footprint(NamedTuple):
     b1: int
 
     def meets(self, other: "Footprint") -> bool:
-        """Whether a byte may be in both, of one memory."""
+        """Return whether two footprints in one memory may share a byte."""
         return self.b0 < other.b1 and other.b0 < self.b1 and self.p0 < other.p1 and other.p0 < self.p1
 
     def holds(self, other: "Footprint") -> bool:
@@ -40,7 +40,7 @@ class Footprint(NamedTuple):
 
 @dataclass
 class Occupant:
-    """A value: where and from when to when it is, ns from the launch, and the instruction that wrote it."""
+    """A value: its region, the ns from the launch at which it begins and ends, and the instruction that wrote it."""
 
     core: int
     region: Footprint
@@ -55,7 +55,7 @@ class Occupant:
 
 
 class OnChipAccess(NamedTuple):
-    """What an instruction does with an operand on chip. A product that begins a sum does not read its result."""
+    """The access of an instruction to an on-chip operand. A product that begins a sum does not read its result."""
 
     field: str
     region: Footprint
@@ -66,13 +66,13 @@ class OnChipAccess(NamedTuple):
 
     @property
     def fills(self) -> bool:
-        """Whether every byte of the region is written."""
+        """Return whether the access writes every byte of the region."""
         low, high = self.tile.access.reach()
         return not self.op.mask and not self.op.limits and self.tile.free_elements == high + 1 - low
 
 
 def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]]]:
-    """Events that work on what is on chip, in the order in which a run went; operands that are only read come first."""
+    """Yield the events that access on-chip memory, in the order of the run; operands that are only read come first."""
     record = run.record
     known: dict[Where, list[OnChipAccess]] = {}
     for event in sorted(range(len(record)), key=record.start.__getitem__):
@@ -93,7 +93,7 @@ def _accesses(op: Op) -> list[OnChipAccess]:
 
 
 def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list[Occupant]:
-    """All values of a run, by when they begin. ``instruction_of``: the instruction's number, by event."""
+    """Return all values of a run, by their beginning. ``instruction_of``: the instruction's number, by event."""
     record = run.record
     memories = [_Memory(k) for k in range(len(run.cores))]
     for event, (agent, _), operands in accesses(run):
@@ -109,12 +109,12 @@ def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list
 
 
 def footprint_of(tile: Tile) -> Footprint:
-    """Bytes between a tile's ends."""
+    """Return the footprint of a tile: all bytes from its first to its last."""
     return Footprint(tile.space, *tile.bounds)
 
 
 class _Memory:
-    """The values of one core, by buckets of bytes."""
+    """The values of one core, in buckets of bytes."""
 
     def __init__(self, core: int) -> None:
         self.core = core
@@ -144,12 +144,12 @@ class _Memory:
 
 
 def buckets_of(region: Footprint) -> list[tuple[str, int]]:
-    """Where values that may meet a region are looked for."""
+    """Return the buckets with the values that may share bytes with a region."""
     return [(region.space, k) for k in range(region.b0 // BUCKET, (region.b1 - 1) // BUCKET + 1)]
 
 
 def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], list[int]]:
-    """(when, bytes held from then on) of a memory of one core."""
+    """Return pairs (time, bytes in use from then on) of a memory of one core."""
     assert space in (SBUF, PSUM)
     changes = defaultdict(int, {0.0: 0})
     for held in values:
@@ -162,7 +162,7 @@ def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], 
 
 # -- who reads a value -------------------------------------------------------------------------------------------------
 class Use(NamedTuple):
-    """An operand that reads a value, of the instruction at ``where``."""
+    """A read of a value by an operand of the instruction at ``where``."""
 
     where: Where
     field: str
@@ -177,7 +177,7 @@ class Value(NamedTuple):
 
 
 def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
-    """By instruction, in the order in which a run went."""
+    """Return the reads of each instruction's result."""
     found: dict[Where, set[Use]] = defaultdict(set)
     memories: dict[CoreState, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
     for _, where, operands in accesses(run):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What each DMA engine had of a transfer, and when: the same sums as the timed machine's, transfer by transfer."""
+"""The part of each DMA engine in a transfer, and its time: the sums of the timed machine, transfer by transfer."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Packets(NamedTuple):
     share: list[float]
 
     def add(self, number: int, engines: int, begin: float, end: float, share: float) -> None:
-        """Parts of one transfer that the first DMA engines move in the same time."""
+        """Append parts of one transfer that the first DMA engines move in the same time."""
         self.slice.append(number)
         self.first.append(0)
         self.engines.append(engines)
@@ -29,7 +29,7 @@ class Packets(NamedTuple):
 
 
 def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
-    """The packets of a run that has come to its end, by the slices of its transfers' events."""
+    """Return the packets of a finished run, by the slices of its transfers' events."""
     made = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
     free = {core: [0.0] * core.dma.count for core in run.cores}

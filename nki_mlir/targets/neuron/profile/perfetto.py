@@ -16,7 +16,7 @@ Event = dict[str, object]
 
 
 def trace(document: Document) -> bytes:
-    """The trace, compressed."""
+    """Return the compressed trace."""
     notes = document["notes"]
     text = json.dumps({"displayTimeUnit": "ns", "otherData": {"kernel": document["timing"]["kernel"], "notes": notes},
                        "traceEvents": list(events(document))}, separators=(",", ":"))
@@ -24,7 +24,7 @@ def trace(document: Document) -> bytes:
 
 
 def events(document: Document) -> Iterator[Event]:
-    """All of its events: names, slices, arrows, counters, notes."""
+    """Yield all events of the trace: names, slices, arrows, counters, notes."""
     tracks = document["tracks"]
     for core in range(len(document["memory"]["cores"])):
         yield {"ph": "M", "name": "process_name", "pid": core, "tid": 0, "args": {"name": f"core {core}"}}

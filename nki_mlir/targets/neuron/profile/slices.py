@@ -30,7 +30,7 @@ ROUNDING = 1e-6                 # ns: times that differ by less are one time
 
 @dataclass(frozen=True)
 class Track:
-    """An engine of a core, or a lane of one of its DMA queues."""
+    """A row of the timeline: an engine of a core, or a lane of one of its DMA queues."""
 
     core: int
     name: str
@@ -59,7 +59,7 @@ NO_TRAFFIC = Traffic()
 
 
 def traffic_of(op: Op | Control) -> Traffic:
-    """The traffic of an instruction, by the shapes of its tiles; that of the tensor engine in operations as well."""
+    """Return the traffic of an instruction, by the shapes of its tiles; of the tensor engine with its operations."""
     if isinstance(op, Control):
         return NO_TRAFFIC
     counts = dict.fromkeys(Traffic._fields, 0)
@@ -93,7 +93,8 @@ def form_of(instruction: Instruction) -> tuple[object, ...]:
 
 
 def moved_by(instruction: Instruction) -> tuple[str, int]:
-    """Of a transfer the first tensor in HBM, and the partitions on chip; nothing of other instructions."""
+    """Return the first tensor in HBM that a transfer moves, and its on-chip partitions; nothing for other
+    instructions."""
     op = instruction.op
     if instruction.queue is None or isinstance(op, Control):
         return "", 0
@@ -106,7 +107,7 @@ OF_32_BITS, OF_8_BITS, MICROSCALED = 4.0, 0.5, 0.25
 
 
 def passes_of(op: Op | Control, generation: int) -> float:
-    """Operations of bfloat16 that one of this product or transpose counts as."""
+    """Return how many bfloat16 operations one operation of this product or transpose counts as."""
     if isinstance(op, Control):
         return 1.0
     law = op.work().law
@@ -138,7 +139,7 @@ class Executed:
 
     @property
     def line(self) -> str:
-        """FILE:LINE, empty where the instruction is of no line."""
+        """Return FILE:LINE; empty if the instruction has no source line."""
         return f"{self.location.file}:{self.location.line}" if self.location is not None else ""
 
 
@@ -201,7 +202,7 @@ def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
 
 
 def _put_in_order(run: TimedMachine, made: Slices) -> None:
-    """Tracks of a core after one another: its engines, its queues as the program has them, the lanes of a queue."""
+    """Sort the tracks of a core: its engines, its queues in program order, the lanes of a queue."""
     engines = {engine.value: k for k, engine in enumerate(ENGINES)}
     queues = [{queue.name: k for k, queue in enumerate(core.program.queues)} for core in run.cores]
 
@@ -239,7 +240,7 @@ def _track(made: Slices, core: int, name: str, kind: str) -> int:
 
 
 def _instructions(run: TimedMachine, made: Slices, texts: bool) -> list[list[int]]:
-    """For each agent and place the number of its instruction; those that are alike have one."""
+    """Return the number of the instruction at each position of each agent; equal instructions share one."""
     known: dict[Executed, int] = {}
     alike: dict[tuple[object, ...], int] = {}           # the number by what it depends on
     numbers = []

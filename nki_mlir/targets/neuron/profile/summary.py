@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A profile on the terminal: engines with bars, the lines that the time went to, and advice."""
+"""Show a profile on the terminal: engines with bars, the lines with the most time, and advice."""
 
 from pathlib import PurePath
 from typing import TextIO

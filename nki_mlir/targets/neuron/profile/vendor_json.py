@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A profile as the JSON form of the vendor's profiler: instructions and transfers as lists of records, in ns.
 
-It has what the tables have, under the names of this form. What the profile has no value for is null.
+The content is that of the tables, under the names of this form. Fields without a value are null.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ LOCATIONS = "nki_source_location", "bir_debug_info_source_location"        # tex
 
 
 def vendor_json(document: Document, summary: dict[str, Any]) -> dict[str, Any]:
-    """The whole form, beside the summary."""
+    """Return the complete form without the summary."""
     tables = vendor_tables(document)
     timing, metadata = document["timing"], tables["Metadata"][0]
     return {"summary": [summary], "instruction": [instruction_record(row) for row in tables["Instruction"]],
@@ -28,7 +28,7 @@ def vendor_json(document: Document, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def instruction_record(row: Row) -> Row:
-    """One execution of an instruction."""
+    """Return the record of one execution of an instruction."""
     return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "label": row["opcode"],
             "evt_wait_time": row["evt_wait_time_ns"], "subgroup": str(row["engine"]).lower(),
             "subgraph": row["pcore_idx"], "hlo_attrs": None, "stack_frame_ids": None,
@@ -36,6 +36,6 @@ def instruction_record(row: Row) -> Row:
 
 
 def transfer_record(row: Row) -> Row:
-    """One transfer; ``semaphore_id`` is -1: what waits for it is in the flows of the tables."""
+    """Return the record of one transfer; its ``semaphore_id`` is -1: the flows of the tables have its waiters."""
     return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "semaphore_id": "-1",
             "queue": row["queue_name"], "op": row["op"], "transfer_bytes": row["transfer_bytes"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tables of the vendor's schema about tensors, what memories hold over time, and what goes to and from HBM."""
+"""Tables of the vendor's schema about tensors, about the occupancy of memories over time, and about HBM traffic."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ QUARTERS = 0, 32, 64, 96        # partitions of SBUF that the schema has a colum
 
 
 def variable_names(document: Document) -> dict[str, str]:
-    """The schema's name of each tensor of the kernel: ``input0``, ``output0`` and so on."""
+    """Return the schema's name of each tensor of the kernel: ``input0``, ``output0`` and so on."""
     return {tensor["name"]: f"{tensor['kind']}{tensor['index']}" for tensor in document["tensors"]
             if tensor["kind"] in TYPES}
 
 
 def tensor_rows(document: Document) -> list[Row]:
-    """A row for each tensor that a kernel is given or returns, with what is loaded of it."""
+    """Return a row for each argument and result of a kernel, with the loads of it."""
     known, slices, tracks = document["instructions"], document["slices"], document["tracks"]
     loads, nbytes = Counter[str](), Counter[str]()
     for track, number, count in zip(slices["track"], slices["instruction"], slices["count"]):
@@ -43,7 +43,7 @@ def tensor_rows(document: Document) -> list[Row]:
 
 
 def usage_tables(document: Document) -> dict[str, list[Row]]:
-    """What memories hold at each time at which that changes, and the bytes a second to and from HBM."""
+    """Return the occupancy of memories at each time at which it changes, and the bytes a second to and from HBM."""
     machine = machine_named(document["timing"]["target"])
     lanes, room = document["memory"]["partitions"], document["memory"]["bytes_per_partition"]
     bank = machine.psum_bank_bytes
@@ -65,7 +65,8 @@ Box = tuple[int, int, int, int]                         # partitions from and to
 
 def _levels(document: Document, core: int, space: str, whole: Box, parts: Sequence[Box]
             ) -> Iterator[tuple[float, float, list[float]]]:
-    """Times, with which share of a memory and of parts of it is held from then on."""
+    """Yield each time at which the occupancy of a memory changes, with the share in use of the memory and of its
+    parts."""
     held = document["memory"]["held"]
     changes: dict[float, list[tuple[int, Box]]] = {}
     for own, where, begin, end, *box in zip(*(held[name] for name in (
@@ -84,12 +85,12 @@ def _levels(document: Document, core: int, space: str, whole: Box, parts: Sequen
 
 
 def _common(a: Box, b: Box) -> int:
-    """Bytes that two boxes have in common."""
+    """Return the bytes that two boxes share."""
     return max(0, min(a[1], b[1]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[2], b[2]))
 
 
 def _allocations(document: Document) -> list[Row]:
-    """Each value in SBUF, once for each of the schema's partitions that it is on."""
+    """Return a row for each value in SBUF and each partition of the schema that it occupies."""
     held, known, rows = document["memory"]["held"], document["instructions"], list[Row]()
     for space, begin, end, p0, p1, b0, b1, number, core in zip(*(held[name] for name in (
             "space", "begin", "end", "p0", "p1", "b0", "b1", "instruction", "core"))):
@@ -103,7 +104,7 @@ def _allocations(document: Document) -> list[Row]:
 
 
 def _bandwidth(document: Document) -> dict[str, list[Row]]:
-    """Bytes a second in bins; all transfers go to or from HBM."""
+    """Return bytes a second in bins; all transfers go to or from HBM."""
     dma, moved, rows = document["dma"], 0.0, list[Row]()
     for k, rate in enumerate(dma["bytes_per_ns"]):
         moved += rate * dma["bin_ns"]

@@ -12,7 +12,7 @@ RAMP = "activity_1"             # the schema's name of the limit
 
 
 def packet_rows(document: Document, transfers: Sequence[Row], ids: dict[int, int]) -> list[Row]:
-    """A row for each DMA engine of each transfer. Its bytes are the engine's share, as integers that add up."""
+    """Return a row for each DMA engine of each transfer. Its bytes are the engine's share, as integers that add up."""
     packets, rows = document["packets"], list[Row]()
     if not packets:
         return rows
@@ -56,7 +56,7 @@ def pending_rows(transfers: Sequence[Row]) -> list[Row]:
 
 
 def throttle_tables(document: Document) -> dict[str, list[Row]]:
-    """When the ramp limits the tensor engine: k of n is the limit."""
+    """Return the times in which the ramp limits the tensor engine: k of n is the limit."""
     total = document["timing"]["total_ns"]
     spans, sums = list[Row](), list[Row]()
     for own in document["limited"]:

@@ -28,7 +28,7 @@ DGE = "static", "software_dynamic", "hardware_dynamic"      # who writes descrip
 
 
 def vendor_summary(document: Document) -> dict[str, Any]:
-    """Field -> value. Times include the launch, as ``total_time`` of a device does."""
+    """Return the figures by field name. Times include the launch, as ``total_time`` of a device does."""
     timing = document["timing"]
     machine, total = machine_named(timing["target"]), timing["total_ns"]
     runs = executions(document)
@@ -153,7 +153,8 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
 
 
 def _throttling(document: Document) -> dict[str, Any]:
-    """When the tensor engine of each core had less than its full speed; nothing of machines without a ramp."""
+    """Return the time in which the tensor engine of each core had less than full speed; nothing for machines without a
+    ramp."""
     total, made = document["timing"]["total_ns"], dict[str, Any]()
     for own in document["limited"]:
         core, limited = own["core"], sum(own["end"]) - sum(own["begin"])
@@ -166,7 +167,7 @@ def _throttling(document: Document) -> dict[str, Any]:
 
 
 def executions(document: Document) -> list[int]:
-    """How often each instruction of the profile ran."""
+    """Return how often each instruction of the profile ran."""
     counts = [0] * len(document["instructions"]["name"])
     slices, on_engine = document["slices"], [track["kind"] == ENGINE for track in document["tracks"]]
     for track, number, count in zip(slices["track"], slices["instruction"], slices["count"]):
@@ -176,5 +177,5 @@ def executions(document: Document) -> list[int]:
 
 
 def _named(document: Document, runs: list[int], mnemonic: str) -> int:
-    """How often the instructions ran whose mnemonic is or begins with this one."""
+    """Return how often the instructions ran whose mnemonic equals this one or begins with it."""
     return sum(count for count, name in zip(runs, document["instructions"]["name"]) if name.startswith(mnemonic))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A profile as the tables of the vendor's documented schema (7.4.0), one Parquet file each.
 
-Columns that a profile has no value for are null, never zero; ``Warning`` says what the model simplifies. Times are
-integers, ns from the launch.
+Columns without a value in a profile are null, never zero; ``Warning`` lists the simplifications of the model. Times
+are integers, ns from the launch.
 """
 
 import re
@@ -62,7 +62,7 @@ def write_into(document: Document, target: Path) -> list[Path]:
 
 
 def vendor_tables(document: Document) -> Tables:
-    """The rows of each table."""
+    """Return the rows of each table."""
     instructions, ids = _instructions(document)
     transfers, transfer_ids = _transfers(document)
     flows = _flows(document, ids, transfer_ids)
@@ -88,7 +88,7 @@ def _type(rows: Sequence[Row], field: str) -> str | None:
 
 
 def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
-    """A row for each execution; its id by the number of its slice."""
+    """Return a row for each execution, and its id by the number of its slice."""
     slices, known, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
     rows, ids = list[Row](), {}
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
@@ -122,7 +122,7 @@ def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
 
 
 def _operands(text: str) -> str:
-    """The operands; those of a product as readers take them apart: src, dst, then K*M."""
+    """Return the operands; those of a product in the form that readers parse: src, dst, then K*M."""
     product = PATTERN.match(text)
     if product is None:
         return text.partition(" ")[2]
@@ -132,7 +132,7 @@ def _operands(text: str) -> str:
 
 
 def _first(counts: str) -> int:
-    """How many elements of a partition a pattern has."""
+    """Return the number of elements of a partition in a pattern."""
     total = 1
     for count in counts.split(","):
         total *= int(count)
@@ -176,7 +176,7 @@ def _queue(text: str) -> int | None:
 
 
 def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:
-    """What triggered each transfer, then what each wait waited for."""
+    """Return the trigger of each transfer, then the signaller of each wait."""
     slices = document["slices"]
     triggers: dict[int, list[int]] = defaultdict(list)
     for k in sorted(ids, key=slices["begin"].__getitem__, reverse=True):
@@ -197,7 +197,7 @@ def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -
 
 
 def _spans(document: Document, track: int) -> list[tuple[int, int]]:
-    """The intervals in which a track is active; adjacent ones are merged."""
+    """Return the intervals in which a track is active; adjacent ones are merged."""
     slices, merged = document["slices"], list[tuple[int, int]]()
     for where, begin, end in zip(slices["track"], slices["begin"], slices["end"]):
         if where == track:
