@@ -50,17 +50,17 @@ def fill(target: NkiTensor, value: float) -> None:
 
 def is_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
     """Whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
-    starts, others = ({1, *accumulate(shape, mul)} for shape in (one, other))
-    return starts <= others or others <= starts
+    starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (one, other))
+    return starts <= other_starts or other_starts <= starts
 
 
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:
     """Emit DMAs from ``src`` to ``dst``, which are in HBM or SBUF and may have run-time addresses. ``engine`` triggers
     a DMA without run-time addresses."""
     low.check_dma(dst, src, op)
-    moved, kept = low.moved_shape(src), low.moved_shape(dst)
-    if not is_regrouped(moved, kept):
-        active().reshaping_copy(op, kept, moved)
+    src_shape, dst_shape = low.moved_shape(src), low.moved_shape(dst)
+    if not is_regrouped(src_shape, dst_shape):
+        active().reshaping_copy(op, dst_shape, src_shape)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
         src = low.copied(src, src.dtype, op=op)
@@ -90,6 +90,6 @@ def _shaped(src: NkiTensor, shape: tuple[int, ...], op: str) -> NkiTensor:
     """Return ``src`` with another shape, copied to a temporary in HBM if the shapes differ."""
     if tuple(src.shape) == shape:
         return src
-    made = low.allocate(shape, src.dtype, private_hbm)
-    dma(made, src, op=op)
-    return made
+    result = low.allocate(shape, src.dtype, private_hbm)
+    dma(result, src, op=op)
+    return result

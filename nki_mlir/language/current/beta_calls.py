@@ -23,14 +23,14 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     if target is None:
         raise NkiTypeError(f"{name}() has a form of the beta generation that is not there",
                            fix="see help() of it for the form of this generation").here()
-    made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
+    result = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
-        if isinstance(given := arguments.get(label), NkiTensor):
-            write_history.note(low.core_view(given))
-            write_history.mark(given.storage, low.core_view(given))
-            if isinstance(made, View) and made.buffer is given.storage.buffer:
-                return given
-    return low.adopt(made) if isinstance(made, View) else made
+        if isinstance(target_tensor := arguments.get(label), NkiTensor):
+            write_history.note(low.core_view(target_tensor))
+            write_history.mark(target_tensor.storage, low.core_view(target_tensor))
+            if isinstance(result, View) and result.buffer is target_tensor.storage.buffer:
+                return target_tensor
+    return low.adopt(result) if isinstance(result, View) else result
 
 
 def as_beta(value: object, what: str, is_written: bool) -> object:

@@ -87,13 +87,13 @@ def shown(value: object) -> str:
 
 def dtype_argument(dtype: object) -> DType:
     """Return a dtype given as one of the language, of NumPy or of a framework, or raise an error."""
-    found = dtype_value(dtype)
-    if found is kinds.REFUSED:
+    converted = dtype_value(dtype)
+    if converted is kinds.REFUSED:
         raise NkiTypeError(f"unsupported dtype '{dtype}'",
                            fix="use a dtype of the language, for example nl.float32 or nl.bfloat16",
                            code="NKI-DTYPE-UNKNOWN").here()
-    assert isinstance(found, DType)
-    return found
+    assert isinstance(converted, DType)
+    return converted
 
 
 def table_name(function: Callable[..., object]) -> str:

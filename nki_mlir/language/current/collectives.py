@@ -66,8 +66,8 @@ def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: objec
 def text_of(op: str, replica_group: object) -> str:
     """Return the groups of a ``replica_group`` argument as JSON, or raise an error."""
     if not isinstance(replica_group, ReplicaGroup):
-        found = type(replica_group).__name__
-        invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{found}'", fix="ReplicaGroup([[0, 1], [2, 3]])")
+        kind = type(replica_group).__name__
+        invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{kind}'", fix="ReplicaGroup([[0, 1], [2, 3]])")
     return replica_group.text
 
 
@@ -187,17 +187,17 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
     """Return a register with the rank whose data has reached this rank after ``iteration_id`` steps of the ring."""
     op = "collective_permute_implicit_current_processing_rank_id"
     one_of(channel_id, range(4), f"{op} channel_id")
-    made = VirtualRegister()
-    emit(collectives.RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
-    return made
+    register = VirtualRegister()
+    emit(collectives.RankIdOp, {"dst": register.state}, groups=text_of(op, replica_group), steps=iteration_id)
+    return register
 
 
 @reported
 def rank_id(name: object) -> VirtualRegister:
     """Return a register with the number of this rank."""
-    made = VirtualRegister()
-    emit(collectives.RankIdOp, {"dst": made.state})
-    return made
+    register = VirtualRegister()
+    emit(collectives.RankIdOp, {"dst": register.state})
+    return register
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------

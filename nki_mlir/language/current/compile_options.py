@@ -54,13 +54,13 @@ class CompileOptions:
     def set_pipeline_options(self, *options: str) -> "CompileOptions":
         """Return a copy with these options, each ``name=value``. They replace options of the same names."""
         names = [option.partition("=")[0] for option in options]
-        others = [o for o in self.pipeline_options if o.partition("=")[0] not in names]
-        return replace(self, pipeline_options=(*others, *options))
+        unchanged = [o for o in self.pipeline_options if o.partition("=")[0] not in names]
+        return replace(self, pipeline_options=(*unchanged, *options))
 
     def clear_pipeline_options(self, *prefixes: str) -> "CompileOptions":
         """Return a copy without the options whose names begin with a prefix, or without any if no prefix is given."""
-        kept = [o for o in self.pipeline_options if prefixes and not o.startswith(prefixes)]
-        return replace(self, pipeline_options=tuple(kept))
+        remaining = [o for o in self.pipeline_options if prefixes and not o.startswith(prefixes)]
+        return replace(self, pipeline_options=tuple(remaining))
 
     def disable_backend_optimizations(self) -> "CompileOptions":
         """Return a copy whose pipeline options switch the allocator and the scheduler off."""

@@ -179,8 +179,9 @@ class CompileKernel(Kernel):
 def as_class_of(inputs: dict[str, Any]) -> Callable[[Any], Any]:
     """Return a function that views an array as the one subclass of ``np.ndarray`` that the inputs have, if any."""
     classes = {type(value) for value in inputs.values() if isinstance(value, np.ndarray)} - {np.ndarray, np.memmap}
-    own = classes.pop() if len(classes) == 1 else np.ndarray
-    return lambda array: array.view(own) if isinstance(array, np.ndarray) and not isinstance(array, own) else array
+    array_class = classes.pop() if len(classes) == 1 else np.ndarray
+    return lambda array: (
+        array.view(array_class) if isinstance(array, np.ndarray) and not isinstance(array, array_class) else array)
 
 
 def is_list_of_arrays(value: object) -> bool:

@@ -181,8 +181,8 @@ class CompiledKernel:
         """Run on arrays without changing them, and return the results in the order of the outputs."""
         if self.bir is None:
             tensors = {s.name: SpikeTensor(array, s.name) for s, array in zip(self.input_specs, arrays)}
-            found = self.model(tensors) or {}
-            return [found[s.name].numpy() for s in self.output_specs]
+            outputs = self.model(tensors) or {}
+            return [outputs[s.name].numpy() for s in self.output_specs]
         spec = self.bir.specialization
         for k in self.bir.aliases.values():
             arrays[k] = arrays[k].copy()

@@ -51,19 +51,20 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     if hasattr(buffer, "memory"):                               # a ``Window`` that the kernel has created
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view
-    place, kind = region(buffer), dtype_argument(dtype)
+    memory_region, kind = region(buffer), dtype_argument(dtype)
     if name:
         used = builder.properties.setdefault("tensor_names", set())
         require(name not in used, f"Tensor name '{name}' already in use",
                 fix="give each tensor a different name, or none")
         used.add(name)
-    return low.allocate(extents, kind, place, name=name, address=check_address(address, place, extents, kind))
+    checked = check_address(address, memory_region, extents, kind)
+    return low.allocate(extents, kind, memory_region, name=name, address=checked)
 
 
 def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> NkiTensor:
-    made = ndarray(shape, dtype, buffer, name)
-    assignment.fill(made, float(value))
-    return made
+    tensor = ndarray(shape, dtype, buffer, name)
+    assignment.fill(tensor, float(value))
+    return tensor
 
 
 @reported
@@ -122,18 +123,18 @@ def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
             fix=f"use up to {low.PARTITIONS} rows, and several tiles for a larger matrix")
     if dst is not None:
         low.is_tensor(dst, "shared_identity_matrix", "dst")
-    made = dst if dst is not None else low.allocate((n, n), kind, identity=True)
-    assignment.assign(made, shared_constant(np.eye(n, dtype=np.float32), kind if kind.is_float else UINT8))
-    return made
+    matrix = dst if dst is not None else low.allocate((n, n), kind, identity=True)
+    assignment.assign(matrix, shared_constant(np.eye(n, dtype=np.float32), kind if kind.is_float else UINT8))
+    return matrix
 
 
 @reported
 def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> NkiTensor:
     """Create a tensor of uniform random numbers in [0, 1)."""
-    made = ndarray(shape, dtype, buffer, name)
-    numbers = low.adopt(functions.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
-    assignment.assign(made, numbers)
-    return made
+    tensor = ndarray(shape, dtype, buffer, name)
+    numbers = low.adopt(functions.rand((tensor.shape[0], tensor.size // tensor.shape[0]), FLOAT32))
+    assignment.assign(tensor, numbers)
+    return tensor
 
 
 @reported

@@ -190,19 +190,19 @@ def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[s
         assert np.array_equal(run_from_bir(nir, CompileOptions(), {"x": x}), np.full((4, 8), 2.0))
     """
     compiled = compile_bir_to_neff(compile_opts, nir)
-    found: Mapping[str, Any] = inputs
+    by_name: Mapping[str, Any] = inputs
     if nir.kernel is not None:
         bound = nir.kernel.bind((), with_arrays((), dict(inputs))[1], is_array, nir.kernel.describe)
-        found = {s.name: array for s, array in zip(bound.specs, bound.tensors)}
-    arrays = {s.name: checked(s, found) for s in compiled.input_specs}
+        by_name = {s.name: array for s, array in zip(bound.specs, bound.tensors)}
+    arrays = {s.name: checked(s, by_name) for s in compiled.input_specs}
     outputs = compiled.prepare_outputs()
-    for place, name in compiled.input_output_aliases.items():
-        outputs[compiled.output_specs[place].name][...] = arrays[name]
+    for position, name in compiled.input_output_aliases.items():
+        outputs[compiled.output_specs[position].name][...] = arrays[name]
     (executor or CompiledKernel.execute)(compiled, arrays, outputs)
     results = [outputs[s.name] for s in compiled.output_specs]
-    for place, name in compiled.input_output_aliases.items():
-        arrays[name][...] = results[place]
-        results[place] = arrays[name]
+    for position, name in compiled.input_output_aliases.items():
+        arrays[name][...] = results[position]
+        results[position] = arrays[name]
     return assemble(nir.specialization.structure, results)
 
 

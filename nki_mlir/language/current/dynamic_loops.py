@@ -36,12 +36,12 @@ def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
     frame = user_frame()
     if frame is None:
         return None
-    found, at = definition(frame.f_code, frame.f_globals), user_location()
-    if found is None:
+    source, at = definition(frame.f_code, frame.f_globals), user_location()
+    if source is None:
         warn(f"{frame.f_code.co_name} has no source that can be read: whether a loop of the device is left by break or "
              "return, or leaves Python state changed for its next iteration, is not checked")
         return None
-    for node in ast.walk(found.function):
+    for node in ast.walk(source.function):
         if isinstance(node, kind) and (at.line, at.column) in (
                 (n.lineno, n.col_offset) for n in (node, getattr(node, part))):
             return node
@@ -79,7 +79,7 @@ def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
     if isinstance(now, list):
         return len(now) >= len(inside) and all(map(_is_unchanged, inside, now))
     parts = now if isinstance(now, dict) else vars(now)
-    return all(k in parts and _is_unchanged(held, parts[k]) for k, held in inside.items())
+    return all(k in parts and _is_unchanged(part, parts[k]) for k, part in inside.items())
 
 
 @contextmanager
@@ -88,7 +88,8 @@ def not_carried(values: Callable[[], dict[str, object]]) -> Iterator[None]:
     before = {name: _snapshot(value) for name, value in values().items()}
     yield
     after = values()
-    changed = sorted(n for n, held in before.items() if n not in after or not _is_unchanged(held, after[n]))
+    changed = sorted(n for n, before_value in before.items()
+                     if n not in after or not _is_unchanged(before_value, after[n]))
     if changed:
         raise of_core(CarriedState(names=", ".join(changed)))
 
@@ -108,8 +109,8 @@ def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object
     if inner is None:
         return dict
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
-    found = definition(inner.__code__, inner.__globals__)
-    names = cells.keys() if found is None else cells.keys() & exposed_reads(found.function.body)
+    source = definition(inner.__code__, inner.__globals__)
+    names = cells.keys() if source is None else cells.keys() & exposed_reads(source.function.body)
     return lambda: {n: cells[n].cell_contents for n in names if is_bound(cells[n])}
 
 
@@ -157,9 +158,9 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
                 with not_carried(state if count == 0 else dict):
                     yield counter
             return
-        held = upper.state if isinstance(upper, VirtualRegister) else upper
+        bound = upper.state if isinstance(upper, VirtualRegister) else upper
         runs = isinstance(lower, int) and isinstance(upper, int) and lower < upper
-        with builder.open_while(counter.state, "slt", held, may_skip=not runs):
+        with builder.open_while(counter.state, "slt", bound, may_skip=not runs):
             with not_carried(state):
                 try:
                     yield counter

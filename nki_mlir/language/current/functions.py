@@ -94,8 +94,8 @@ def _unary(name: str) -> Callable[..., object]:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
             older("nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
-        made = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
-        return low.adopt(made, name == "logical_not")
+        result = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
+        return low.adopt(result, name == "logical_not")
     return operate
 
 
@@ -111,9 +111,9 @@ def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """Load an HBM tensor into a new SBUF tile."""
     in_hbm("load", "src", src)
     low.check_partitions(src.shape[0], "load", "src")
-    made = low.allocate(src.shape, result_type(dtype, src))
-    assignment.dma(made, src, op="load")
-    return made
+    tile = low.allocate(src.shape, result_type(dtype, src))
+    assignment.dma(tile, src, op="load")
+    return tile
 
 
 @reported
@@ -121,9 +121,9 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
     """Load a 2-D HBM tensor transposed into a new SBUF tile."""
     in_hbm("load_transpose2d", "src", src)
     core_rule(src.ndim == 2, ShapeMismatch, what=f"load_transpose2d takes a 2-D view, got {tuple(src.shape)}")
-    made = low.allocate(src.shape[::-1], result_type(dtype, src))
-    assignment.dma(made, src.permute((1, 0)), op="load_transpose2d")
-    return made
+    tile = low.allocate(src.shape[::-1], result_type(dtype, src))
+    assignment.dma(tile, src.permute((1, 0)), op="load_transpose2d")
+    return tile
 
 
 @reported
@@ -170,19 +170,19 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: o
     op = "gather_flattened"
     one_of(axis, (0,), f"{op} axis")
     source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
-    made = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
-    return made.reshape(indices.shape)
+    result = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
+    return result.reshape(indices.shape)
 
 
 @reported
 def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTensor:
     """Broadcast x along its dimensions of size 1 into a new tile. Return x itself if it has the shape and dtype."""
-    wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
-    if wanted == tuple(x.shape) and kind is x.dtype:
+    new_shape, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
+    if new_shape == tuple(x.shape) and kind is x.dtype:
         return x
-    core_rule(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)), BadBroadcast,
-              shape=tuple(x.shape), wanted=wanted)
-    view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(wanted)
+    core_rule(len(new_shape) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, new_shape)), BadBroadcast,
+              shape=tuple(x.shape), wanted=new_shape)
+    view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(new_shape)
     return low.adopt(ops.copy(view, dtype=kind))
 
 
@@ -215,8 +215,8 @@ globals().update({name: _reduction(name, op) for name, op in REDUCTIONS.items()}
 @token("logical_and")
 def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """Reduce the last free axes with logical and: 1 where all elements are nonzero, else 0."""
-    made = ops.reduce("logical_and", *tile_and_axes("all", x, axis), dtype=result_type(dtype, x))
-    return low.adopt(made, verdict=True)
+    result = ops.reduce("logical_and", *tile_and_axes("all", x, axis), dtype=result_type(dtype, x))
+    return low.adopt(result, verdict=True)
 
 
 @reported
@@ -276,8 +276,8 @@ def device_print(print_prefix: str, tensor: object) -> None:
 # -- Python's operators and subscripts ---------------------------------------------------------------------------------
 def _floor_divide(x: object, y: object) -> NkiTensor:
     quotient = ELEMENTWISE["divide"](x, y, dtype=FLOAT32)
-    made: NkiTensor = ELEMENTWISE["floor"](quotient, dtype=result_type(None, x, y))
-    return made
+    result: NkiTensor = ELEMENTWISE["floor"](quotient, dtype=result_type(None, x, y))
+    return result
 
 
 def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callable[..., object]:
@@ -289,10 +289,10 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
         strange = [o for o in other if not isinstance(o, (NkiTensor, int, float, np.number, np.bool_))]
         if strange:
             return tensor_object.not_implemented(strange[0])
-        made = compute(*((*other, self) if swapped else (self, *other)))
+        result = compute(*((*other, self) if swapped else (self, *other)))
         if not writes:
-            return made
-        assignment.assign(self, made)
+            return result
+        assignment.assign(self, result)
         return self
     return operate
 

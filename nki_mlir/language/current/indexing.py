@@ -44,9 +44,9 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     items = key if isinstance(key, tuple) else (key,)
     if sum(i is Ellipsis for i in items) > 1:
         invalid("an index has at most one ...", fix="write : for the other dimensions", code="NKI-SUBSCRIPT")
-    given = sum(i is not Ellipsis for i in items)
-    if given > tensor.ndim:
-        out_of_range(f"too many indexes for shape {list(tensor.shape)}: {given}",
+    count = sum(i is not Ellipsis for i in items)
+    if count > tensor.ndim:
+        out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",
                      "give at most one subscript a dimension", code="NKI-SUBSCRIPT")
     items = expand_ellipsis(items, tensor.ndim)
     if any(isinstance(i, Index) for i in items):
@@ -66,8 +66,8 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     dropped = [d for d in dropped if d > 0 or not tensor.on_chip]
     if dropped and view.ndim - len(dropped) < (2 if tensor.on_chip else 1):
         dropped.pop()
-    kept = [d for d in range(view.ndim) if d not in dropped]
-    return view.like(shape=[view.shape[d] for d in kept], strides=[view.strides[d] for d in kept])
+    remaining = [d for d in range(view.ndim) if d not in dropped]
+    return view.like(shape=[view.shape[d] for d in remaining], strides=[view.strides[d] for d in remaining])
 
 
 def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
@@ -88,11 +88,11 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
         case bool() | np.bool_():
             invalid("a bool is no index", fix="use an integer; elements are chosen with nl.where", code="NKI-SUBSCRIPT")
         case int() | np.integer():
-            place = int(item) + extent if item < 0 else int(item)
-            if not 0 <= place < extent:
+            position = int(item) + extent if item < 0 else int(item)
+            if not 0 <= position < extent:
                 out_of_range(f"index {item} of dimension {dim} with size {extent}: "
                              "index out of range of tensor dimension", f"use -{extent} to {extent - 1}")
-            return view.slice(dim, place, place + 1), True
+            return view.slice(dim, position, position + 1), True
         case tuple() | list():
             invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile",
                     code="NKI-SUBSCRIPT")
@@ -126,9 +126,9 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
 def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size: int) -> NkiTensor:
     view.check_direct("a second index")
     view.check_steps(dim, "indexed")
-    found = Indirection("scalar", index, view.strides[dim], view.shape[dim] - size + 1, dim)
+    indirection = Indirection("scalar", index, view.strides[dim], view.shape[dim] - size + 1, dim)
     shape = (*view.shape[:dim], size, *view.shape[dim + 1:])
-    return view.like(shape=shape, indirection=found)
+    return view.like(shape=shape, indirection=indirection)
 
 
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
@@ -136,8 +136,8 @@ def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
     view.check_direct("a second index")
     require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none",
             fix="give a tile of shape (N, 1)")
-    found = Indirection("vector", index, view.strides[dim], view.shape[dim])
-    return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=found)
+    indirection = Indirection("vector", index, view.strides[dim], view.shape[dim])
+    return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=indirection)
 
 
 # -- index vectors -----------------------------------------------------------------------------------------------------

@@ -48,19 +48,19 @@ def instruction(function: Callable[..., object]) -> Any:
     if not hasattr(function, "__signature__"):
         CURRENT.with_defaults(function, table_name(function))
     kind, shown = function.__name__, [*signature(function).parameters.values()]
-    place = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
+    position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
-        name = arguments[place] if len(arguments) > place else keywords.pop("name", None)
+        name = arguments[position] if len(arguments) > position else keywords.pop("name", None)
         if not writes_nothing(kind, arguments, keywords):
-            function(*arguments[:place], **keywords)
+            function(*arguments[:position], **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
     name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
-    issue.__signature__ = Signature([*shown[:place], name, *shown[place:]])         # type: ignore[attr-defined]
+    issue.__signature__ = Signature([*shown[:position], name, *shown[position:]])         # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)
 
 

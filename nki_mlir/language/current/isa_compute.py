@@ -119,9 +119,9 @@ def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
     if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
         yield dst
         return
-    made = low.allocate(dst.shape if dst.indirection is None else low.moved_shape(dst), dtype)
-    yield made
-    low.copy_on_chip(dst, made)
+    tile = low.allocate(dst.shape if dst.indirection is None else low.moved_shape(dst), dtype)
+    yield tile
+    low.copy_on_chip(dst, tile)
 
 
 @reported
@@ -198,8 +198,8 @@ def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, 
     if not several or not all(type(a) is int and a in FREE_AXES for a in several) or len(set(several)) < len(several):
         return ()
     axes = tuple(range(source.ndim - len(several), source.ndim))
-    kept = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
-    if source.ndim < 3 or axes[0] < 1 or not kept or axes == tuple(sorted(several)):
+    kept_elements = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
+    if source.ndim < 3 or axes[0] < 1 or not kept_elements or axes == tuple(sorted(several)):
         return ()
     warn(f"tensor_reduce axis {axis} of a tensor of {source.ndim} dimensions reduces the last {len(axes)}, axes "
          f"{[*axes]}, as in release 2.28; later releases refuse it")
@@ -211,11 +211,13 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
-    kept = reduced_shape(tuple(source.shape), axes)
+    reduced = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce", flat=True) as out:
-        core_rule(out.shape[0] == kept[0] and out.size == prod(kept), ShapeMismatch, fix=f"make it with shape {kept}",
-                  what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}")
-        target = low.core_view(out.reshape(kept))
+        size = f"{reduced[0]} x {prod(reduced[1:])}"
+        core_rule(out.shape[0] == reduced[0] and out.size == prod(reduced), ShapeMismatch,
+                  fix=f"make it with shape {reduced}",
+                  what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {size}")
+        target = low.core_view(out.reshape(reduced))
         emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
              op=alu(op, "tensor_reduce op"))
 
@@ -269,10 +271,10 @@ def loaded(op: str, command: str, init: object, partitions: int) -> str:
                 f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}",
                 fix="leave reduce_init out, or use nisa.reduce_cmd.load_reduce")
         return command
-    held = core.registers("vector", partitions)
+    accumulators = core.registers("vector", partitions)
     if init is None:
         invalid(f"{op} with load_reduce needs reduce_init", fix="give reduce_init, a number or a tile of shape (P, 1)")
-    core.load_registers(held, *low.number_and_tile(op, "reduce_init", init, held))
+    core.load_registers(accumulators, *low.number_and_tile(op, "reduce_init", init, accumulators))
     return "reduce"
 
 
@@ -286,9 +288,9 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
         bias = None
     if bias is not None and not isinstance(bias, NkiTensor):
         require_generation(3, f"{op} with a bias that is a number", "give it as a tile")
-        made = low.allocate((beside.shape[0], 1), FLOAT32)
-        creation.memset(low.core_view(made), float(bias))
-        bias = made
+        tile = low.allocate((beside.shape[0], 1), FLOAT32)
+        creation.memset(low.core_view(tile), float(bias))
+        bias = tile
     if bias is not None:
         if not bias.dtype.is_float or bias.itemsize == 1:
             bias = low.copied(bias, FLOAT32)
@@ -355,56 +357,56 @@ def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
     paired, rows = ({}, entry.tiles | entry.rows) if flat else (entry.tiles, entry.rows)
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
 
-    def write(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+    def write(arguments: dict[str, Any], attributes: dict[str, Any]) -> None:
         if rule is not None:
-            rule(given, attributes)
-        with low.writing(given["dst"], name, reads=reads, flat=flat, scratch=accumulates) as out:
+            rule(arguments, attributes)
+        with low.writing(arguments["dst"], name, reads=reads, flat=flat, scratch=accumulates) as out:
             if flat:
                 views = {"dst": low.flat_view(out)}
             else:
                 views = dict(zip(("dst", *paired.values()),
-                                 low.paired(name, dst=out, **{p: given[p] for p in paired})))
-            views |= {tile: low.flat_tile(name, p, given[p]) for p, tile in rows.items()}
+                                 low.paired(name, dst=out, **{p: arguments[p] for p in paired})))
+            views |= {tile: low.flat_tile(name, p, arguments[p]) for p, tile in rows.items()}
             for parameter, tile, number in scalars:
-                value = 0.0 if given[parameter] is None else given[parameter]
+                value = 0.0 if arguments[parameter] is None else arguments[parameter]
                 views[tile], attributes[number] = low.number_and_tile(name, parameter, value, views["dst"])
             if not accumulates:
                 emit(cls, views, **attributes)
                 return
             command = attributes.pop("reduce_cmd")
-            if entry.initial in given:
-                command = loaded(name, command, given[entry.initial], out.shape[0])
-            accumulated(name, cls, views.pop("dst"), views, cls.engines[0].value, given.get("reduce_res"), command,
+            if entry.initial in arguments:
+                command = loaded(name, command, arguments[entry.initial], out.shape[0])
+            accumulated(name, cls, views.pop("dst"), views, cls.engines[0].value, arguments.get("reduce_res"), command,
                         **attributes)
     return write
 
 
 # -- rules of this generation ------------------------------------------------------------------------------------------
-def check_activate2(given: dict[str, object], attributes: dict[str, object]) -> None:
+def check_activate2(arguments: dict[str, object], attributes: dict[str, object]) -> None:
     for label, token in (("imm0", "op0"), ("imm1", "op1")):
-        require(given[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing",
+        require(arguments[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing",
                 fix=f"give {label}, a number or a tile of shape (P, 1)")
 
 
-def check_nc_n_gather(given: dict[str, object], attributes: dict[str, object]) -> None:
+def check_nc_n_gather(arguments: dict[str, object], attributes: dict[str, object]) -> None:
     op = "nc_n_gather"
-    low.in_sbuf(op, **given)
-    indices = low.is_tensor(given["indices"], op, "indices")
+    low.in_sbuf(op, **arguments)
+    indices = low.is_tensor(arguments["indices"], op, "indices")
     core_rule(indices.dtype is UINT32, WrongDtype, op=op, operand="indices", found=indices.dtype, expected=UINT32)
-    low.one_dtype(op, "data", dst=given["dst"], data=given["data"])
+    low.one_dtype(op, "data", dst=arguments["dst"], data=arguments["data"])
 
 
-def check_tensor_scalar_reduce(given: dict[str, object], attributes: dict[str, Any]) -> None:
-    given["operand0"] = unary_operand("tensor_scalar_reduce", attributes["op0"], given["operand0"], "operand0")
+def check_tensor_scalar_reduce(arguments: dict[str, object], attributes: dict[str, Any]) -> None:
+    arguments["operand0"] = unary_operand("tensor_scalar_reduce", attributes["op0"], arguments["operand0"], "operand0")
 
 
-def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
-    op, tile = "range_select", given["on_true_tile"]
-    if given["on_false_value"] != FP32_MIN:
-        warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
+def check_range_select(arguments: dict[str, Any], attributes: dict[str, object]) -> None:
+    op, tile = "range_select", arguments["on_true_tile"]
+    if arguments["on_false_value"] != FP32_MIN:
+        warn(f"range_select on_false_value is always {FP32_MIN}; {arguments['on_false_value']} has no effect")
     attributes["fill"] = FP32_MIN
     low.is_tensor(tile, op, "on_true_tile")
-    if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the default of the first release
+    if attributes["reduce_cmd"] == "idle" and arguments["reduce_res"] is not None:  # the default of the first release
         older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         attributes["reduce_cmd"] = "reset_reduce"
 

@@ -52,10 +52,10 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
     # The pattern is one more view in the pairing, of a buffer that is never read.
     values = View(views[0].buffer, Index(), Index(), (views[0].dims[0], *pattern_dims(op, pattern, views[0])),
                   views[0].dtype)
-    made = aligned([*views, values])
-    if made is None:
+    operands = aligned([*views, values])
+    if operands is None:
         return None
-    *rest, steps = made
+    *rest, steps = operands
     axes = (channel_multiplier, *(d.free for d in steps.dims[1:]))
     return Index(offset, {}, axes, rest[0].shape), rest
 
@@ -68,14 +68,14 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
     with low.writing(dst, "iota") as out:
         shift = offset if isinstance(offset, VirtualRegister) else None
         start = 0 if shift is not None else integer(offset, "iota offset")
-        made = affine("iota", pattern, multiplier, start, low.core_view(out))
-        if made is not None and shift is None:
-            emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
+        result = affine("iota", pattern, multiplier, start, low.core_view(out))
+        if result is not None and shift is None:
+            emit(movement.IotaOp, {"dst": result[1][0]}, expression=result[0])
             return
         static = low.allocate((out.shape[0], prod(out.shape[1:])), INT32)
-        made = affine("iota", pattern, multiplier, start, low.core_view(static))
-        assert made is not None
-        emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
+        result = affine("iota", pattern, multiplier, start, low.core_view(static))
+        assert result is not None
+        emit(movement.IotaOp, {"dst": result[1][0]}, expression=result[0])
         if shift is not None:
             view = low.core_view(static)
             ops.binary("add", view, shift.state.like(dims=tuple(Dim(0, 0, n) for n in view.shape)), destination=view)
@@ -176,14 +176,14 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
-        whole = low.flat_view(out)
-        core_rule(whole.shape[1] >= gathered, ShapeMismatch, fix=f"make it with shape {(source.shape[0], gathered)}",
-                  what=f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x "
+        flat = low.flat_view(out)
+        core_rule(flat.shape[1] >= gathered, ShapeMismatch, fix=f"make it with shape {(source.shape[0], gathered)}",
+                  what=f"{op} dst has {flat.shape[1]} elements per partition, which must be {count} x "
                        f"{num_elem_per_idx}")
         if in_part and num_elem_per_idx > 1:
-            warn(f"{op} writes {count} x {num_elem_per_idx} of the {whole.shape[1]} elements of each partition of dst; "
+            warn(f"{op} writes {count} x {num_elem_per_idx} of the {flat.shape[1]} elements of each partition of dst; "
                  "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")
-        full = target = whole.like(dims=(whole.dims[0], whole.dims[1]._replace(count=gathered)))
+        full = target = flat.like(dims=(flat.dims[0], flat.dims[1]._replace(count=gathered)))
         if count != places:
             full = low.core_view(low.allocate((source.shape[0], places * num_elem_per_idx), out.dtype))
         emit(movement.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=num_elem_per_idx,

@@ -58,12 +58,12 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
     require(dst.indirection is None and src.indirection is None,
             f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has",
             fix="use nl.add, or compute the address before")
-    held, other = (low.allocate(t.shape, t.dtype) for t in (dst, src))
-    assignment.dma(held, dst, mode=mode)
+    target, other = (low.allocate(t.shape, t.dtype) for t in (dst, src))
+    assignment.dma(target, dst, mode=mode)
     assignment.dma(other, src, mode=mode)
-    result, left, right = low.paired("dma_copy", dst=held, data1=held, data2=other)
+    result, left, right = low.paired("dma_copy", dst=target, data1=target, data2=other)
     emit(elementwise.TensorTensorOp, {"dst": result, **ops.of_one_kind(op, left, right)}, op=op)
-    assignment.dma(dst, held, mode=mode)
+    assignment.dma(dst, target, mode=mode)
 
 
 @instruction
@@ -128,26 +128,27 @@ def padded(dst: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     return dst
 
 
-def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
+def fetched(op: str, tile: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
     """Read the elements of ``src``, which has a run-time address, into ``made`` and return it. An index tensor of
     several columns is read column by column."""
-    found = src.indirection
-    assert found is not None
-    if found.kind != "vector":
-        low.read_into(low.core_view(made), src, mode=mode)
-        return made
+    indirection = src.indirection
+    assert indirection is not None
+    if indirection.kind != "vector":
+        low.read_into(low.core_view(tile), src, mode=mode)
+        return tile
     require_generation(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
-    rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
-    core_rule(columns == 1 or found.index.dtype is UINT32, WrongDtype, op=op, operand="vector_offset",
-              found=found.index.dtype, expected=UINT32)
+    rows, columns = indirection.index.shape[0], indirection.index.size // indirection.index.shape[0]
+    core_rule(columns == 1 or indirection.index.dtype is UINT32, WrongDtype, op=op, operand="vector_offset",
+              found=indirection.index.dtype, expected=UINT32)
     require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices",
             fix=f"give {src.shape[0]} indices, one for each row")
     for k in range(-(-src.shape[0] // rows)):
-        part = made.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
-        index = found.index[0:part.shape[0], k:k + 1]
-        one = src.like(shape=part.shape, indirection=type(found)("vector", index, found.scale, found.extent))
+        part = tile.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
+        index = indirection.index[0:part.shape[0], k:k + 1]
+        row_index = type(indirection)("vector", index, indirection.scale, indirection.extent)
+        one = src.like(shape=part.shape, indirection=row_index)
         low.read_into(low.core_view(part), one, mode=mode)
-    return made
+    return tile
 
 
 @instruction
@@ -170,10 +171,10 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
                   fix="give all operands one shape")
     check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
-        others = [s for s in srcs if not same_addresses(s, dst)]
-        require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source",
+        distinct = [s for s in srcs if not same_addresses(s, dst)]
+        require(len(srcs) == 2 and len(distinct) == 1, f"{op} to run-time addresses takes dst and one other source",
                 fix="add one source in each call")
-        add_to(dst, others[0], mode)
+        add_to(dst, distinct[0], mode)
     elif len(srcs) == 1:
         if write_history.touched(dst.storage, low.core_view(dst)):
             warn("dma_compute with one source adds it to dst, which has been written; list dst among the sources")
@@ -196,11 +197,11 @@ def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
 
 def spread(src: NkiTensor, mode: str) -> NkiTensor:
     """Return an HBM copy of a tensor with a run-time address. Skipped elements are -0.0, which adds nothing."""
-    made = low.allocate(src.shape, src.dtype, private_hbm)
+    copy = low.allocate(src.shape, src.dtype, private_hbm)
     if mode == "skip":
-        assignment.fill(made, -0.0)
-    assignment.dma(made, src, mode=mode)
-    return made
+        assignment.fill(copy, -0.0)
+    assignment.dma(copy, src, mode=mode)
+    return copy
 
 
 def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
@@ -216,12 +217,12 @@ def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
 
 def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
     """Emit dst = the sum of srcs, rounded once: intermediate sums are float32."""
-    held = srcs[0]
+    partial = srcs[0]
     for k, source in enumerate(srcs[1:]):
         last = k == len(srcs) - 2
-        made = dst if last else low.allocate((dst.size,), FLOAT32, private_hbm)
-        emit_sum(low.core_view(made), low.core_view(held), low.core_view(source))
-        held = made
+        result = dst if last else low.allocate((dst.size,), FLOAT32, private_hbm)
+        emit_sum(low.core_view(result), low.core_view(partial), low.core_view(source))
+        partial = result
 
 
 def emit_sum(dst: View, lhs: View, rhs: View) -> None:
@@ -269,14 +270,14 @@ def put(state: View, value: object, what: str) -> None:
 @reported
 def register_alloc(x: object) -> VirtualRegister:
     """Return a new register, initialized from a number, a register or a tensor of one element if given."""
-    made = VirtualRegister()
+    register = VirtualRegister()
     if isinstance(x, NkiTensor):
-        register_load(made, x)
+        register_load(register, x)
     elif isinstance(x, VirtualRegister):
-        register_move(made, x)
+        register_move(register, x)
     elif x is not None:
-        put(made.state, x, "register_alloc x")
-    return made
+        put(register.state, x, "register_alloc x")
+    return register
 
 
 @instruction
@@ -326,8 +327,8 @@ def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
     that the cores share.
     """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
-    given = cores if isinstance(cores, (tuple, list, range)) else [cores]
-    numbers = sorted({integer(c, "core_barrier cores") for c in given})
+    several = cores if isinstance(cores, (tuple, list, range)) else [cores]
+    numbers = sorted({integer(c, "core_barrier cores") for c in several})
     if other_cores("core_barrier", numbers):
         low.is_tensor(data, "core_barrier", "data")
         shared = active("core_barrier").properties["shared_tensors"]

@@ -138,7 +138,7 @@ class Kernel(CoreKernel):
             ordered = double.with_schedule([("first", "second")])
             assert np.array_equal(ordered(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         """
-        made = []
+        schedule_pairs = []
         for edge in edges:
             require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair",
                     fix="write (name, dependency)")
@@ -146,8 +146,8 @@ class Kernel(CoreKernel):
             names = list(after) if isinstance(after, (tuple, list)) else [after]
             require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string",
                     fix="give the names that instructions have by name=")
-            made += [(name, n) for n in names]
-        return self.anew(options=self.options | {"schedule": tuple(made)})
+            schedule_pairs += [(name, n) for n in names]
+        return self.anew(options=self.options | {"schedule": tuple(schedule_pairs)})
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         try:
@@ -174,8 +174,9 @@ class Kernel(CoreKernel):
 
     def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":
         """Return the kernel as an instance of ``cls`` with the fields ``settings`` and an empty cache."""
-        kept = {part.name: getattr(self, part.name) for part in fields(Kernel) if part.name != "specializations"}
-        return cls(**kept | settings)
+        fields_of_kernel = {part.name: getattr(self, part.name) for part in fields(Kernel)
+                            if part.name != "specializations"}
+        return cls(**fields_of_kernel | settings)
 
     def _bind_args(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
         """Return the arguments of a call by parameter name, without defaults."""
@@ -238,7 +239,7 @@ class Kernel(CoreKernel):
         positional, keywords = bound.with_tensors(tensors)
         with bare_names(self.func):
             try:
-                made = self.func(*positional, **keywords)
+                result = self.func(*positional, **keywords)
             except (AttributeError, RecursionError) as error:
                 if (explanation := explained(error, bound.values)) is error:
                     raise
@@ -248,7 +249,7 @@ class Kernel(CoreKernel):
             for name in edge:
                 require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel",
                         fix="give an instruction that name with name=")
-        return made
+        return result
 
     def _capture(self, bound: Bound) -> Specialization:
         try:
@@ -261,11 +262,11 @@ class Kernel(CoreKernel):
         """Capture the kernel and return its outputs: the tensors it returns, or else the parameters it writes."""
         returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor),
                               lambda v: output_view(v, self.location))
-        made = traced(builder, returned, parameters, (), False, self.location)
-        if not made.buffers:
+        result = traced(builder, returned, parameters, (), False, self.location)
+        if not result.buffers:
             warn("the kernel returns no tensor and writes none of its parameters", self.location)
-        self.warn_overwritten(builder, bound, parameters, made)
-        return made
+        self.warn_overwritten(builder, bound, parameters, result)
+        return result
 
     def warn_overwritten(self, builder: Builder, bound: Bound, parameters: list[Buffer], traced: Traced) -> None:
         """Warn of each parameter that the kernel writes but neither returns nor declares mutable, if it returns tensors
@@ -309,10 +310,10 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
             return view
     if prod(active().grid) != 1:
         raise BadResult(what=f"the kernel returns a part of {tensor.name} from several cores").located(at)
-    made = allocate(tensor.shape, tensor.dtype, memory.shared_hbm)
-    active().rename(made.storage.buffer, tensor.name)
-    assign(made, tensor)
-    return output_view(made, at)
+    output = allocate(tensor.shape, tensor.dtype, memory.shared_hbm)
+    active().rename(output.storage.buffer, tensor.name)
+    assign(output, tensor)
+    return output_view(output, at)
 
 
 def kernel_of(function: object) -> Kernel:

@@ -57,19 +57,19 @@ def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *,
                               name=name, attributes=attributes)
     if region is MemoryRegion.shared_hbm:
         buffer.created_at = user_location()
-    made = NkiTensor.full(Storage(buffer, region, dtype, address, identity))
+    tensor = NkiTensor.full(Storage(buffer, region, dtype, address, identity))
     if region is MemoryRegion.shared_hbm:
-        builder.properties.setdefault("shared_tensors", []).append(made)
-    return made
+        builder.properties.setdefault("shared_tensors", []).append(tensor)
+    return tensor
 
 
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """Wrap a view that a function of the core returned in a tensor, and note its elements as written."""
     region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
     write_history.note(view)
-    made = NkiTensor.of_view(view, region, verdict)
-    write_history.mark(made.storage, view)
-    return made
+    tensor = NkiTensor.of_view(view, region, verdict)
+    write_history.mark(tensor.storage, view)
+    return tensor
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -99,9 +99,9 @@ def _core_view(tensor: NkiTensor) -> View:
 
 def table_of(tensor: NkiTensor) -> View:
     """Return a view of all elements of a tensor's storage: [1, N] in HBM, on chip [P, N] in the tensor's partitions."""
-    own = _core_view(tensor)
-    rows = own.dims[0] if tensor.on_chip else ONE_MORE
-    return own.like(free=Index(), dims=(rows, Dim(0, 1, tensor.storage.row(tensor.dtype))))
+    table = _core_view(tensor)
+    rows = table.dims[0] if tensor.on_chip else ONE_MORE
+    return table.like(free=Index(), dims=(rows, Dim(0, 1, tensor.storage.row(tensor.dtype))))
 
 
 def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
@@ -138,44 +138,44 @@ def one_element(value: object, op: str, operand: str) -> NkiTensor:
 
 
 # -- run-time addresses ------------------------------------------------------------------------------------------------
-def index_view(found: Indirection) -> View:
+def index_view(indirection: Indirection) -> View:
     """Return the index of a run-time address as a [1, 1] or [N, 1] tile of int32 or uint32, copied if needed."""
-    if isinstance(found.index, VirtualRegister):
-        return found.index.state
-    index = reading(found.index)
+    if isinstance(indirection.index, VirtualRegister):
+        return indirection.index.state
+    index = reading(indirection.index)
     if not index.on_chip or index.dtype not in (INT32, UINT32):
-        made = allocate((index.shape[0], index.size // index.shape[0]), INT32)
+        tile = allocate((index.shape[0], index.size // index.shape[0]), INT32)
         if index.on_chip:
-            copy_on_chip(made, index)
+            copy_on_chip(tile, index)
         else:
-            check_dma(made, index)
-            move_tensor(made, index)
-        index = made
+            check_dma(tile, index)
+            move_tensor(tile, index)
+        index = tile
     view = core_view(index)
     return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
 
 
-def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
+def pattern_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str, object]:
     """Return the attributes that locate the elements of a run-time pattern in a row of the view ``table_of``."""
     steps = list(tensor.strides)
     start = tensor.offset
     if tensor.on_chip:
         start, steps[0] = start % tensor.storage.row(tensor.dtype), 0
-    if found.kind == "vector":
+    if indirection.kind == "vector":
         steps[0] = 0
     return {"start": start, "steps": tuple(0 if n == 1 else s for s, n in zip(steps, tensor.shape)),
-            "scale": found.scale, "extent": found.extent}
+            "scale": indirection.scale, "extent": indirection.extent}
 
 
-def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
+def partition_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str, object]:
     """Return the attributes that locate the elements of an on-chip tensor whose partitions are indexed at run time."""
     check_reach(tensor, free_only=True)
     shape = tuple(tensor.shape)
-    steps = [0 if n == 1 or (k == 0 and found.kind == "vector") else s
+    steps = [0 if n == 1 or (k == 0 and indirection.kind == "vector") else s
              for k, (s, n) in enumerate(zip(tensor.strides, shape))]
     none = Index().spread(shape)
     return {"position": Index(tensor.offset, {}, tuple(steps), shape), "first": none, "second": none,
-            "scales": (found.scale,), "extents": (found.extent,)}
+            "scales": (indirection.scale,), "extents": (indirection.extent,)}
 
 
 def every_partition(tensor: NkiTensor) -> View:
@@ -200,14 +200,16 @@ def run_time_access(tensor: NkiTensor, group: int, **modes: str
     index operand and the attributes."""
     if tensor.ndim == 1:                        # temporaries have two dimensions at least
         tensor = tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
-    found = tensor.indirection
-    assert found is not None
-    if found.kind == "columns":
-        return COLUMNS, core_view(found.source), {"index": core_view(reading(found.index))}, {"group": group}
-    if tensor.on_chip and found.picks_rows:
-        return (ROWS, every_partition(tensor), {"offset": index_view(found)},
-                modes | partition_attributes(tensor, found))
-    return ELEMENTS, table_of(tensor), {"index": index_view(found)}, modes | pattern_attributes(tensor, found)
+    indirection = tensor.indirection
+    assert indirection is not None
+    if indirection.kind == "columns":
+        return (COLUMNS, core_view(indirection.source), {"index": core_view(reading(indirection.index))},
+                {"group": group})
+    if tensor.on_chip and indirection.picks_rows:
+        return (ROWS, every_partition(tensor), {"offset": index_view(indirection)},
+                modes | partition_attributes(tensor, indirection))
+    return (ELEMENTS, table_of(tensor), {"index": index_view(indirection)},
+            modes | pattern_attributes(tensor, indirection))
 
 
 def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
@@ -234,9 +236,9 @@ def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
     """Return the tensor, or if it has a run-time address a new tile with its elements."""
     if tensor.indirection is None:
         return tensor
-    made = allocate(moved_shape(tensor), tensor.dtype)
-    read_into(core_view(made), tensor, group=group_size(op))
-    return made
+    tile = allocate(moved_shape(tensor), tensor.dtype)
+    read_into(core_view(tile), tensor, group=group_size(op))
+    return tile
 
 
 @contextmanager
@@ -253,10 +255,10 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
         if scratch and repeated(tensor):
             made = allocate(tensor.shape, tensor.dtype)
             yield made
-            kept = tuple(1 if k in repeated(tensor) else n for k, n in enumerate(tensor.shape))
+            shape = tuple(1 if k in repeated(tensor) else n for k, n in enumerate(tensor.shape))
             last = made.offset + sum((made.shape[k] - 1) * made.strides[k] for k in repeated(tensor))
-            emit(movement.TensorCopyOp, {"dst": core_view(tensor.like(shape=kept)),
-                                         "src": core_view(made.like(shape=kept, offset=last))})
+            emit(movement.TensorCopyOp, {"dst": core_view(tensor.like(shape=shape)),
+                                         "src": core_view(made.like(shape=shape, offset=last))})
         elif flat and len(_rows(tensor).dims) != 2:
             made = allocate((tensor.shape[0], tensor.size // tensor.shape[0]), tensor.dtype, tensor.buffer)
             outside, inside = paired(op, dst=tensor, made=made)
@@ -291,9 +293,9 @@ def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine
 
 def copied(src: NkiTensor, dtype: DType, region: MemoryRegion = sbuf, op: str = "tensor_copy") -> NkiTensor:
     """Copy a tensor to a new on-chip tile of ``dtype`` in ``region``."""
-    made = allocate(src.shape if src.indirection is None else moved_shape(src), dtype, region)
-    copy_on_chip(made, src, op)
-    return made
+    copy = allocate(src.shape if src.indirection is None else moved_shape(src), dtype, region)
+    copy_on_chip(copy, src, op)
+    return copy
 
 
 def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
@@ -335,20 +337,20 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
 
 def dma_views(*views: View) -> list[View] | None:
     """Return the views refined to one shape whose dimension 0 is the partition of each on-chip view, or None."""
-    made = aligned(views, first=0)
-    if made is None:
+    aligned_views = aligned(views, first=0)
+    if aligned_views is None:
         return None
-    on_chip = [v for v in made if v.buffer.on_chip]
+    on_chip = [v for v in aligned_views if v.buffer.on_chip]
     if any(not v.dims[0].partition and _is_spread(v) for v in on_chip):
-        made = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else ONE_MORE, *v.dims)) for v in made]
-        on_chip = [v for v in made if v.buffer.on_chip]
+        aligned_views = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else ONE_MORE, *v.dims)) for v in aligned_views]
+        on_chip = [v for v in aligned_views if v.buffer.on_chip]
     for v in on_chip:
         first, *rest = v.dims
         if any(d.partition and d.count > 1 for d in rest) or (first.free and first.count > 1):
             return None
         if first.count > PARTITIONS:
             return None
-    return [v if v.ndim > 1 else v.like(dims=(*v.dims, ONE_MORE)) for v in made]
+    return [v if v.ndim > 1 else v.like(dims=(*v.dims, ONE_MORE)) for v in aligned_views]
 
 
 def _is_spread(view: View) -> bool:
@@ -361,8 +363,8 @@ def paired(op: str, **operands: object) -> list[View]:
     """Return views of the operands with one common shape, elements paired in iteration order. The first is the
     destination."""
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
-    (first, head), *others = tensors.items()
-    for label, t in others:
+    (first, head), *remaining = tensors.items()
+    for label, t in remaining:
         core_rule(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip, ShapeMismatch,
                   what=f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}",
                   fix=PartitionMismatch.fix)
@@ -373,7 +375,7 @@ def paired(op: str, **operands: object) -> list[View]:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
     if views is None:               # extents that do not nest: dense copies of the sources can be split anywhere
-        dense = [head, *(_dense(t) for _, t in others)]
+        dense = [head, *(_dense(t) for _, t in remaining)]
         views = aligned([core_view(t) for t in dense])
     if views is None:
         invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands",
@@ -392,9 +394,9 @@ def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False
 def _dense(tensor: NkiTensor) -> NkiTensor:
     """Return the tensor as [P, N], copied to a new tile if it is not contiguous."""
     if not tensor.is_contiguous():
-        made = allocate(tensor.shape, tensor.dtype)
-        emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
-        tensor = made
+        copy = allocate(tensor.shape, tensor.dtype)
+        emit(movement.TensorCopyOp, {"dst": core_view(copy), "src": core_view(tensor)})
+        tensor = copy
     return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
 
 
@@ -448,17 +450,17 @@ def one_dtype(op: str, like: str, **tensors: Any) -> None:
     """Check that tensors have the dtype of the operand ``like``, for instructions that do not convert."""
     expected = is_tensor(tensors[like], op, like).dtype
     for label, tensor in tensors.items():
-        found = any_tensor(tensor, op, label).dtype
-        core_rule(found is expected, DtypeOfOperand, op=op, operand=label, found=found, expected=expected)
+        kind = any_tensor(tensor, op, label).dtype
+        core_rule(kind is expected, DtypeOfOperand, op=op, operand=label, found=kind, expected=expected)
 
 
 def in_sbuf(op: str, **tensors: object) -> None:
     """Check that operands are in SBUF, for engines that access only SBUF."""
     for label, t in tensors.items():
         if isinstance(t, (NkiTensor, View)):
-            found = is_tensor(t, op, label).buffer
-            if found is not sbuf:
-                space = found.value.rpartition("_")[2]
+            memory = is_tensor(t, op, label).buffer
+            if memory is not sbuf:
+                space = memory.value.rpartition("_")[2]
                 active().report(of_core(WrongMemory(operand=label, op=op, expected="sbuf", found=space)),
                                 contested=False)
 

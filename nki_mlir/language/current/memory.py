@@ -211,8 +211,8 @@ class VirtualRegister:
     @property
     def value(self) -> int | None:
         """The register's number while the kernel is simulated; None while it is captured."""
-        held = self.state.buffer.handle
-        return int(held[0, 0]) if isinstance(held, np.ndarray) else None
+        handle = self.state.buffer.handle
+        return int(handle[0, 0]) if isinstance(handle, np.ndarray) else None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))

@@ -79,12 +79,12 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
         calls = _known.setdefault(kernel.func, {})          # type: ignore[arg-type]
         known = calls.get(key)
     if known is None:
-        with watched() as said:
+        with watched() as has_output:
             result = simulated()
         with _lock:
             if len(calls) >= MOST:
                 calls.clear()
-            clean = not said() and changes_nothing(kernel.func)
+            clean = not has_output() and changes_nothing(kernel.func)
             calls[key] = KnownCall(Progress.CLEAN if clean else Progress.SIMULATED, kernel)
         return result
     if known.progress is Progress.NATIVE:
@@ -94,9 +94,9 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
         known.progress = Progress.SIMULATED                 # stays so if the code below raises
         if decided_by_shapes(known.kernel, bound):
             fast = attempted(lambda: native(known.kernel, True))
-            with watched() as said:
+            with watched() as has_output:
                 result = simulated()
-            if not said() and fast is not None and agree(fast, result):
+            if not has_output() and fast is not None and agree(fast, result):
                 known.progress = Progress.NATIVE
             return result
     return simulated()
@@ -110,7 +110,7 @@ def may_be_native(kernel: Kernel, bound: Bound) -> bool:
             and not replaced())
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- output and warnings of a simulation -------------------------------------------------------------------------------
 class Watch(io.TextIOBase):
     """A text stream that forwards to ``stream`` and records in ``used`` whether anything was written."""
 
@@ -146,7 +146,7 @@ def watched() -> Iterator[Callable[[], bool]]:
                 setattr(sys, name, stream)
 
 
-# -- what decides ------------------------------------------------------------------------------------------------------
+# -- the choice of native code -----------------------------------------------------------------------------------------
 def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
     """Whether the findings of a call are the same for all values of its arrays. Captures the kernel to find out."""
     try:
@@ -191,9 +191,9 @@ def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
            for code in codes_of(function.__code__) for step in dis.get_instructions(code)):
         return False
     names = {name for code in codes_of(function.__code__) for name in code.co_names}
-    held = [function.__globals__[name] for name in names if name in function.__globals__]
-    held += [cell.cell_contents for cell in function.__closure__ or () if cell_is_full(cell)]
-    return all(is_unchanged(value, seen) for value in (*held, *(function.__defaults__ or ())))
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    values += [cell.cell_contents for cell in function.__closure__ or () if cell_is_full(cell)]
+    return all(is_unchanged(value, seen) for value in (*values, *(function.__defaults__ or ())))
 
 
 def cell_is_full(cell: CellType) -> bool:

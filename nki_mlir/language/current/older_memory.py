@@ -166,16 +166,16 @@ _uses: Counter[tuple[int, str]] = Counter()          # (id of globals, name) -> 
 @contextmanager
 def bare_names(function: object) -> Iterator[None]:
     """In the block, define the names ``NAMES`` for a kernel's function and the functions it refers to."""
-    wanted = list(missing(function))
+    names = list(missing(function))
     with _lock:
-        for scope, name in wanted:
+        for scope, name in names:
             _uses[id(scope), name] += 1
             scope.setdefault(name, NAMES[name])
     try:
         yield
     finally:
         with _lock:
-            for scope, name in wanted:
+            for scope, name in names:
                 key = id(scope), name
                 _uses[key] -= 1
                 if not _uses[key]:
@@ -197,11 +197,11 @@ def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
         for name in NAMES.keys() & used:
             if (name not in scope or (id(scope), name) in _uses) and not hasattr(builtins, name):
                 yield scope, name
-        found = [scope.get(name) for name in used]
-        found += [cell.cell_contents for cell in inner.__closure__ or () if is_bound(cell)]
-        for module in [m for m in found if type(m) is ModuleType]:
-            found += [vars(module).get(name) for name in attributes]
-        for value in found:
+        values = [scope.get(name) for name in used]
+        values += [cell.cell_contents for cell in inner.__closure__ or () if is_bound(cell)]
+        for module in [m for m in values if type(m) is ModuleType]:
+            values += [vars(module).get(name) for name in attributes]
+        for value in values:
             helper = value if isinstance(value, FunctionType) else getattr(value, "func", None)
             if isinstance(helper, FunctionType) and is_users(helper.__code__.co_filename, helper.__globals__):
                 pending.append(helper)

@@ -93,19 +93,19 @@ class OlderMethods(TensorObject):
     def expand_dims(self, axis: object) -> Any:
         """Return a view with dimensions of size 1 inserted, which are dimensions ``axis`` of the result."""
         axes = [integer(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
-        rank, made = len(self.shape) + len(axes), self
-        for place in sorted(a + rank if a < 0 else a for a in axes):
-            made = made.expand_dim(place)
-        return made
+        rank, view = len(self.shape) + len(axes), self
+        for position in sorted(a + rank if a < 0 else a for a in axes):
+            view = view.expand_dim(position)
+        return view
 
     def broadcast_to(self, *shape: object) -> "Self":
         """Return a view that repeats dimensions of size 1 to ``shape``, with stride 0."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
-                f"shape {list(self.shape)} does not broadcast to {list(wanted)}",
+        new_shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        require(len(new_shape) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, new_shape)),
+                f"shape {list(self.shape)} does not broadcast to {list(new_shape)}",
                 fix="give both one shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
-        return self.like(shape=wanted, strides=[s if n == w else 0 for s, n, w in
-                                                zip(self.strides, self.shape, wanted)])
+        return self.like(shape=new_shape, strides=[s if n == w else 0 for s, n, w in
+                                                zip(self.strides, self.shape, new_shape)])
 
     def leading_part(self, shape: Sequence[int]) -> "Self | None":
         """Return a view of each partition's first elements in a smaller shape, or None if ``shape`` is not smaller."""
@@ -124,9 +124,9 @@ class Address(tuple[int, ...]):
 
     @classmethod
     def of(cls, tensor: "OlderMethods") -> "Address":
-        made = cls(tensor.storage.address or ())
-        made.tensor = tensor
-        return made
+        address = cls(tensor.storage.address or ())
+        address.tensor = tensor
+        return address
 
     def reshape(self, dtype: object, shape: object) -> object:
         """Return a view of the tensor's bits as another dtype and shape."""

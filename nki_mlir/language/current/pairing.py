@@ -32,25 +32,25 @@ def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:
     """Return the boundaries of all views' dimensions, each as the product of the extents inside it. Return None if one
     does not divide the next."""
-    found = {1}
+    products = {1}
     for dims in tails:
         inside = 1
         for d in reversed(dims):
             inside *= d.count
-            found.add(inside)
-    cuts = sorted(found)
+            products.add(inside)
+    cuts = sorted(products)
     return cuts if all(b % a == 0 for a, b in pairwise(cuts)) else None
 
 
 def _split(dims: Sequence[Dim], cuts: Sequence[int]) -> list[Dim]:
-    made, inside = [], 1
+    pieces, inside = [], 1
     for d in reversed(dims):
         outer = inside * d.count
         for a, b in pairwise(cuts):
             if inside <= a and b <= outer:
-                made.append(Dim(d.partition * (a // inside), d.free * (a // inside), b // a))
+                pieces.append(Dim(d.partition * (a // inside), d.free * (a // inside), b // a))
         inside = outer
-    return made[::-1]
+    return pieces[::-1]
 
 
 def _merged(split: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:

@@ -241,9 +241,9 @@ class SpikeModel:
         targets = dict(outputs) if outputs is not None else self._allocate_outputs_with_aliases(inputs)
         self.checked(targets, self.output_tensors_info, "outputs")
         arrays = [inputs[v.name].tensor_ref.copy() for v in self.inputs]
-        made = [np.zeros(v.shape, v.dtype.numpy) for v in self.outputs]
-        neuron.simulate(self.content.programs, arrays, made)
-        for v, array in zip(self.outputs or self.inputs, made if self.outputs else arrays):
+        results = [np.zeros(v.shape, v.dtype.numpy) for v in self.outputs]
+        neuron.simulate(self.content.programs, arrays, results)
+        for v, array in zip(self.outputs or self.inputs, results if self.outputs else arrays):
             targets[v.name].tensor_ref[...] = array
         note_execution(self.milliseconds, self.model_ref.core_id, len(self.content.programs))
         if save_trace:
@@ -419,9 +419,9 @@ def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
 
 def sharing(tensor: SpikeTensor, memory: np.ndarray, name: str | None = None) -> SpikeTensor:
     """Return a tensor of ``memory``, a part of the memory of ``tensor``, on the same core."""
-    made = SpikeTensor(np.empty(0, np.uint8), name or tensor.name, tensor.core_id)
-    made.tensor_ref = memory
-    return made
+    shared = SpikeTensor(np.empty(0, np.uint8), name or tensor.name, tensor.core_id)
+    shared.tensor_ref = memory
+    return shared
 
 
 def as_tensor(tensor: SpikeTensor, info: TensorInfo | None) -> SpikeTensor:

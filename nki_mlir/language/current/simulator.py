@@ -68,11 +68,11 @@ class EagerCore(EagerBuilder):
 
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
-        made = super().allocated(shape, dtype, space, shared, partition_dim, name)
-        if (made.handle.shape, made.handle.dtype) != (made.physical_shape, dtype.numpy):
-            invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances",
+        buffer = super().allocated(shape, dtype, space, shared, partition_dim, name)
+        if (buffer.handle.shape, buffer.handle.dtype) != (buffer.physical_shape, dtype.numpy):
+            invalid(f"Tensor {buffer.name} has mismatched shape or dtype across program instances",
                     fix="make the tensor alike in all programs, and select with subscripts")
-        return made
+        return buffer
 
     def end(self) -> None:
         self.check_memory()
@@ -106,15 +106,15 @@ def widened(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
     """Round float32 values to low-precision elements. Values from ``widened`` convert back exactly."""
-    made = np.ascontiguousarray(convert(values, dtype, FLOAT32))
+    result = np.ascontiguousarray(convert(values, dtype, FLOAT32))
     nan = np.isnan(values)
     if nan.any():
         unsigned = f"u{dtype.itemsize}"
         origin = np.ascontiguousarray(values[nan]).view(np.uint32) & ORIGIN
         bits = origin.astype(unsigned)
         valid = np.isnan(bits.view(dtype.numpy).astype(np.float32)) & (bits == origin)
-        made.view(unsigned)[nan] = np.where(valid, bits, made[nan].view(unsigned))
-    return made
+        result.view(unsigned)[nan] = np.where(valid, bits, result[nan].view(unsigned))
+    return result
 
 
 # -- writes that do not round: memory ----------------------------------------------------------------------------------
@@ -179,10 +179,10 @@ def address(array: np.ndarray) -> int:
 
 def touched(view: np.ndarray, memory: np.ndarray, size: int) -> np.ndarray:
     """Return a mask of the memory's elements of ``size`` bytes that ``view`` overlaps."""
-    found: np.ndarray = np.zeros(memory.nbytes, np.bool_)
-    np.ndarray((*view.shape, view.itemsize), np.bool_, found, address(view) - address(memory),
+    mask: np.ndarray = np.zeros(memory.nbytes, np.bool_)
+    np.ndarray((*view.shape, view.itemsize), np.bool_, mask, address(view) - address(memory),
                (*view.strides, 1))[...] = True
-    any_byte: np.ndarray = found.reshape(-1, size).max(1)
+    any_byte: np.ndarray = mask.reshape(-1, size).max(1)
     return any_byte
 
 
@@ -199,8 +199,8 @@ def check_apart(arrays: Sequence[np.ndarray]) -> None:
 class UnroundedCore(EagerCore):
     """A core whose writes do not round."""
 
-    def __init__(self, *given: Any, exact: ExactMemory, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *positional: Any, exact: ExactMemory, **named: Any) -> None:
+        super().__init__(*positional, **named)
         self.exact = exact
 
     def compiled(self, op: Op) -> Runner:
@@ -222,12 +222,12 @@ def to_numpy(value: Any) -> np.ndarray:
     match framework(value):
         case "torch":
             torch = sys.modules["torch"]
-            held = value.detach().cpu()
-            if held.dtype.is_floating_point and held.dtype not in (torch.float16, torch.float32, torch.float64):
-                bits = held.view((torch.uint8, torch.int16)[held.dtype.itemsize - 1])
-                array = bits.numpy().view(dtype_of(str(held.dtype).removeprefix("torch.")).numpy)
+            tensor = value.detach().cpu()
+            if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+                bits = tensor.view((torch.uint8, torch.int16)[tensor.dtype.itemsize - 1])
+                array = bits.numpy().view(dtype_of(str(tensor.dtype).removeprefix("torch.")).numpy)
             else:
-                array = held.numpy()
+                array = tensor.numpy()
         case "jax":
             array = np.array(value)
         case _:
@@ -280,8 +280,8 @@ def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
 
 def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -> object:
     """Simulate a bound call operation by operation, and return its results."""
-    given = bound.tensors                       # in the order of the parameters
-    arrays = [to_numpy(g) for g in given]
+    tensors = bound.tensors                       # in the order of the parameters
+    arrays = [to_numpy(g) for g in tensors]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
     used = memory.arrays
 
@@ -291,9 +291,9 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
         core = partial(UnroundedCore, exact=ExactMemory())
     structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
     memory.write_back()
-    back = {id(mine): g for g, array, mine in zip(given, arrays, used)
+    back = {id(mine): g for g, array, mine in zip(tensors, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # arrays that can be updated in place
-    name = next((f for f in map(framework, given) if f is not None), None)
+    name = next((f for f in map(framework, tensors) if f is not None), None)
     if structure is None and not updates:
         return None
     return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
@@ -307,9 +307,9 @@ def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], ta
     ``executor`` is eager, interpreter, jit or isa.
     """
     chosen = kernel if target is None else replace(kernel, target=target)
-    given = [map_leaves(a, is_array, to_numpy) for a in arguments]
+    arrays = [map_leaves(a, is_array, to_numpy) for a in arguments]
     if executor != "eager":                 # compile before the ranks run concurrently
-        for one in given:
+        for one in arrays:
             chosen.specialize(chosen.bind(one, {}, is_array, chosen.describe)).program(executor)
-    bodies = [partial(chosen.run, one, {}, executor) for one in given]
+    bodies = [partial(chosen.run, one, {}, executor) for one in arrays]
     return Mesh(bodies, RANKS, parallel=executor == "jit").run()

@@ -178,11 +178,11 @@ class NkiTensor(OlderMethods):
         self.check_direct(f"select({dim}, ...)")
         one_index(index, "select")
         self.check_steps(dim, "selected")
-        found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
+        indirection = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
         if self.on_chip and dim == 0:
-            return self.like(shape=(1, *self.shape[1:]), indirection=found)
-        left = [1] if self.on_chip and self.ndim < 3 else []
-        return self._replaced(dim, dim + 1, left, left).like(indirection=found)
+            return self.like(shape=(1, *self.shape[1:]), indirection=indirection)
+        unit = [1] if self.on_chip and self.ndim < 3 else []
+        return self._replaced(dim, dim + 1, unit, unit).like(indirection=indirection)
 
     def _dropped(self, dim: int) -> "NkiTensor":
         return self if self.ndim <= (2 if self.on_chip else 1) else self._replaced(dim, dim + 1, (), ())
@@ -194,8 +194,8 @@ class NkiTensor(OlderMethods):
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0",
                 fix="copy the tensor in the order of its shape first")
-        found = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
-        return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=found)
+        indirection = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
+        return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=indirection)
 
     @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
@@ -289,8 +289,8 @@ class NkiTensor(OlderMethods):
             invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy",
                     fix="copy it to a separate tile first, with nisa.tensor_copy", code="NKI-RESHAPE")
         strides = (*self.strides[:head], *steps)
-        whole = self.offset == 0 and self.size == prod(self.base) and is_dense(self.shape, self.strides)
-        return self.like(shape=extents, strides=strides, base=extents if whole else self.base)
+        is_complete = self.offset == 0 and self.size == prod(self.base) and is_dense(self.shape, self.strides)
+        return self.like(shape=extents, strides=strides, base=extents if is_complete else self.base)
 
     @reported
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
@@ -387,16 +387,16 @@ class NkiTensor(OlderMethods):
         if scalar_offset is not None or vector_offset is not None:
             self.check_direct("ap")
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
-        found = None
+        indirection = None
         if scalar_offset is not None:
-            found = _scalar_offset(scalar_offset, indirect_dim, base)
+            indirection = _scalar_offset(scalar_offset, indirect_dim, base)
         elif vector_offset is not None:
             self.check_rows(indirect_dim, vector_offset, "vector_offset is for indirect_dim 0",
                             "use indirect_dim=0, or scalar_offset")
-            found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
-        if found is not None and kind is self.dtype:
-            found.tell_of_steps(self.name, self.shape, self.strides)
-        return NkiTensor(self.storage, counts, strides, start, kind, base, found)
+            indirection = Indirection("vector", vector_offset, prod(base[1:]), base[0])
+        if indirection is not None and kind is self.dtype:
+            indirection.tell_of_steps(self.name, self.shape, self.strides)
+        return NkiTensor(self.storage, counts, strides, start, kind, base, indirection)
 
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
@@ -429,8 +429,8 @@ class NkiTensor(OlderMethods):
         return isinstance(other, NkiTensor) and other.storage is self.storage
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:
-        found = self.storage.address
-        return (found,) if found else ()
+        address = self.storage.address
+        return (address,) if address else ()
 
     def __repr__(self) -> str:
         return self._text(self.buffer.value, self.sim_value)
@@ -444,7 +444,7 @@ class NkiTensor(OlderMethods):
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements are contiguous and in row-major order."""
-    return all(n == 1 or own == step for n, own, step in zip(shape, strides, dense(shape)))
+    return all(n == 1 or stride == step for n, stride, step in zip(shape, strides, dense(shape)))
 
 
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
@@ -461,7 +461,7 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
         invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty",
                 fix="leave the operation out with a Python if where a part may be empty")
     row, start = tensor.storage.row(tensor.dtype), tensor.offset
-    steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"
+    steps, part = list(zip(tensor.strides, tensor.shape)), "the tensor"
     if tensor.on_chip:
         (step, count), *steps = steps
         rows, before = tensor.storage.buffer.shape[0], start // row
@@ -469,10 +469,10 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
         if not free_only and not 0 <= before <= last < rows:
             out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
                          f"{rows}", fix="shorten the pattern, or start it at an earlier partition")
-        start, place = start % row, "a partition"
+        start, part = start % row, "a partition"
     low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
     if low < 0 or high >= row:
-        out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
+        out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {part}, {tensor.name} "
                      f"has {row}", fix="shorten the pattern, or start it earlier")
 
 

@@ -82,8 +82,8 @@ def touched(storage: Storage, view: View) -> bool:
     if buffer.role == "input" or not storage.written_elements:    # other writes are known per buffer only
         return buffer.role == "input" or buffer in active().first_writes
     flags = _no_flags(buffer)
-    for place in storage.written_elements:
-        _elements(buffer, flags, *place)[...] = True
+    for elements in storage.written_elements:
+        _elements(buffer, flags, *elements)[...] = True
     return bool(_elements(buffer, flags, *_elements_of(view)).any())
 
 
