@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeGuard
 
 from nki_mlir.bindings import Type, ir
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
@@ -51,6 +52,8 @@ class Loops:
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan)
+        # Rounding to bfloat16 branches: what is loaded before would be converted behind the branch, from registers.
+        self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
         self.blocked = turned_operands(nest, plan)
         self.held = dict[int, list[Value]]()            # of a block: what outputs get, one vector a position
@@ -201,11 +204,11 @@ class Loops:
         needed = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.known and not any(o.strides[a] for a in rest)]
         ready = self.fetched_together(needed, point) if point.lanes > 1 and point.active is None else {}
-        point = self.body.advance(point.knowing(ready))
         for k in needed:
             if k not in ready:
-                point = self.body.advance(point.knowing({k: self.fetch(k, point)}))
-        return point
+                point = self.body.advance(point) if self.loads_late else point
+                point = point.knowing({k: self.fetch(k, point)})
+        return self.body.advance(point.knowing(ready))
 
     def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
