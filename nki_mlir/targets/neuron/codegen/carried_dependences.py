@@ -72,6 +72,8 @@ def meets_later(first: Region, then: Region, loop: Loop) -> bool:
     """Whether a region may share a byte with another one of a later iteration."""
     if first.memory != then.memory:
         return False
+    if first.symbolic is None and then.symbolic is None:
+        return first is then or first.overlaps(then)        # the same in all iterations
     advance = advance_of(first, loop.variable)
     if not advance.known or advance != advance_of(then, loop.variable):
         return first.low < then.high and then.low < first.high
