@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks of a kernel for some arguments: everything that can be found, in one report."""
+"""Check a kernel for given arguments, and report all findings together."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements of an eager run whose results nothing reads, or that others overwrite before anything reads them.
+"""Find statements of an eager run whose results no operation reads, or that others overwrite before one reads them.
 
-A statement of a loop runs many times: it is dead where all of its results are.
+A statement of a loop runs many times: it is dead if no operation reads any of its results.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ WHOLE: Part = ()
 
 
 class DeadStores:
-    """Records the writes that no operation has read yet. Programs of a grid share it."""
+    """Track the writes that no operation has read yet. The programs of a grid share one instance."""
 
     def __init__(self) -> None:
         self.unread: dict[Buffer, dict[Part, Statement]] = {}
@@ -59,7 +59,8 @@ class DeadStores:
         earlier[part] = statement
 
     def findings(self, has_idle_loops: bool) -> list[CheckFinding]:
-        """The dead statements of a complete run: the caller reads outputs, loops that did not run may read others."""
+        """Return the dead statements of a complete run. The caller reads outputs; loops that did not run may read
+        others."""
         unused: dict[Statement, CheckFinding] = {}
         for buffer, parts in () if has_idle_loops else self.unread.items():
             for at, name in parts.values():
@@ -73,5 +74,5 @@ class DeadStores:
 
 
 def is_register(buffer: Buffer) -> bool:
-    """Whether a tile may be a register, which loops and subscripts read."""
+    """Return whether a tile may be a register, which loops and subscripts read."""
     return buffer.dtype.is_integer and prod(buffer.shape) == 1

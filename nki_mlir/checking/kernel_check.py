@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All findings about a kernel for some arguments.
+"""Run all checks of a kernel for given arguments.
 
-It runs eagerly, and each operation is observed; it is captured and compiled, and its streams are checked.
+The kernel runs eagerly, with each operation observed; then it is captured and compiled, and its streams are checked.
 """
 
 import re
@@ -87,7 +87,7 @@ Observation = tuple[KernelReport, OperationObserver, bool]      # of a run, and 
 
 
 def run_with_ranks(kernel: Kernel, bound: Bound, caught: list[warnings.WarningMessage]) -> Observation:
-    """Observe the kernel, as rank 0 of all that its collectives name; every rank gets these arguments."""
+    """Run and observe the kernel as rank 0 of all ranks that its collectives name. Every rank gets these arguments."""
     def other() -> None:
         eager_run.results(kernel, bound, arrays_of(bound), kernel.eager_program(), lambda launch, programs: None)
     count = 1
@@ -103,7 +103,7 @@ def run_with_ranks(kernel: Kernel, bound: Bound, caught: list[warnings.WarningMe
 
 
 def arrays_of(bound: Bound) -> list[np.ndarray]:
-    """Copies of the arrays that a kernel gets."""
+    """Copy the arrays among a kernel's arguments."""
     return [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Looks at each operation of an eager run: where values stop being finite or leave their range, and what is rounded.
+"""Observe each operation of an eager run: where values stop being finite or leave their range, and what is rounded.
 
-An operation's own results are compared with those that its class's reference gives for the same operands in float64.
+Each result is compared with what the class's reference computes in float64 from the same operands.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}       # whose valu
 
 
 class OperationObserver:
-    """Records the numeric findings of one run. Programs of a grid share it."""
+    """Collect the numeric findings of one run. The programs of a grid share one instance."""
 
     def __init__(self) -> None:
         self.findings: list[CheckFinding] = []
@@ -87,12 +87,12 @@ class OperationObserver:
                                 "accumulate in float32, and convert once at the end")
 
     def end(self, has_idle_loops: bool) -> None:
-        """The run has ended. Loops whose bodies did not run may read what nothing else does."""
+        """Finish the run. Loops whose bodies did not run may read what no other statement reads."""
         self.findings += self.stores.findings(has_idle_loops)
 
     # -- values --------------------------------------------------------------------------------------------------------
     def look(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
-        """Report the first element that stops being finite here: NaN of no NaN, infinity of finite operands."""
+        """Report the first element that becomes NaN without a NaN operand, or infinite from finite operands."""
         result = numbers(values(tile))
         bad = ~np.isfinite(result)
         if not bad.any():
@@ -116,7 +116,7 @@ class OperationObserver:
 
     def tell_origin(self, op: Op, result: np.ndarray, bad: np.ndarray, operands: dict[str, np.ndarray],
                     at: Location | None) -> None:
-        """The first NaN or infinity of a statement, with the operands that it is computed from."""
+        """Report a statement's first NaN, or its first infinity, with the operands that it is computed from."""
         nan = bad & np.isnan(result)
         index = first_of(nan if nan.any() else bad)
         said = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
@@ -156,7 +156,8 @@ class OperationObserver:
                         f"cannot hold: it becomes {result[index]:.0f}", at, "use a wider dtype")
 
     def in_float64(self, op: Op, before: dict[str, np.ndarray]) -> np.ndarray | None:
-        """The result for the same operands in float64; None where the operation is no function of numbers."""
+        """Compute the result from the same operands in float64. Return None if the operation is no function of
+        numbers."""
         if op.mask or op.limits or op.index_forms() or op.keeps_bits or not op.is_loop_nest or op.acts_outside or (
                 len(before) != len(op.sources())):
             return None
@@ -174,19 +175,19 @@ class OperationObserver:
             self.findings.append(CheckFinding(kind, severity, message, at, fix))
 
     def errors(self) -> list[StatementError]:
-        """How much statements round, the largest first."""
+        """Return the rounding errors of the statements, the largest first."""
         ranked = sorted(self.rounding.items(), key=lambda item: -item[1])
         return [StatementError(at, name, error) for (at, name), error in ranked if error > 0]
 
 
 def described(op: Op) -> str:
-    """An operation with the function that it computes."""
+    """Return an operation's name with the function that it computes."""
     function = op.__dict__.get("fn") or op.__dict__.get("op")
     return f"{op.name} ({function})" if function else op.name
 
 
 def values(tile: Tile) -> np.ndarray:
-    """The tile's elements."""
+    """Return the tile's elements."""
     return Pattern(tile).at(np.asarray(tile.handle), ())
 
 
@@ -196,7 +197,8 @@ def numbers(array: np.ndarray) -> np.ndarray:
 
 def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callable[[np.ndarray], np.ndarray]
             ) -> np.ndarray:
-    """The elements of a result that have such operands; those of another shape may be part of any."""
+    """Mark the elements of a result whose operands satisfy a condition. Any element may depend on an operand of
+    another shape."""
     found = np.zeros(shape, np.bool_)
     for operand in operands.values():
         here = bad(operand)
@@ -205,7 +207,7 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
 
 
 def first_of(chosen: np.ndarray) -> tuple[int, ...]:
-    """The index of the first of some elements."""
+    """Return the index of the first marked element."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(chosen)), chosen.shape))
 
 
@@ -214,7 +216,7 @@ def shown_number(value: float) -> str:
 
 
 def shown(array: np.ndarray, index: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """An operand's value at an element of the result, or its range."""
+    """Return an operand's value at an element of the result, or its range, as text."""
     if array.shape == shape:
         return f"{float(array[index]):.6g}"
     wide = numbers(array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a check of a kernel finds, as text for the terminal and as a map that is JSON."""
+"""Report the findings of a check as text for the terminal, and as a dict for JSON."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
@@ -15,7 +15,7 @@ KINDS = ("failed", "out-of-bounds", "lifetime", "race", "unwritten-read", "devic
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that is wrong, or may be, at a line of the kernel."""
+    """A mistake, or a possible mistake, at a line of the kernel."""
 
     kind: str
     severity: str
@@ -32,7 +32,7 @@ class CheckFinding:
 
 @dataclass(frozen=True)
 class StatementError:
-    """By how much a statement's rounding changes its results: the largest error relative to the largest result."""
+    """How much rounding changes a statement's results: the largest error relative to the largest result."""
 
     location: Location | None
     operation: str
@@ -58,20 +58,20 @@ class KernelReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is an error."""
+        """Whether no finding is an error."""
         return not any(f.severity == ERROR for f in self.findings)
 
     def of(self, kind: str) -> list[CheckFinding]:
-        """The findings of a kind."""
+        """Return the findings of a kind."""
         return [f for f in self.findings if f.kind == kind]
 
     def json(self) -> dict[str, Any]:
-        """A map that is JSON."""
+        """Return the report as a dict for JSON."""
         return {"kernel": self.kernel, "sound": self.sound, "findings": [as_map(f) for f in self.ordered()],
                 "precision": [as_map(p) for p in self.precision]}
 
     def ordered(self) -> list[CheckFinding]:
-        """Errors first, then in the order of the kernel's lines."""
+        """Return the findings, errors first, then in the order of the kernel's lines."""
         return sorted(self.findings, key=lambda f: (SEVERITIES.index(f.severity), *(f.location or ("", 0, 0))[:3]))
 
     def __str__(self) -> str:
@@ -82,6 +82,7 @@ class KernelReport:
 
 
 def as_map(entry: CheckFinding | StatementError) -> dict[str, Any]:
-    """Its fields; the location as file, line and column from 1, as they are printed."""
+    """Return a finding's fields as a dict; its location has file, line and column, which count from 1 as in printed
+    errors."""
     at = entry.location
     return asdict(entry) | {"location": at and {"file": at.file, "line": at.line, "column": at.column + 1}}

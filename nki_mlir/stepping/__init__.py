@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Stepping through a run: where it stops, what is shown there, for each executor that runs operation by operation."""
+"""Step through a run on any executor that runs operation by operation: where it stops, and what it shows there."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Commands at a stop as text: from standard input, a script, or the screen's line of input."""
+"""Read and perform the debugger's commands: from standard input, a script, or the input line of the screen."""
 
 import linecache
 from collections.abc import Callable, Iterator
@@ -30,17 +30,17 @@ AROUND = 2                      # lines of source that are shown on either side
 
 
 class CommandError(Exception):
-    """A command that cannot be done; its text says why."""
+    """A command that cannot be performed; the text says why."""
 
 
 def headline(moment: Moment, reason: str) -> str:
-    """Where a run has stopped, on one line."""
+    """Return one line that says where a run has stopped."""
     where = f"{moment.at.file}:{moment.at.line}: " if moment.at is not None and moment.at.line else ""
     return f"{where}{moment.text}  [{reason}]"
 
 
 def source_lines(at: Location | None, around: int = AROUND) -> list[str]:
-    """The source around a location, with a mark at its line."""
+    """Return the source lines around a location, with a mark at its line."""
     if at is None:
         return []
     numbers = range(max(1, at.line - around), at.line + around + 1)
@@ -49,20 +49,20 @@ def source_lines(at: Location | None, around: int = AROUND) -> list[str]:
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """A table with columns as wide as they need to be."""
+    """Format a table; each column is as wide as its longest cell."""
     rows = [table.head, *table.rows]
     widths = [max(len(row[k]) for row in rows) for k in range(len(table.head))]
     yield from (("  ".join(cell.ljust(width) for cell, width in zip(row, widths))).rstrip() for row in rows)
 
 
 class Commands:
-    """Does one command after the other; ``say`` shows text."""
+    """Performs commands one after the other; ``say`` shows their text."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
 
     def perform(self, line: str, debugger: Debugger, moment: Moment) -> bool:
-        """Do a command; whether the run is to go on. Errors of the command are said."""
+        """Perform a command, and show its errors. Return whether the run continues."""
         word, _, rest = line.strip().partition(" ")
         word, rest = SHORT.get(word, word), rest.strip()
         try:
@@ -122,7 +122,7 @@ def positive(text: str) -> int:
 
 
 def source_line(text: str, at: Location | None = None) -> Breakpoint:
-    """``FILE:LINE``, or a line of the file that the run is in."""
+    """Parse ``FILE:LINE``, or a line number in the file that the run is in."""
     file, _, line = text.rpartition(":")
     if not line.isdecimal() or len(line) > 12 or not (file or at):
         raise CommandError(f"'{text}' is no FILE:LINE")
@@ -136,7 +136,7 @@ def kind_of_value(text: str) -> str:
 
 
 def evaluated(text: str, names: dict[str, object]) -> object:
-    """The value of an expression of NumPy."""
+    """Evaluate an expression of NumPy."""
     try:
         return eval(text, {"np": np, **names})          # what the user of a debugger types
     except Exception as error:
@@ -144,7 +144,7 @@ def evaluated(text: str, names: dict[str, object]) -> object:
 
 
 def row_text(text: str, moment: Moment) -> str:
-    """Bytes of a partition, sixteen a line."""
+    """Format the bytes of a partition, sixteen a line."""
     memory, *numbers = text.split() or [""]
     if not 1 <= len(numbers) <= 3 or not all(n.isdecimal() and len(n) < 12 for n in numbers):
         raise CommandError("rows MEMORY PARTITION [BYTE [COUNT]], for example rows sbuf 0 4096 64")
@@ -158,7 +158,8 @@ def row_text(text: str, moment: Moment) -> str:
 
 
 class TextFront:
-    """Reads commands from a file and echoes them. Behind its end each stop is printed, and the run goes on."""
+    """Reads commands from a file and echoes them. After the end of the file the run continues, and each stop is
+    printed."""
 
     def __init__(self, script: TextIO, out: TextIO, echo: bool) -> None:
         self.script, self.out, self.echo = script, out, echo

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where a run stops: at source lines, where a value changes or stops being finite, or at each operation.
+"""Decide where a run stops: at source lines, where a value changes or stops being finite, or at each operation.
 
-An executor's driver calls ``before`` and ``after`` around each operation; at a stop a front asks for commands.
+The driver of an executor calls ``before`` and ``after`` around each operation; at a stop, a front reads commands.
 """
 
 import threading
@@ -19,12 +19,12 @@ NOT_FINITE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"nan": np.isnan, "i
 
 
 class Quit(BaseException):
-    """Somebody ends the run."""
+    """The user ends the run."""
 
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """A line of a file, of which the last parts of the path are enough."""
+    """A line of a file. The file may be the last parts of a path."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Breakpoint:
 
 @dataclass
 class Stops:
-    """What a run stops at."""
+    """The lines, tiles and values at which a run stops."""
 
     lines: list[Breakpoint] = field(default_factory=list)
     watched: list[str] = field(default_factory=list)
@@ -44,14 +44,14 @@ class Stops:
 
 
 class Front(Protocol):
-    """Who gives commands at a stop."""
+    """Reads the commands at a stop."""
 
     def stopped(self, debugger: "Debugger", moment: Moment, reason: str) -> None:
-        """Show the moment; return when the run is to go on."""
+        """Show the moment, and return when the run shall continue."""
 
 
 class Debugger:
-    """The state of one session. ``tiles`` are by name, the latest of each; ``watched`` has copies of values."""
+    """The state of one session. ``tiles`` has the latest tile of each name; ``watched`` has copies of values."""
 
     def __init__(self, front: Front, stops: Stops, step: bool = False) -> None:
         self.front, self.stops = front, stops
@@ -66,16 +66,16 @@ class Debugger:
 
     # -- what drivers call ---------------------------------------------------------------------------------------------
     def know(self, tile: ShownTile) -> None:
-        """There is memory of that name."""
+        """Record that a tile of this name exists."""
         self.tiles[tile.name] = tile
 
     def count(self) -> int:
-        """The number of the next operation."""
+        """Return the number of the next operation."""
         self.number += 1
         return self.number
 
     def before(self, moment: Moment) -> None:
-        """An operation comes."""
+        """Stop before an operation, if there is a reason."""
         with self.one:
             self._before(moment)
 
@@ -89,7 +89,7 @@ class Debugger:
             self.stop(moment, reason)
 
     def reason_before(self, moment: Moment) -> str:
-        """Why the run stops here; an empty text where it does not."""
+        """Return why the run stops before an operation, or an empty text if it does not."""
         at, line = moment.at, moment.at and moment.at[:2]
         arrived = at is not None and line != (self.last and self.last[:2])
         met = [b for b in self.stops.lines if b.matches(at)] if arrived and at is not None else []
@@ -103,7 +103,7 @@ class Debugger:
         return "breakpoint" if met else ""
 
     def after(self, moment: Moment) -> None:
-        """An operation has run."""
+        """Stop after an operation that changed a watched tile or wrote a value to stop at."""
         with self.one:
             self._after(moment)
 
@@ -119,7 +119,7 @@ class Debugger:
             self.stop(moment, "; ".join(reasons))
 
     def changes(self, tile: ShownTile) -> list[str]:
-        """What a write has changed of a watched name."""
+        """Describe what a write changed in a watched tile."""
         known = self.tiles.get(tile.name, tile)
         old, new = self.before_write.pop(known.name, None), np.array(known.values())
         if old is None or old.shape != new.shape:
@@ -132,7 +132,7 @@ class Debugger:
                 f"to {new[index]}"]
 
     def not_finite(self, tile: ShownTile) -> str:
-        """The first element of what is looked for among the values that were written."""
+        """Return the first NaN or infinity to stop at among the values that were written."""
         values = np.asarray(tile.values())
         if values.dtype.kind not in "fV":
             return ""
@@ -150,14 +150,14 @@ class Debugger:
         self.front.stopped(self, moment, reason)
 
     def step(self, count: int) -> None:
-        """Go on for so many operations."""
+        """Continue for a number of operations."""
         self.steps = count
 
     def next_line(self, moment: Moment) -> None:
-        """Go on to an operation of another source line."""
+        """Continue to an operation of another source line."""
         self.to_line = moment.at or Location("", 0, 0)
 
     def names(self, moment: Moment) -> dict[str, object]:
-        """What an expression may name: values of tiles, and of what else the moment has."""
+        """Return the names that an expression may use: tiles, and the names in the moment's scope."""
         tiles = {name: tile.values() for name, tile in self.tiles.items() if name.isidentifier()}
         return tiles | {t.name: t.values() for t in moment.targets if t.name not in tiles} | moment.scope

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The kernel's own Python, operation by operation: tiles have the names of its variables."""
+"""Step through the kernel's Python, operation by operation: tiles have the names of its variables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,13 +24,13 @@ from nki_mlir.targets.interpreter.execute import Pattern
 
 
 class EagerDriver:
-    """Looks at the operations of an eager run."""
+    """Stops around the operations of an eager run."""
 
     def __init__(self, debugger: Debugger) -> None:
         self.debugger, self.machine = debugger, MachineView()
 
     def run(self, kernel: Kernel, bound: Bound, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """What the kernel returns for arrays, which it may update."""
+        """Run the kernel on arrays, which it may update, and return its results."""
         program = kernel.eager_program()
 
         def observed(*place: Any, **options: Any) -> EagerBuilder:
@@ -41,7 +41,7 @@ class EagerDriver:
         return [np.asarray(v) for v in values]
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
-        """Run an operation, between a stop before it and one behind it."""
+        """Run an operation, with a stop before it and one after it."""
         frame, at = user_frame(), user_location()
         local = dict(frame.f_locals) if frame is not None else {}
         names: dict[Buffer, str] = {}
@@ -58,26 +58,26 @@ class EagerDriver:
         self.debugger.after(moment)
 
     def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
-        """It is told as in a run that nobody looks at."""
+        """Report a broken rule of the device as a run without a debugger does."""
         report(error, device_rules(), at, contested)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """It is allowed."""
+        """Allow a copy between tensors of different shapes."""
 
     def name(self, buffer: Buffer, names: dict[Buffer, str], at: Any) -> str:
-        """The variable that has a buffer, or will have it, or the buffer's own name."""
+        """Return the variable to which the kernel assigns a buffer, or the buffer's name if there is none."""
         known = names.get(buffer) or (buffer.name if not GENERATED.fullmatch(buffer.name) else "")
         return known or written_variable(at) or buffer.name
 
 
 def text_of(op: Op) -> str:
-    """An operation with the function that it computes."""
+    """Return an operation's name with the function that it computes."""
     function = op.__dict__.get("fn") or op.__dict__.get("op") or op.__dict__.get("op0")
     return f"{op.name} ({function})" if function else op.name
 
 
 def buffer_of(tensor: Any) -> Buffer:
-    """The buffer behind a tensor of either generation."""
+    """Return the buffer of a tensor of either generation."""
     found: Buffer = tensor.buffer if isinstance(tensor, View) else tensor.storage.buffer
     return found
 
@@ -93,7 +93,8 @@ def of_tensor(name: str, tensor: Any) -> ShownTile:
 
 
 def of_tile(name: str, tile: Tile) -> ShownTile:
-    """What an operation writes. Where a mask keeps it within the buffer, its pattern may leave it: then the buffer."""
+    """Return the view that an operation writes. If only its mask keeps the pattern within the buffer, return the whole
+    buffer."""
     def values() -> np.ndarray:
         whole = np.asarray(tile.handle)
         try:

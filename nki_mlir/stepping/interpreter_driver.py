@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of any level on the interpreter: buffers have the names of the variables that they are allocated for."""
+"""Step through a module of any level on the interpreter: buffers have the names of the kernel's variables."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,14 +17,14 @@ from nki_mlir.targets.interpreter.windows import buffer_of
 
 
 class InterpreterDriver:
-    """Looks at the operations that a function's steps perform."""
+    """Stops around the operations of a function."""
 
     def __init__(self, debugger: Debugger) -> None:
         self.debugger, self.machine = debugger, MachineView()
         self.of_memory: dict[int, ShownTile] = {}       # by the address of the array, which the tile keeps
 
     def parameters(self, kernel: KernelFunction, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        """The arrays of a call."""
+        """Record the arrays of a call."""
         for spec in kernel.arguments:
             if spec.kind != "program_id" and spec.dtype is not None:
                 array = shared[spec.index] if spec.kind == "shared" else inputs[spec.index]
@@ -36,7 +36,7 @@ class InterpreterDriver:
         self.debugger.know(tile)
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
-        """Called when a buffer is allocated."""
+        """Record a buffer that was allocated."""
         shape, dtype, space = memref_parts(op.results[0].type)
         given = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
         name = written_variable(location_of(op)) or given or f"buffer{len(self.of_memory)}"
@@ -44,7 +44,7 @@ class InterpreterDriver:
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
                 ) -> None:
-        """Run an operation, between a stop before it and one behind it."""
+        """Run an operation, with a stop before it and one after it."""
         at = location_of(op)
         tiles = []
         for number in written:
@@ -59,7 +59,7 @@ class InterpreterDriver:
 
 
 def text_of(op: Operation) -> str:
-    """An operation's name, with the functions that it computes."""
+    """Return an operation's name with the functions that it computes."""
     inside = [inner.operation for region in op.regions for block in region.blocks for inner in block.operations]
     names = [str(found.attributes[key].value) for found in (op, *inside) for key in ("fn", "op", "op0")
              if key in found.attributes]

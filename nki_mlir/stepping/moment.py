@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A point of a run at which it may stop: the operation, where it comes from, and the memory that it works on."""
+"""Describe a point of a run at which it may stop: the operation, its source, and the memory that it uses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import Location
 
 @dataclass(frozen=True)
 class ShownTile:
-    """A named tile as a debugger shows it. ``values()`` reads it; ``address`` is (partition, byte), if known."""
+    """A named tile as the debugger shows it. ``values()`` reads it; ``address`` is (partition, byte), if known."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class ShownTile:
 
 @dataclass(frozen=True)
 class Table:
-    """What a machine has besides tiles: engines, semaphores, queues."""
+    """A table of the machine's state: engines, semaphores or queues."""
 
     title: str
     head: tuple[str, ...]
@@ -35,22 +35,22 @@ class Table:
 
 
 class MachineView:
-    """What can be looked at on an executor beside its tiles; most have nothing."""
+    """The state of an executor besides its tiles; most executors have none."""
 
     def tables(self) -> list[Table]:
-        """Engines with what they stand at, semaphores, queues."""
+        """Return the engines with their next instruction, the semaphores and the queues."""
         return []
 
     def row(self, memory: str, partition: int, first: int, count: int) -> np.ndarray | None:
-        """Bytes of one partition of an on-chip memory."""
+        """Return bytes of one partition of an on-chip memory."""
         return None
 
 
 @dataclass
 class Moment:
-    """One operation of a run, before it or after it.
+    """One operation of a run, before or after it.
 
-    ``targets`` are what it writes, ``scope`` names with a value beside those of tiles.
+    ``targets`` are the tiles that it writes, ``scope`` further names with their values.
     """
 
     executor: str

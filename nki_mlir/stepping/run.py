@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels, modules and streams run under a debugger."""
+"""Run kernels, modules and streams under a debugger."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ Named = list[tuple[str, np.ndarray]]
 
 
 def step_kernel(kernel: Kernel, bound: Bound, on: str, debugger: Debugger, level: str = "nki") -> Named:
-    """A kernel for arrays, which stay as they are: its results, by number."""
+    """Run a kernel on arrays, which do not change. Return its results by number."""
     arrays = [np.array(a) for a in bound.tensors]
     if on == "eager":
         from nki_mlir.stepping.eager_driver import EagerDriver  # start-up: imported on first use
@@ -37,7 +37,7 @@ def step_kernel(kernel: Kernel, bound: Bound, on: str, debugger: Debugger, level
 
 
 def step_module(module: "Module", inputs: Sequence[np.ndarray], debugger: Debugger, level: str = "") -> Named:
-    """A module's kernel function on the interpreter: its outputs, by name."""
+    """Run a module's kernel function on the interpreter. Return its outputs by name."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     kernel, arrays = the_kernel(module), [np.array(a) for a in inputs]
     shared = [np.zeros(a.shape, a.dtype.numpy) for a in kernel.shared if a.dtype is not None]
@@ -47,7 +47,7 @@ def step_module(module: "Module", inputs: Sequence[np.ndarray], debugger: Debugg
 
 def interpret(modules: "dict[tuple[tuple[int, int], ...], Module]", grid: tuple[int, ...], level: str,
               inputs: list[np.ndarray], shared: list[np.ndarray], debugger: Debugger) -> None:
-    """Modules of a kernel, by the program ids that they are for, lowered to a level that is named."""
+    """Lower a kernel to a named level. Return the modules by the program ids that they are for."""
     from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.capture.attempts import Captured, Variant
     from nki_mlir.dialects.kernel_function import the_kernel

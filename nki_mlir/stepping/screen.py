@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The debugger as a screen of a terminal: source, tiles, engines, semaphores and queues, and a line for commands.
+"""Show the debugger as a screen of the terminal: source, tiles, engines, semaphores, queues, and an input line.
 
-The run is on its own thread, which waits at a stop for what the screen sends.
+The run has a thread of its own, which waits at each stop for commands from the screen.
 """
 
 import queue
@@ -30,7 +30,7 @@ TILES = Table("tiles", ("tile", "shape", "dtype", "memory", "partition, byte", "
 
 
 class DebuggerScreen(App[Any]):
-    """The screen of one run; its result is what the run gives, None where somebody ended it."""
+    """The screen of one run. It returns the run's result, or None if the user ended the run."""
 
     CSS = """
     #where { background: $primary; color: $text; height: auto; padding: 0 1; }
@@ -82,7 +82,7 @@ class DebuggerScreen(App[Any]):
             self.call_from_thread(self.exit, result)
 
     def stopped(self, debugger: Debugger, moment: Moment, reason: str) -> None:
-        """The front of the debugger."""
+        """Show a stop and wait for a command."""
         self.debugger = debugger
         tiles = [tile_row(tile) for tile in debugger.tiles.values()]
         tables = [Table(TILES.title, TILES.head, tiles), *moment.machine.tables()]
@@ -114,7 +114,7 @@ class DebuggerScreen(App[Any]):
         self.query_one("#said", RichLog).write(text)
 
     def action_send(self, command: str) -> None:
-        """Do a command at this stop, or at the next one."""
+        """Perform a command at this stop, or at the next one."""
         if command == "quit" and self.debugger is not None:
             self.debugger.step(1)               # a run that goes on ends at its next operation
         self.sent.put(command)
@@ -127,7 +127,7 @@ class DebuggerScreen(App[Any]):
 
 
 def tile_row(tile: Any) -> tuple[str, ...]:
-    """A tile as a row of the table, with its first values."""
+    """Return a tile as a row of the table, with its first values."""
     values = np.asarray(tile.values()).reshape(-1)
     first = " ".join(f"{float(v):.4g}" for v in values[:VALUES])
     place = "" if tile.address is None else f"{tile.address[0]}, {tile.address[1]}"
@@ -136,7 +136,7 @@ def tile_row(tile: Any) -> tuple[str, ...]:
 
 
 def run_on_screen(run: "Callable[[Front], Results]") -> "Results | None":
-    """The results of a run that the screen shows; None where somebody ended it."""
+    """Run on the screen. Return the results, or None if the user ended the run."""
     screen = DebuggerScreen(run)
     results: Results | None = screen.run()
     if screen.failure is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which variable of a kernel a statement writes: ``tile`` of ``tile = nl.load(x)`` and of ``f(dst=tile[0])``.
+"""Find the variable that a statement writes: ``tile`` of ``tile = nl.load(x)`` and of ``f(dst=tile[0])``.
 
-Every level keeps the source location of its operations, so that memory has the name that the kernel's author knows.
+Operations of every level have source locations, so tiles have the names that the kernel's author knows.
 """
 
 import ast
@@ -18,7 +18,7 @@ WRITTEN_FIRST = ("store", "dma_copy", "tensor_copy", "memset", "nc_matmul", "nc_
 
 
 def written_variable(at: Location | None) -> str:
-    """The variable that the statement at a location assigns, or gives as a destination; an empty text without one."""
+    """Return the variable that the statement at a location assigns or passes as a destination, or an empty text."""
     if at is None:
         return ""
     if (value := SSA_RESULT.match(linecache.getline(at.file, at.line))) is not None:
@@ -40,14 +40,14 @@ def written_variable(at: Location | None) -> str:
 
 
 def statements(tree: ast.AST) -> Iterator[ast.stmt]:
-    """The statements that hold no others."""
+    """Yield the statements that contain no other statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
             yield node
 
 
 def root(node: ast.AST | None) -> str:
-    """The name that a chain of subscripts, attributes and calls begins with."""
+    """Return the name that a chain of subscripts, attributes and calls begins with."""
     while isinstance(node, ast.Subscript | ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instruction streams on the simulator, instruction by instruction, transfer by transfer."""
+"""Step through instruction streams on the simulator, instruction by instruction and transfer by transfer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,12 +25,12 @@ from nki_mlir.targets.neuron.simulator import Core, Transfer, run
 
 
 class SteppedCore(Core, MachineView):
-    """A core of the simulator that stops before and behind what its engines and queues do."""
+    """A core of the simulator that stops before and after each step of its engines and queues."""
 
     debugger: Debugger
 
     def watched_by(self, debugger: Debugger) -> None:
-        """Let a debugger see each step; it knows the tensors in HBM."""
+        """Attach a debugger, and name the tensors in HBM."""
         self.debugger = debugger
         for v in self.program.variables:
             debugger.know(ShownTile(v.name, v.shape, str(v.dtype), HBM, partial(np.asarray, self.memory[v])))
@@ -64,7 +64,7 @@ class SteppedCore(Core, MachineView):
         return Moment("isa", self.debugger.count(), prefix + text, at, tiles, self)
 
     def shown(self, tile: Tile, field: str, at: Location | None, registers: Sequence[int]) -> ShownTile:
-        """What an instruction writes, under the name of the variable that its statement writes."""
+        """Return the tile that an instruction writes, named by the variable of its statement."""
         array = self.array(tile)
 
         def values() -> np.ndarray:
@@ -79,7 +79,7 @@ class SteppedCore(Core, MachineView):
                          address)
 
     def live_name(self, space: str, partition: int, byte: int) -> str:
-        """The name of a buffer at an address, where the program has one that its author gave."""
+        """Return the author's name of the buffer that is live at an address, if there is one."""
         return next((b.name for b in self.program.live if b.space == space and b.byte <= byte < b.byte + b.size and
                      b.partition <= partition < b.partition + b.partitions and not GENERATED.fullmatch(b.name)), "")
 
@@ -96,14 +96,14 @@ class SteppedCore(Core, MachineView):
                 Table("queues", ("queue", "transfers", "operations"), queues)]
 
     def standing(self, engine: Engine) -> str:
-        """What an engine does next, and whether it waits."""
+        """Return the next instruction of an engine, and whether it waits."""
         at, stream = self.pc[engine], self.streams[engine]
         if at >= len(stream):
             return "ended"
         return f"{'' if self.ready(engine) else 'waits: '}{self.text_of(stream[at])}"
 
     def text_of(self, instruction: Instruction) -> str:
-        """An instruction as in assembly, without the comment that names its source."""
+        """Return an instruction as in assembly, without the comment that names its source."""
         return instruction_text(instruction, self.program).partition("  //")[0]
 
     def row(self, memory: str, partition: int, first: int, count: int) -> np.ndarray | None:
@@ -115,7 +115,7 @@ class SteppedCore(Core, MachineView):
 
 def step_streams(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
                  debugger: Debugger) -> None:
-    """Run a program on each core; updated inputs and all outputs are written in place."""
+    """Run one program on each core. Updated inputs and all outputs are written in place."""
     exchanges = Exchanges() if len(programs) > 1 else None
     cores = [SteppedCore(p, inputs, outputs, number, exchanges) for number, p in enumerate(programs)]
     for core in cores:

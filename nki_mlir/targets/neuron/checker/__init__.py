@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A checker of instruction streams that shares nothing with the emission but the instructions themselves.
+"""Check instruction streams, with code that shares nothing with the emission but the instructions.
 
-It follows one order of the streams without values (``trace``), derives what is complete before what in every order
-(``happens_before``), and looks at each access of memory (``memory``) and each instruction (``rules``).
+The checker follows one order of the streams without values (``trace``), derives which events are complete before
+others in every order (``happens_before``), and checks each memory access (``memory``) and each instruction
+(``rules``).
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ VIOLATIONS = 20                 # of a kind that are reported
 
 @dataclass
 class StreamReport:
-    """What is wrong with streams, and what could not be looked at."""
+    """The violations of streams, and what could not be analysed."""
 
     violations: list[NkiMlirError] = field(default_factory=list)
     not_analysed: list[str] = field(default_factory=list)
@@ -38,7 +39,7 @@ class StreamReport:
 
     @property
     def verdict(self) -> str:
-        """``violated``, ``not analysed`` or ``proved``."""
+        """Return ``violated``, ``not analysed`` or ``proved``."""
         if self.violations:
             return "violated"
         return "not analysed" if self.not_analysed else "proved"
@@ -46,9 +47,9 @@ class StreamReport:
 
 @alone
 def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> StreamReport:
-    """All that the checker finds about the programs of a launch, one a core.
+    """Check the programs of a launch, one a core.
 
-    ``executed``: how many instructions are followed; a program that runs more is not analysed.
+    ``executed``: how many instructions are followed; a program that executes more is not analysed.
     """
     report, paths = StreamReport(), 0
     scripts: list[list[bool]] = [[]]

@@ -20,7 +20,7 @@ SPARSE = 64                     # histories for each cell that is looked at, fro
 
 
 class Conflict(NamedTuple):
-    """Two accesses of one byte, of which one at least writes, and which nothing orders."""
+    """Two unordered accesses of one byte, of which at least one writes."""
 
     first: Event
     then: Event
@@ -32,9 +32,9 @@ class Conflict(NamedTuple):
 
 
 class MemoryAccess(NamedTuple):
-    """An event reads or writes; it is complete when that number of ``lane`` is.
+    """A read or write of an event; it is complete when event ``number`` of ``lane`` is.
 
-    ``by_data``: of memory that cores share, elements that data choose among those of the footprint.
+    ``by_data``: data choose the elements, within the footprint, of memory that cores share.
     """
 
     lane: int
@@ -44,7 +44,8 @@ class MemoryAccess(NamedTuple):
     by_data: bool = False
 
     def certain(self, other: "MemoryAccess") -> bool:
-        """Whether ``shared`` of their footprints is exact. What data choose, a core has to order for itself."""
+        """Return whether ``shared`` of the footprints is exact. A core must order for itself the elements that data
+        choose."""
         if (self.by_data or other.by_data) and self.event.core != other.event.core:
             return False
         return self.footprint.certain(other.footprint)
@@ -83,7 +84,7 @@ class BytesOfRows(NamedTuple):
 
 
 def block_of(footprint: ByteFootprint) -> BytesOfRows:
-    """What a footprint touches; its partitions are the rows."""
+    """Return the rows and bytes of a footprint; its partitions are the rows."""
     runs = runs_of(footprint.dims, footprint.size)
     starts = runs.starts
     if starts is None or runs.unbroken or footprint.symbolic is not None:
@@ -93,7 +94,7 @@ def block_of(footprint: ByteFootprint) -> BytesOfRows:
 
 
 def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
-    """The same where ``pitch`` bytes of HBM are a row; None where that is not rows of equal bytes."""
+    """Return the same with rows of ``pitch`` bytes of HBM, or None if these rows do not have equal bytes."""
     first, low = divmod(footprint.low, pitch)
     last, high = divmod(footprint.high - 1, pitch)
     high += 1
@@ -114,8 +115,11 @@ def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
 
 
 def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, BytesOfRows]:
-    """What each footprint of a memory touches. Tensors of HBM are folded at their rows where all accesses keep to them:
-    a tile of 128 rows is then one block, and not 128 runs."""
+    """Return the rows and bytes of each footprint of a memory.
+
+    Tensors of HBM are folded at their rows if all accesses keep to them: a tile of 128 rows is then one block, not
+    128 runs.
+    """
     pitches = {f.dims[0][0] for f in footprints if len(f.dims) > 1 and f.dims[0][1] > 1}
     if len(pitches) == 1 and footprints[0].memory[0] not in (SBUF, PSUM) and (pitch := pitches.pop()) > 0:
         blocks = {f: folded(f, pitch) for f in footprints}
@@ -142,7 +146,7 @@ class Cells:
         self.of_footprint: dict[ByteFootprint, tuple[CellHistory, int]] = {}
 
     def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:
-        """The rows and columns of cells that a footprint touches, and how many cells these are."""
+        """Return the rows and columns of the cells that a footprint touches, and their number."""
         known = self.touched.get(footprint)
         if known is None:
             block = self.blocks[footprint]
@@ -162,7 +166,7 @@ class Cells:
         return np.concatenate([np.arange(low, high) for low, high in zip(first.tolist(), last.tolist())])
 
     def at(self, footprint: ByteFootprint) -> list[tuple[CellHistory, int]]:
-        """The histories of the cells that a footprint touches, and how many of these cells each has."""
+        """Return the histories of the cells that a footprint touches, and how many of these cells each has."""
         whole, cells = self.of_footprint.get(footprint, (None, 0))
         if whole is not None and whole.cells == cells:
             return [(whole, cells)]
@@ -176,7 +180,7 @@ class Cells:
         return [(self.histories[number], count) for number, count in zip(there.tolist(), counts[there].tolist())]
 
     def begin(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess) -> None:
-        """An access writes all cells that a footprint touches; ``past`` is what they have ``at`` it."""
+        """Record a write of all cells that a footprint touches; ``past`` are their histories."""
         history, count = past[0]
         if len(past) == 1 and history.cells == count:
             history.writes, history.reads = (access,), {}
@@ -190,7 +194,7 @@ class Cells:
         self.numbers[rows, columns] = history.number
 
     def split(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]]) -> list[CellHistory]:
-        """The histories of the cells that a footprint touches as those of no other cells."""
+        """Give the cells that a footprint touches histories that no other cells share."""
         if all(count == history.cells for history, count in past):
             if len(past) == 1:
                 self.of_footprint[footprint] = past[0]
@@ -215,7 +219,7 @@ class Cells:
 
     def fresh(self, cells: int, writes: tuple[MemoryAccess, ...], reads: dict[object, MemoryAccess] | None = None
               ) -> CellHistory:
-        """A history with a number that no other has."""
+        """Return a history with a number of its own."""
         if self.free:
             number = self.free.pop()
             history = self.histories[number] = CellHistory(cells, number, writes, reads)
@@ -233,18 +237,18 @@ class Cells:
 
 
 def known_bytes(footprint: ByteFootprint) -> bool:
-    """Whether it touches all of its cells."""
+    """Return whether a footprint touches all of its cells."""
     return footprint.symbolic is None and runs_of(footprint.dims, footprint.size).starts is not None
 
 
 class Conflicts:
-    """Looks at accesses in the order of the trace."""
+    """Checks accesses in the order of the trace."""
 
     def __init__(self, footprints: dict[Memory, Sequence[ByteFootprint]]) -> None:
         self.memories = {memory: Cells(of) for memory, of in footprints.items()}
 
     def add(self, event: Event, footprint: ByteFootprint, writes: bool, by_data: bool = False) -> list[Conflict]:
-        """The conflicts of an access with those before it, which it then joins."""
+        """Return the conflicts of an access with earlier ones, and record it."""
         memory = self.memories.get(footprint.memory)
         if memory is None:
             return []
@@ -269,7 +273,7 @@ class Conflicts:
 
     @staticmethod
     def conflicts(then: MemoryAccess, writes: bool, unordered: set[tuple[MemoryAccess, bool]]) -> Iterator[Conflict]:
-        """Of accesses that nothing orders those that share a byte, those of earlier events first."""
+        """Yield the conflicts with those unordered accesses that overlap with an access, earlier events first."""
         def order(pair: tuple[MemoryAccess, bool]) -> tuple[int, ...]:
             access, wrote = pair
             return access.lane, access.number, wrote, access.footprint.first, access.footprint.low
@@ -281,7 +285,8 @@ class Conflicts:
     @staticmethod
     def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool,
              ended: Sequence[int]) -> None:
-        """Add an access to the history of the cells that it touches. ``ended``: what completes before it."""
+        """Add an access to the history of the cells that it touches. ``ended``: for each lane, the last event that
+        completes before it."""
         footprint, by_data = access.footprint, access.by_data
         known = known_bytes(footprint)
         if writes and known and not by_data:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The bytes that a tile touches in physical memory, and whether two tiles share one.
+"""Compute which bytes of physical memory a tile touches, and whether two tiles overlap.
 
-Bytes of a row are runs: their starts, as sorted NumPy numbers, and one length. Two patterns are compared by their runs;
-what is found is kept by the patterns and how far apart they start.
+The bytes of a row are runs: their starts, as a sorted NumPy array, and one length. Two patterns are compared by their
+runs; the result is cached by the patterns and the distance of their starts.
 """
 
 from collections.abc import Hashable
@@ -21,7 +21,8 @@ Memory = tuple[Hashable, ...]   # ("sbuf", core), ("input", number), ("internal"
 
 @dataclass(frozen=True)
 class Runs:
-    """A pattern from its lowest byte on: runs of ``length`` bytes at ``starts``; None: too many to compare."""
+    """A pattern from its lowest byte on: runs of ``length`` bytes at ``starts``, None if there are too many to
+    compare."""
 
     starts: np.ndarray | None
     length: int
@@ -30,13 +31,13 @@ class Runs:
 
     @property
     def unbroken(self) -> bool:
-        """Whether all bytes between its ends are touched."""
+        """Whether the pattern touches all bytes between its ends."""
         return self.length == self.extent
 
 
 @lru_cache(1 << 14)
 def runs_of(dims: Dims, size: int) -> Runs:
-    """The runs of a pattern of elements of ``size`` bytes."""
+    """Return the runs of a pattern whose elements have ``size`` bytes."""
     below = sum(min(0, step * (count - 1)) for step, count in dims)
     length = size
     outer: list[tuple[int, int]] = []
@@ -56,10 +57,11 @@ def runs_of(dims: Dims, size: int) -> Runs:
 
 @lru_cache(1 << 16)
 def share(a: Dims, size_a: int, b: Dims, size_b: int, apart: int) -> int | None:
-    """The lowest byte that two patterns share, counted from the lowest of ``a``; None where there is none.
+    """Return the lowest byte in which two patterns overlap, counted from the lowest byte of ``a``, or None.
 
-    The lowest of ``b`` lies ``apart`` bytes behind that of ``a``. Patterns of too many runs count as all between their
-    ends."""
+    The lowest byte of ``b`` is ``apart`` bytes after that of ``a``. A pattern of too many runs counts as all bytes
+    between its ends.
+    """
     one, other = runs_of(a, size_a), runs_of(b, size_b)
     first = np.zeros(1, np.int64) if one.starts is None else one.starts
     then = (np.zeros(1, np.int64) if other.starts is None else other.starts) + apart
@@ -75,10 +77,10 @@ def share(a: Dims, size_a: int, b: Dims, size_b: int, apart: int) -> int | None:
 
 
 class ByteFootprint:
-    """What a tile touches: partitions ``first`` to ``last`` of a memory, bytes ``low`` to ``high`` of a row.
+    """The bytes that a tile touches: partitions ``first`` to ``last`` of a memory, bytes ``low`` to ``high`` of a row.
 
-    Where data decide the start, ``symbolic`` names the numbers and ``low`` to ``high`` are all bytes that any of their
-    values reaches in a row of ``row`` bytes. Instances of equal content are one object.
+    If data decide the start, ``symbolic`` names the numbers, and ``low`` to ``high`` are all bytes that any of
+    their values reaches in a row of ``row`` bytes. Equal footprints are one object.
     """
 
     __slots__ = ("dims", "exact", "first", "high", "initialised", "last", "low", "memory", "size", "start", "symbolic")
@@ -118,14 +120,14 @@ class ByteFootprint:
         self.initialised = -1          # how many buffers had begun around it when all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
-        """Whether every byte of the other is one of these."""
+        """Return whether this footprint contains every byte of the other one."""
         if self is other:
             return self.symbolic is None
         return (self.exact and self.low <= other.low and other.high <= self.high
                 and self.first <= other.first and other.last <= self.last)
 
     def shared(self, other: "ByteFootprint") -> tuple[int, int] | None:
-        """(partition, byte) of the first byte that both touch; None where there is none."""
+        """Return (partition, byte) of the first byte in which both overlap, or None."""
         if self.first > other.last or other.first > self.last or self.low >= other.high or other.low >= self.high:
             return None
         partition, byte = max(self.first, other.first), max(self.low, other.low)
@@ -135,6 +137,6 @@ class ByteFootprint:
         return None if found is None else (partition, self.start + found)
 
     def certain(self, other: "ByteFootprint") -> bool:
-        """Whether ``shared`` is exact."""
+        """Return whether ``shared`` is exact."""
         return self.symbolic == other.symbolic and runs_of(self.dims, self.size).starts is not None and (
             runs_of(other.dims, other.size).starts is not None)

@@ -25,8 +25,8 @@ WaitKey = tuple[int, int, int]              # lane, index, number of the wait
 
 @dataclass(slots=True)
 class Updates:
-    """What a lane adds to a semaphore: of each update that counts up its index in the lane and the sum so far; the
-    same of those that count down."""
+    """The updates that a lane makes to a semaphore: the lane index of each increment and the sum so far, and the same
+    of decrements."""
 
     indices: list[int] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Epoch:
 
 
 class HappensBefore:
-    """The relation of a trace; each event gets its ``clock``."""
+    """The happens-before relation of a trace; it sets the ``clock`` of each event."""
 
     def __init__(self, trace: StreamTrace) -> None:
         self.trace = trace
@@ -64,11 +64,11 @@ class HappensBefore:
     # -- what is asked -------------------------------------------------------------------------------------------------
     @staticmethod
     def knows(event: Event, lane: int, index: int) -> bool:
-        """Whether number ``index`` of a lane is complete when the event starts."""
+        """Return whether event ``index`` of a lane is complete when another event starts."""
         return event.index > index if event.lane == lane else event.clock[lane] >= index
 
     def ordered(self, first: Event, then: Event) -> bool:
-        """Whether ``first`` is complete before ``then`` starts."""
+        """Return whether ``first`` is complete before ``then`` starts."""
         if first.queue_lane >= 0:
             return then.clock[first.queue_lane] >= first.queue_index
         return self.knows(then, first.lane, first.index)
@@ -112,7 +112,7 @@ class HappensBefore:
         self.known[event.lane] = known
 
     def joined(self, known: Clock, lane: int, index: int) -> Clock:
-        """Knowledge with that of the completion of number ``index`` of a lane, and of all before it."""
+        """Merge a clock with that of the completion of event ``index`` of a lane, and of all events before it."""
         events = self.trace.lanes[lane]
         if not self.trace.is_queue[lane]:
             last = events[index - 1]
@@ -127,7 +127,7 @@ class HappensBefore:
         return tuple(merged)
 
     def gather(self, gathering: CoreMeeting) -> None:
-        """All know what each knew when it came."""
+        """Merge the clocks of all members of a meeting."""
         for event in gathering.events:
             if event.queue_lane < 0:
                 if event.instruction.waits:
@@ -158,7 +158,7 @@ class HappensBefore:
 
     # -- what a wait implies -------------------------------------------------------------------------------------------
     def guess(self, value: int, epoch: Epoch) -> dict[int, int]:
-        """The most that a wait can imply: what has not been done so far counts as coming after it."""
+        """Return the most that a wait can imply: events that have not happened so far count as later."""
         if value <= 0:
             return {}
         if len(epoch.updates) == 1:
@@ -172,11 +172,11 @@ class HappensBefore:
         return self.implied_updates(value, epoch, lambda lane, of: counts[lane], lambda lane, u: len(u.down_indices))
 
     def reports_in_parts(self, lane: int, updates: Updates) -> bool:
-        """Whether the lane is a queue each of whose DMA engines adds 1 for its part of a transfer."""
+        """Return whether the lane is a queue whose DMA engines each add 1 for their part of a transfer."""
         return self.trace.is_queue[lane] and updates.sums[-1] == isa.COMPLETIONS * len(updates.sums)
 
     def withdraw(self) -> bool:
-        """Withdraw what the relation does not confirm; whether there was something."""
+        """Withdraw the guesses that the relation does not confirm. Return whether there were any."""
         changed = False
         for key, implied in self.implied.items():
             if not implied:
@@ -194,10 +194,10 @@ class HappensBefore:
         return changed
 
     def confirmed(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int]) -> dict[int, int]:
-        """The guessed updates without which a wait cannot start, as the relation has it: by lane the index of the
-        last."""
+        """Return the guessed updates without which a wait cannot start, as the relation has it: by lane the index of
+        the last one."""
         def possible(lane: int, of: tuple[int, int] | None) -> int:
-            """How many updates of a lane may be done while ``of`` (lane, index) is not complete, and before the wait
+            """Count the updates of a lane that may happen while ``of`` (lane, index) is not complete, before the wait
             starts."""
             indices, events = epoch.updates[lane].indices, self.trace.lanes[lane]
 
@@ -250,7 +250,7 @@ class HappensBefore:
 
     # -- semaphores that are cleared -----------------------------------------------------------------------------------
     def unordered_clears(self) -> list[tuple[int, int, Event, Event]]:
-        """(core, semaphore, clear, event): updates and waits that a clear may come before or after."""
+        """Return (core, semaphore, clear, event) of updates and waits that are not ordered with a clear."""
         found = []
         for core, number, epoch in self.epochs:
             events = [self.trace.lanes[lane] for lane in epoch.updates]
@@ -269,7 +269,7 @@ class HappensBefore:
         return found
 
     def unordered_counts(self) -> list[tuple[int, int, Event, Event]]:
-        """(core, semaphore, what counts down, what waits): counts that may come before or after the wait."""
+        """Return (core, semaphore, decrement, wait) of decrements that are not ordered with a wait."""
         found = []
         for (lane, index, number), epoch in self.epoch_of.items():
             for other, updates in epoch.updates.items():
@@ -283,7 +283,7 @@ class HappensBefore:
         return found
 
     def signal_of(self, event: Event) -> tuple[int, int] | None:
-        """(semaphore, value) that tell that an event is complete; None where nothing does."""
+        """Return the (semaphore, value) that signals the completion of an event, or None."""
         lane, index = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (event.lane, event.index)
         for core, number, epoch in self.epochs:
             updates = epoch.updates.get(lane)
@@ -294,7 +294,7 @@ class HappensBefore:
 
 
 def later_of(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """The larger number of each lane; a comprehension takes half the time of ``map(max, ...)``."""
+    """Return the larger number of each lane; a comprehension takes half the time of ``map(max, ...)``."""
     return [a if a > b else b for a, b in zip(one, other)]
 
 
@@ -303,7 +303,7 @@ def sums_at(sums: Sequence[int], count: int) -> int:
 
 
 def first_true(size: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which it holds, of those below ``size``; it holds for all behind that."""
+    """Return the first number below ``size`` for which a monotonic condition holds."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2

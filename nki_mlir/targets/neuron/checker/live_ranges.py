@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The buffers that a program says are live, and whether what an instruction touches lies in one of them."""
+"""Find the buffers that a program declares live, and whether each access is inside one of them."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ NEAR = 1 << 12                  # bytes of a row whose buffers are kept together
 
 
 class BuffersOfAddress:
-    """The buffers that lie at the same bytes, one after the other."""
+    """The buffers that occupy the same bytes, one after the other."""
 
     def __init__(self, space: str, buffers: list[DeviceLiveRange], lengths: dict[Engine, int]) -> None:
         self.space, self.bytes = space, buffers[0]
@@ -31,7 +31,7 @@ class BuffersOfAddress:
         self.begun = 0                  # how many buffers have begun that share a byte with these
 
     def at(self, event: Event) -> Sequence[DeviceLiveRange]:
-        """Those that are live at an instruction."""
+        """Return the buffers that are live at an instruction."""
         engine, pc = event.engine, event.pc
         firsts = self.firsts.get(engine)
         if firsts is None:
@@ -49,7 +49,7 @@ class BuffersOfAddress:
 
 
 class LiveBuffers:
-    """The live ranges of a core's program, by their addresses."""
+    """The live ranges of a core's program, by address."""
 
     def __init__(self, program: Program) -> None:
         self.known = bool(program.live)
@@ -69,14 +69,15 @@ class LiveBuffers:
         self.jumps: dict[Engine, Counter[tuple[int, int]]] = defaultdict(Counter)   # backwards, by their two numbers
 
     def follow(self, event: Event) -> None:
-        """Notes the next event of the trace, and where it jumps backwards."""
+        """Advance to the next event of the trace, and record backward jumps."""
         last = self.last.get(event.engine, -1)
         if event.pc <= last:
             self.jumps[event.engine][last, event.pc] += 1
         self.last[event.engine] = event.pc
 
     def entered(self, live: DeviceLiveRange, engine: Engine) -> int:
-        """How often an engine has come to a range from behind it: once for each iteration of the loops around it."""
+        """Count how often an engine has entered a range by a backward jump: once for each iteration of the loops
+        around it."""
         jumps = self.jumps.get(engine)
         if not jumps:
             return 1
@@ -84,14 +85,14 @@ class LiveBuffers:
                        if stream is engine and target <= last < start)
 
     def at(self, event: Event, space: str) -> Iterator[DeviceLiveRange]:
-        """Those that are live at an instruction."""
+        """Return the buffers that are live at an instruction."""
         for buffers in self.all:
             if buffers.space == space:
                 yield from buffers.at(event)
 
     def around(self, event: Event, footprint: ByteFootprint, space: str
                ) -> tuple[BuffersOfAddress, DeviceLiveRange] | None:
-        """One in which all lies that the instruction touches there."""
+        """Return a live buffer that contains all bytes of an access, with the buffers at its address, or None."""
         found = self.containing.get(footprint)
         if found is None:
             near = self.near.get((space, footprint.low // NEAR), ())
@@ -102,13 +103,13 @@ class LiveBuffers:
         return None
 
     def begun_around(self, footprint: ByteFootprint) -> int:
-        """How many buffers have begun that may share a byte with a footprint that was looked for."""
+        """Count the buffers that have begun and may overlap with a footprint."""
         found = self.containing.get(footprint)
         return found[0].begun if found else 0
 
     def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
-        """Whether an event is the first in a buffer, of this iteration where a loop is around it, that shares no byte
-        with another one that is live there."""
+        """Return whether an event is the first access of a buffer, in this iteration of a loop, that overlaps with no
+        other live buffer."""
         entered = self.entered(live, event.engine)
         if self.begun.get(live, 0) >= entered:
             return False

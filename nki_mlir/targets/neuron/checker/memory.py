@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the events of a trace do to memory: conflicting accesses without an order, reads of bytes that nothing wrote."""
+"""Check the memory accesses of a trace: conflicting accesses without an order, reads of bytes that nothing wrote."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
 
 
 class OperandTouch(NamedTuple):
-    """An operand of an operation: what it touches; ``must_be_written``: all it reads counts; ``by_data``: of a tensor
-    that cores share, elements that data choose."""
+    """The access of an operand. ``must_be_written``: each byte that it reads must have been written; ``by_data``: data
+    choose elements of a tensor that cores share."""
 
     footprint: ByteFootprint
     reads: bool
@@ -43,7 +43,7 @@ class UnwrittenByte(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """An access of on-chip memory that lies in no buffer that is live there."""
+    """An access of on-chip memory outside of all live buffers."""
 
     event: Event
     footprint: ByteFootprint
@@ -57,7 +57,7 @@ class OutsideBuffer(NamedTuple):
 
 
 class Operands:
-    """The footprints of operations; those of one place are one object."""
+    """The footprints of operations. Equal footprints are one object."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.variables: dict[tuple[int, Variable], Memory] = {}
@@ -76,7 +76,7 @@ class Operands:
         return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
 
     def footprint(self, core: int, tile: Tile, event: Event) -> ByteFootprint:
-        """What a tile touches; raises ``OutOfBounds`` where the numbers of registers take it out of its buffer."""
+        """Return the footprint of a tile. Raise ``OutOfBounds`` if register values move it out of its buffer."""
         memory, access, values = self.memory(core, tile), tile.access, event.values
         free, partition = access.free, access.partition
         name = tile.handle.name if tile.space == HBM else tile.space
@@ -98,7 +98,7 @@ class Operands:
         return footprint
 
     def touches(self, event: Event) -> list[OperandTouch]:
-        """What an event touches."""
+        """Return the accesses of an event."""
         op, core = event.instruction.op, event.core
         if isinstance(op, isa.Control):
             if not isinstance(op, isa.TensorLoad):
@@ -125,7 +125,8 @@ class Operands:
 
     def touch(self, event: Event, tile: Tile, read: bool, written: bool, whole: bool, by_data: bool = False
               ) -> list[OperandTouch]:
-        """What an event does to a tile; nothing where the tile leaves its buffer, which is an error."""
+        """Return an event's access to a tile. If the tile leaves its buffer, record the error and return an empty
+        list."""
         try:
             footprint = self.footprint(event.core, tile, event)
         except OutOfBounds as error:
@@ -149,12 +150,12 @@ class WrittenBytes:
         self.flags = np.zeros((max(1, len(ends) - 1), -(-size // self.unit)), np.bool_)
 
     def begin(self, live: DeviceLiveRange) -> None:
-        """Nothing has written a buffer that begins."""
+        """Mark all bytes of a buffer whose live range begins as unwritten."""
         first, last = (bisect_left(self.partitions, p) for p in (live.partition, live.partition + live.partitions))
         self.flags[first:last, -(-live.byte // self.unit):(live.byte + live.size) // self.unit] = False
 
     def view(self, footprint: ByteFootprint) -> np.ndarray:
-        """The flags of what a footprint touches."""
+        """Return the flags of a footprint's bytes."""
         rows = self.flags[self.row_of[footprint.first]:self.row_of[footprint.last + 1]]
         if footprint.symbolic is not None:
             return rows[:, footprint.low // self.unit:footprint.high // self.unit]
@@ -170,7 +171,7 @@ class WrittenBytes:
             (rows.strides[0], *(step * one for step, _ in dims)))
 
     def first_unwritten(self, footprint: ByteFootprint) -> tuple[int, int] | None:
-        """(partition, byte) of the first byte that nothing wrote."""
+        """Return (partition, byte) of the first unwritten byte."""
         flags = self.view(footprint)
         if flags.all():
             return None
@@ -190,7 +191,7 @@ class WrittenBytes:
 
 
 class MemoryCheck:
-    """All accesses of a trace whose events have their clocks."""
+    """Checks all accesses of a trace whose events have clocks."""
 
     def __init__(self, trace: StreamTrace, limit: int) -> None:
         self.limit = limit
@@ -239,8 +240,8 @@ class MemoryCheck:
                             self.conflicts.append(conflict)
 
     def initialise(self, touches: Sequence[tuple[Event, list[OperandTouch]]], buffers: Sequence[LiveBuffers]) -> None:
-        """Reads of what nothing has written; inputs and constants have their values from the start. Where a program
-        says which buffers are live, they begin unwritten, and nothing else is touched."""
+        """Find reads of unwritten bytes. Inputs and constants are written from the start. If a program declares its
+        live buffers, each begins unwritten, and all accesses must be inside them."""
         written = {memory: WrittenBytes(list(footprints)) for memory, footprints in self.footprints.items()
                    if memory[0] not in ("input", "constant")}
         for event, operands in touches:
@@ -270,7 +271,7 @@ class MemoryCheck:
                     footprint.initialised = begun
 
     def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
-        """Whether an access of on-chip memory lies in a live buffer; one that begins has nothing written."""
+        """Check that an access of on-chip memory is inside a live buffer; one that begins is unwritten."""
         around = live.around(event, footprint, str(footprint.memory[0]))
         if around is None:
             if id(event.instruction) not in self.stray and len(self.strays) < self.limit:

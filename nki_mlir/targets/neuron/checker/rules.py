@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules of each instruction by itself, or of the order of one engine's stream.
+"""Check the rules of single instructions, and of the order of one engine's stream.
 
-Those of the target, high-water marks, sets of functions of the scalar engine.
+These are rules of the target, high-water marks, and the function sets of the scalar engine.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,14 @@ from nki_mlir.targets.neuron.checker.trace import Event
 
 
 class TargetRules:
-    """What the target has against the instructions of a core; those that differ in nothing a rule looks at are judged
-    once."""
+    """Checks the instructions of a core against the target's rules, once for instructions that no rule tells apart."""
 
     def __init__(self, program: Program) -> None:
         self.machine = machine_named(program.target)
         self.judged: dict[object, KernelError | None] = {}
 
     def broken(self, event: Event) -> KernelError | None:
-        """The rule that an instruction breaks; what documents do not agree on is let pass."""
+        """Return the rule that an instruction breaks, or None. Rules on which documents disagree are skipped."""
         op = event.instruction.op
         if not isinstance(op, Op):
             return None
@@ -43,14 +42,14 @@ class TargetRules:
 
     @staticmethod
     def start(tile: Tile, access: Access, bank: int) -> tuple[int, int]:
-        """What rules look at of where a tile starts: its partition, in PSUM the byte of the bank."""
+        """Return where a tile starts, as far as rules depend on it: the partition, and in PSUM the byte of the bank."""
         assert access.partition is not None
         byte = access.free.const * access.dtype.itemsize % bank if tile.space == PSUM else 0
         return access.partition.const, byte
 
 
 def missing_tables(events: list[Event]) -> Iterator[tuple[Event, str, str]]:
-    """(event, the set that it needs, the set that is there) of a scalar engine's events in order."""
+    """Yield (event, required set, loaded set) of each event of the scalar engine whose function set is not loaded."""
     table = ""
     for event in events:
         op = event.instruction.op

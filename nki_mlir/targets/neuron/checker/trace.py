@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One order in which streams can run, without values: registers are computed, semaphores count, no data move.
+"""Follow one order in which streams can run, without values: registers are computed, semaphores count, no data move.
 
-An engine runs until a semaphore stops it; a transfer is complete as soon as it is triggered, unless it meets other
-cores. Registers that data decide are unknowns; a branch on one takes the side that ``Choices`` says, which is the same
-for all engines that compare the same.
+An engine runs until a semaphore blocks it; a transfer completes as soon as it is triggered, unless it meets other
+cores. Registers that data decide are unknowns; ``Choices`` decides a branch on one of them, equally for all engines
+that compare the same number.
 """
 
 from collections import Counter, defaultdict, deque
@@ -30,7 +30,7 @@ REGISTER_LOW, REGISTER_HIGH = -(1 << 31), (1 << 31) - 1
 
 @dataclass(frozen=True)
 class DataDependent:
-    """A number that data decide: ``key`` is equal for numbers that are equal in every run."""
+    """A number that data decide. Numbers with equal ``key`` are equal in every run."""
 
     key: object
     low: int
@@ -42,8 +42,8 @@ Number = int | DataDependent
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One execution of an instruction: number ``index`` (from 1) on the lane of its engine. A transfer is number
-    ``queue_index`` on the lane of its queue as well, where it completes; ``met``: it completes in a ``CoreMeeting``."""
+    """One execution of an instruction: number ``index`` (from 1) on the lane of its engine. A transfer also is number
+    ``queue_index`` on the lane of its queue, where it completes; ``met``: it completes in a ``CoreMeeting``."""
 
     instruction: isa.Instruction
     core: int
@@ -61,13 +61,13 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class CoreMeeting:
-    """The events of several cores that wait for each other, where the last of them has come."""
+    """The events of several cores that wait for each other, at the point where the last one arrives."""
 
     events: list[Event]
 
 
 class TooLong(Exception):
-    """More instructions are executed than are followed."""
+    """The streams execute more instructions than the checker follows."""
 
 
 class Choices:
@@ -91,11 +91,12 @@ class Choices:
         return self.decided[key]
 
     def left(self, site: object) -> int:
-        """How often a branch was not taken."""
+        """Count how often a branch was not taken."""
         return sum(one == site and not taken for one, taken in self.sites)
 
     def others(self) -> list[list[bool]]:
-        """Scripts that differ from this run in one later decision. A branch is not taken at most twice in a run."""
+        """Return scripts that differ from this run in one later decision. A branch is not taken at most twice in a
+        run."""
         scripts, left = [], Counter[object]()
         for k, (site, taken) in enumerate(self.sites):
             if k >= len(self.script):
@@ -109,7 +110,7 @@ class Choices:
 
 @dataclass
 class CoreProgress:
-    """Where the engines of a core stand."""
+    """The state of a core: where its engines are, its registers and semaphores."""
 
     program: Program
     pc: dict[Engine, int]
@@ -147,7 +148,7 @@ class StreamTrace:
         self.check_ended()
 
     def check_ended(self) -> None:
-        """All streams have come to their end."""
+        """Raise ``Deadlock`` unless all streams have ended."""
         waiters = []
         for core, state in enumerate(self.cores):
             for engine, pc in state.pc.items():
@@ -161,7 +162,7 @@ class StreamTrace:
             raise deadlock(waiters, self.programs)
 
     def advance(self, core: int, engine: Engine) -> None:
-        """Run an engine until it ends or has to wait."""
+        """Run an engine until it ends or blocks."""
         state = self.cores[core]
         stream, semaphores, lane = state.program.streams[engine], state.semaphores, self.lane_of[core, engine]
         while (pc := state.pc[engine]) < len(stream) and engine not in state.blocked:
@@ -216,7 +217,8 @@ class StreamTrace:
             self.ready.extend((core, engine) for engine in engines)
 
     def meet(self, op: Meeting, event: Event, state: CoreProgress) -> None:
-        """A transfer goes on its way, an engine waits; the last that comes lets all complete."""
+        """Record that an event has arrived at a meeting: its engine blocks, a transfer does not. The last arrival
+        completes all."""
         members = tuple(op.members(event.core))
         event.met = True
         if event.queue_lane >= 0:
@@ -257,7 +259,7 @@ class StreamTrace:
 
 
 def limits_of(dtype: DType) -> tuple[int, int]:
-    """The least and the largest number that a register has after it loaded one of this dtype."""
+    """Return the least and the largest number that a register can hold after a load of this dtype."""
     if dtype is BOOL:
         return 0, 1
     limits = np.iinfo(dtype.numpy)
@@ -265,7 +267,7 @@ def limits_of(dtype: DType) -> tuple[int, int]:
 
 
 def computed(name: str, lhs: Number, rhs: Number) -> Number:
-    """The result of an ALU operator on register values."""
+    """Compute an ALU operator on register values."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return control.computed(name, lhs, rhs)
     (a, b), (c, d) = bounds(lhs), bounds(rhs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the checker of streams can find, as errors at the line of the kernel that an instruction comes from."""
+"""Describe what the checker of streams finds, as errors at the kernel line of an instruction."""
 
 from collections.abc import Hashable, Sequence
 
@@ -80,7 +80,7 @@ class BrokenByInstruction(StreamViolation):
 
 
 def in_source_order(conflict: Conflict) -> Conflict:
-    """The conflict with the access first that comes first in the kernel: which one the trace has first says nothing."""
+    """Return the conflict with the access first that comes first in the kernel; the order in the trace is arbitrary."""
     first, then = conflict.first.instruction.location, conflict.then.instruction.location
     if first is None or then is None or first.file != then.file or first.line <= then.line:
         return conflict
@@ -88,13 +88,13 @@ def in_source_order(conflict: Conflict) -> Conflict:
 
 
 class Descriptions:
-    """The words for events, memories and waits of some programs."""
+    """Describes the events, memories and waits of some programs."""
 
     def __init__(self, programs: Sequence[Program], relation: HappensBefore) -> None:
         self.programs, self.relation = programs, relation
 
     def event(self, event: Event) -> str:
-        """Engine, place in the stream, mnemonic, source line."""
+        """Describe an event: engine, number in the stream, mnemonic, source line."""
         at = event.instruction.location
         line = f" ({at.file}:{at.line})" if at is not None else ""
         core = f"core {event.core} " if len(self.programs) > 1 else ""
@@ -109,7 +109,7 @@ class Descriptions:
         return f"byte {byte} of {name}"
 
     def wait(self, first: Event, then: str) -> str:
-        """The wait that would order them."""
+        """Describe the wait that would order two events."""
         signal = self.relation.signal_of(first)
         if signal is None:
             return (f"let {first.engine.asm} {first.pc:04d} count a semaphore up, and {then} wait for it")

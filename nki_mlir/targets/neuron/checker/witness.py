@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An order that the semaphores allow and in which the later of two accesses is not behind the other one.
+"""Find an order that the semaphores allow, in which the later of two accesses runs before the earlier one completes.
 
-The earlier access is held up, and everything else goes on as far as it can. Semaphores that only count up let the later
-one run so, if any order does.
+The earlier access is held back while everything else advances as far as it can. If semaphores only count up, this
+finds such an order whenever there is one.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ HELD_ENGINE = isa.COMPLETIONS - 1       # of the DMA engines, the one that does 
 
 @dataclass
 class QueueProgress:
-    """A queue: its transfers that were triggered, and how many of these each DMA engine has reported. The data of one
-    move with the last report."""
+    """A queue: its triggered transfers, and how many of them each DMA engine has reported. The data of a transfer move
+    with the last report."""
 
     core: int
     number: int
@@ -28,7 +28,7 @@ class QueueProgress:
 
 
 class Witness:
-    """The steps up to the later access; none where no order was found, or programs meet."""
+    """The steps up to the later access; none if no order was found, or if programs meet."""
 
     def __init__(self, trace: StreamTrace, conflict: Conflict) -> None:
         self.trace, self.held, self.wanted = trace, conflict.first, conflict.then
@@ -46,7 +46,7 @@ class Witness:
             self.steps.clear()
 
     def advance(self) -> bool:
-        """Advance each engine and queue as far as it can go; returns whether one advanced."""
+        """Advance each engine and queue as far as possible. Return whether one advanced."""
         before = len(self.steps)
         for lane, events in enumerate(self.trace.lanes):
             if self.trace.is_queue[lane] and not self.done:
@@ -57,7 +57,7 @@ class Witness:
         return len(self.steps) > before
 
     def execute(self, event: Event) -> bool:
-        """Execute what an engine is at, unless it has to wait, or is held up."""
+        """Execute an engine's next instruction, unless it waits or is held back."""
         semaphores = self.semaphores[event.core]
         if any(semaphores[wait.semaphore] < wait.value for wait in event.instruction.waits):
             return False
@@ -80,7 +80,8 @@ class Witness:
         return True
 
     def report(self, queue: QueueProgress) -> None:
-        """Complete all transfers but for the part of a DMA engine in what is held up, and in what is behind that."""
+        """Complete all transfers, except the DMA engine's part of the transfer that is held back, and of those after
+        it."""
         for engine in range(isa.COMPLETIONS):
             while (number := queue.reported[engine]) < len(queue.triggered):
                 event = queue.triggered[number]
@@ -100,5 +101,5 @@ class Witness:
 
 
 def witness_of(trace: StreamTrace, conflict: Conflict) -> Sequence[Step]:
-    """The steps up to the later access, before the earlier one is complete; none where no such order was found."""
+    """Return the steps up to the later access, before the earlier one completes, or none if there is no such order."""
     return Witness(trace, conflict).steps
