@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes ``docs/coverage.md``: every documented name of both generations, what it becomes, and where it runs.
+"""Write ``docs/coverage.md``: every documented name of both generations, its operations, and its executors.
 
-Each name has a tiny kernel (``coverage_*.py`` beside this file) that runs on every executor; an executor has the name
-where its results are those of the eager one. ``--check`` writes nothing and exits with status 1 where the file differs.
+Each name has a tiny kernel (``coverage_*.py`` beside this file) that runs on every executor; an executor supports
+the name if its results equal those of the eager one. ``--check`` writes nothing and exits with status 1 where the
+file differs.
 """
 
 import argparse
@@ -37,7 +38,7 @@ TOLERANCE = 1e-4                    # relative: sums and NumPy's transcendentals
 
 @dataclass
 class Found:
-    """What running a name's kernel showed: operations of the module, the executors that agree, what the others say."""
+    """The outcome of a name's kernel: operations of the module, the executors that agree, messages of the others."""
 
     operations: list[str] = field(default_factory=list)
     runs: dict[str, str] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class Found:
 
 @contextlib.contextmanager
 def watching(module: Any, name: str) -> Iterator[list[str]]:
-    """The operations that are emitted while the function runs; it must be called."""
+    """Record the operations that are emitted while the function runs, which must be called."""
     function, emitted, depth, calls = getattr(module, name), [], 0, 0
     emit = MlirBuilder.emit
 
@@ -76,7 +77,7 @@ def watching(module: Any, name: str) -> Iterator[list[str]]:
 
 
 def operations(module: Any, name: str, sample: Any) -> list[str]:
-    """The distinct operations of a name, in the order they come in."""
+    """Return the distinct operations of a name, in the order of their emission."""
     with watching(module, name) as emitted:
         kernel = sample.kernel()
         spec = kernel.specialize(kernel.bind(sample.arrays, {}, is_array, describe_array))
@@ -96,7 +97,7 @@ def agree(got: Any, expected: Any) -> bool:
 
 
 def run(sample: Any, on: str) -> tuple[Any, list[str]]:
-    """The results on an executor, and its warnings that something else ran."""
+    """Return the results on an executor, and its warnings that another executor ran."""
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
         result = sample.kernel().run(tuple(a.copy() for a in sample.arrays), {}, on)
@@ -198,7 +199,8 @@ MARKS = {GONE: "", "token": "op"}       # of a release without the name, and of 
 
 
 def by_release() -> list[str]:
-    """The table of all names with a column for each release: its signature's number, counted from the first."""
+    """Return the table of all names with a column for each release: the number of its signature, counted from the
+    first."""
     columns = [r for r in RELEASES if r not in SAME]
     lines = ["## Names by release", "", "*1*, *2* ...: the name's first, second ... form; *op*: a value for `op=` "
              f"only; empty: not there. Releases {', '.join(SAME)} change no signature.", "",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiny kernels of several ranks, and of the simulator's own entries, for ``docs/coverage.md``."""
+"""Tiny kernels of several ranks, and of the simulator's entry points, for ``docs/coverage.md``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tests.language_current import test_names as surface
 
 @dataclass(frozen=True)
 class OfRanks(Sample):
-    """A kernel that runs once for each array, as a rank each."""
+    """A kernel that runs once for each array, each time as another rank."""
 
     def kernel(self) -> Any:
         return self
@@ -34,7 +34,7 @@ class OfRanks(Sample):
 
 @dataclass(frozen=True)
 class Simulated(Sample):
-    """A kernel that an entry of the simulator runs: ``launch(kernel, arrays)``."""
+    """A kernel that an entry point of the simulator runs: ``launch(kernel, arrays)``."""
 
     launch: Callable = nki.simulate
 
@@ -50,7 +50,7 @@ GROUP = collectives.ReplicaGroup([[0, 1, 2, 3]])
 
 
 def exchange(body: Callable, shape: Any = (8, 8)) -> OfRanks:
-    """What the ranks have after ``body(src, dst)``."""
+    """Return a kernel of ranks that runs ``body(src, dst)``."""
     def kernel(x):
         src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
         dst, out = nl.zeros(shape, x.dtype, buffer=nl.private_hbm), output(shape)

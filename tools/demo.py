@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The demo: real kernels captured, printed at every level, run on every executor, called from JAX and PyTorch."""
+"""The demo: capture kernels, print them at every level, run them on every executor, call them from JAX and PyTorch."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ console = Console(width=150)
 
 
 class Case:
-    """One kernel with its arguments and the answer."""
+    """A kernel with its arguments and the expected result."""
 
     def __init__(self, name: str, kernel: Any, arguments: tuple, answer: np.ndarray, output: int | None = None) -> None:
         self.name, self.kernel, self.arguments, self.answer, self.output = name, kernel, arguments, answer, output
@@ -55,7 +55,7 @@ def cases() -> list[Case]:
 
 
 def best_ms(call: Any, seconds: float = 0.2) -> float:
-    """The least time of repeated calls."""
+    """Return the shortest time of repeated calls in ms."""
     best, until = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < until:
         started = time.perf_counter()
@@ -65,12 +65,12 @@ def best_ms(call: Any, seconds: float = 0.2) -> float:
 
 
 def first_results() -> None:
-    """From process start to a checked result, in its own process."""
+    """Measure the time from process start to a checked result, in a new process."""
     subprocess.run([sys.executable, str(ROOT / "tools/first_result.py"), str(time.time())], check=True)
 
 
 def show_levels() -> None:
-    """The average pool at every level."""
+    """Print the average pool at every level."""
     from nki_mlir.cli.opt import main
     source = f"{ROOT}/examples/average_pool2d.py:average_pool2d"
     arguments = ["--arg", "64x32x48xf32", "--arg", "4"]
@@ -89,7 +89,7 @@ def instruction_counts(case: Case) -> str:
 
 
 def frameworks() -> list[tuple[str, str]]:
-    """Each framework's result and gradient of a * b * (a + b), with the sum as a kernel."""
+    """Return each framework's result and gradient of a * b * (a + b), where a kernel computes the sum."""
     rows = []
     a, b = np.random.default_rng(2).standard_normal((2, 256, 1024)).astype(np.float32)
     grad_a = 2 * a * b + b * b

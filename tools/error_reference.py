@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes ``docs/errors.md``: every error code with what it says, why, and what to do, read from the classes' files.
+"""Write ``docs/errors.md``: every error code with its message, reason and fix, from the sources of the classes.
 
-    python tools/error_reference.py [--output FILE]
+python tools/error_reference.py [--output FILE]
 """
 
 import argparse
@@ -23,7 +23,7 @@ documents give. A message that is a single value in braces is written where the 
 
 
 class Template(NamedTuple):
-    """An error class: its templates, and the module that has it."""
+    """An error class: its templates, and its module."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class Template(NamedTuple):
 
 
 def text_of(node: ast.ClassDef, name: str) -> str | None:
-    """The text that a class gives one of its parts; None where it says nothing."""
+    """Return the text that a class assigns to a part, or None."""
     for statement in node.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
             try:
@@ -45,7 +45,7 @@ def text_of(node: ast.ClassDef, name: str) -> str | None:
 
 
 def classes() -> dict[str, tuple[ast.ClassDef, str]]:
-    """The classes of the package that have a code or a message, by name."""
+    """Return the classes of the package with a code or a message, by name."""
     found = {}
     for file in sorted((ROOT / "nki_mlir").rglob("*.py")):
         module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
@@ -56,7 +56,7 @@ def classes() -> dict[str, tuple[ast.ClassDef, str]]:
 
 
 def templates() -> Iterator[Template]:
-    """Every class with a code and a message, its own or those of its base classes."""
+    """Yield every class with a code and a message, including inherited ones."""
     known = classes()
 
     def part(name: str, wanted: str) -> str:
@@ -73,7 +73,7 @@ def templates() -> Iterator[Template]:
 
 
 def page() -> str:
-    """The document."""
+    """Return the document."""
     by_code: dict[str, list[Template]] = defaultdict(list)
     for one in templates():
         by_code[one.code].append(one)
@@ -82,7 +82,7 @@ def page() -> str:
 
 
 def page_of(by_code: dict[str, list[Template]]) -> list[str]:
-    """The lines of a section for each code."""
+    """Return the lines of a section for each code."""
     lines = []
     for code, found in by_code.items():
         lines.append(f"## `{code}`\n")
@@ -94,7 +94,7 @@ def page_of(by_code: dict[str, list[Template]]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A template as prose: braces that stand for themselves are single, the rest names values."""
+    """Convert a template to prose: doubled braces become single ones, the others enclose names of values."""
     escaped = re.sub(r"([*<>|])", r"\\\1", text.replace("{{", "\0").replace("}}", "\1"))
     return re.sub(r"\s+", " ", escaped.replace("\0", "{").replace("\1", "}"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the table of errors into ``docs/profile.md``: the timed machine against published latencies.
+"""Write the table of errors to ``docs/profile.md``: the timed machine against published latencies.
 
 The figures are those of ``bench/calibration/figures.json``, which ``python bench/calibration`` writes. ``--check``
 writes nothing and exits with status 1 where the page differs.
@@ -30,8 +30,8 @@ def eightieth(errors: Sequence[float]) -> float:
 
 
 def ordered(found: Sequence[Outcome]) -> tuple[int, int]:
-    """Of the pairs whose published latencies differ by at least 10%: how many the model orders as published; a tie is
-    wrong."""
+    """Count the pairs whose published latencies differ by at least 10%, and those that the model orders the same way;
+    a tie is wrong."""
     right = total = 0
     for k, one in enumerate(found):
         for other in found[:k]:
@@ -58,7 +58,7 @@ def duration(ns: float) -> str:
 
 
 def table(found: Sequence[Outcome]) -> str:
-    """The sums, and each entry."""
+    """Return the table: the totals, then each entry."""
     known = [one for one in found if one["known"]]
     lines = ["| kernels | entries | median error | 80th percentile | largest | pairs in order |",
              "|---|---|---|---|---|---|",
@@ -74,7 +74,7 @@ def table(found: Sequence[Outcome]) -> str:
 
 
 def page() -> str:
-    """The page with the table that belongs there."""
+    """Return the page with an updated table."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the folder ``dialects``: each dialect as IRDL, all of them in one file, and the op reference.
+"""Write the folder ``dialects``: each dialect as IRDL, all of them in a file, and the op reference.
 
-A stock ``mlir-opt --irdl-file=dialects/all.irdl.mlir`` reads the project's IR with them. ``--check`` writes nothing and
-exits with status 1 where a file differs from what the op classes say.
+A stock ``mlir-opt --irdl-file=dialects/all.irdl.mlir`` reads the project's IR with them. ``--check`` writes nothing
+and exits with status 1 if a file differs from the op classes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LICENCE = "// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"
 
 
 def dialects() -> list[Any]:
-    """Every dialect class under ``nki_mlir.dialects``, by name."""
+    """Return every dialect class under ``nki_mlir.dialects``, by name."""
     for module in pkgutil.walk_packages(nki_mlir.dialects.__path__, "nki_mlir.dialects."):
         importlib.import_module(module.name)
     found = [d for d in ext.Dialect.__subclasses__() if d.__module__.startswith("nki_mlir.dialects.")]
@@ -34,7 +34,7 @@ def dialects() -> list[Any]:
 
 
 def irdl(dialect: Any) -> str:
-    """The ``irdl.dialect`` operation of a dialect, as text indented by two."""
+    """Return the ``irdl.dialect`` operation of a dialect as text, indented by two."""
     with ir.Context(), ir.Location.unknown():
         dialect.load()
         tiles = ir.Module.parse(irdl_of_dialect(dialect.DIALECT_NAMESPACE))
@@ -52,7 +52,7 @@ def irdl_file(summary: str, parts: list[str]) -> str:
 
 
 def files() -> dict[str, str]:
-    """Every file of the folder with its text."""
+    """Return the text of every file of the folder."""
     found = dialects()
     texts = {d.DIALECT_NAMESPACE: irdl(d) for d in found}
     made = {f"{name}.irdl.mlir": irdl_file(f"The {name} dialect.", [text]) for name, text in texts.items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A plugin of pytest for `tools/mutation.py`: short tests first, and a test that takes far longer than it did fails.
+"""A pytest plugin for `tools/mutation.py`: short tests run first, and a test that takes far longer than before fails.
 
-The file that ``NKI_MLIR_DURATIONS`` names keeps what each test took when it passed last. Tests of one length stay in
-their order, so that what a module's tests share is seldom made twice.
+The file that ``NKI_MLIR_DURATIONS`` names stores the duration of each test's last success. Tests of equal duration
+keep their order, so that shared fixtures of a module are seldom created twice.
 """
 
 import json

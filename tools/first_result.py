@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How soon a fresh process has a checked result, and a second kernel's: ``python tools/first_result.py STARTED``.
+"""Measure when a fresh process has its first and second checked result: ``python tools/first_result.py STARTED``.
 
-``STARTED`` is ``time.time()`` just before the process was made. Nothing is cached on disk.
+``STARTED`` is ``time.time()`` just before the start of the process. No cache on disk is used.
 """
 
 import sys
@@ -17,7 +17,7 @@ nki_mlir.compat.install()
 
 
 def checked(module_name: str) -> float:
-    """Run the example's kernel, compare with its reference; the time of day when that was done."""
+    """Run the example's kernel, compare it with its reference, and return the time of day."""
     import importlib
 
     import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seeds random faults in a copy of passes, executors and checkers, and runs the tests of the module that was changed.
+"""Seed random faults in a copy of passes, executors and checkers, and run the tests of the changed module.
 
 ``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
 of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
@@ -77,7 +77,7 @@ MARKS = "not slow"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tests said of a mutant: ``found`` names the test, or is empty."""
+    """The outcome of a mutant: ``found`` is the test that failed, or ""."""
 
     change: Change
     found: str
@@ -90,13 +90,13 @@ def area_of(file: str) -> str:
 
 
 def modules() -> list[str]:
-    """The files that are changed, below the package."""
+    """Return the files to change, relative to the package."""
     found = {str(f.relative_to(ROOT / PACKAGE)) for f in (ROOT / PACKAGE).rglob("*.py")}
     return sorted(f for f in found if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
 
 
 def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
-    """Mutants, one of each module in turn, until there are enough."""
+    """Yield mutants, one of each module in turn, up to a number."""
     sources = {file: mutants_of(file, rng) for file in modules() if only in file}
     while sources and count:
         for file in rng.sample(sorted(sources), len(sources)):
@@ -113,7 +113,7 @@ def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
 # -- which tests -------------------------------------------------------------------------------------------------------
 @cache
 def imports_of(file: Path) -> frozenset[str]:
-    """The modules of the package that a test file, or what it imports of the tests, names."""
+    """Return the modules of the package that a test file imports, directly or through modules of the tests."""
     found: set[str] = set()
     folder = file.parent.relative_to(ROOT).parts
     for node in ast.walk(ast.parse(file.read_text())):
@@ -135,7 +135,7 @@ def imports_of(file: Path) -> frozenset[str]:
 
 
 def rings(file: str) -> list[list[str]]:
-    """Commands that test a module, from the nearest tests outwards."""
+    """Return the commands that test a module, from the nearest tests outwards."""
     path = Path(file)
     module = ".".join((PACKAGE, *path.with_suffix("").parts)).removesuffix(".__init__")
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -170,7 +170,8 @@ def pytest(files: list[Path]) -> list[str]:
 
 # -- running them ------------------------------------------------------------------------------------------------------
 def run(command: list[str], directory: Path) -> str:
-    """What failed; nothing where all passed. The processor's time is limited, which a busy machine does not change."""
+    """Run a test command and return the test that failed, or "". The limit is processor time, which other load does
+    not change."""
     environment = {**os.environ, "PYTHONPATH": str(directory),
                    "NKI_MLIR_DURATIONS": str(directory.parent / "durations.json"),
                    "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
@@ -219,13 +220,13 @@ class Bench:
 
 # -- survivors that are none -------------------------------------------------------------------------------------------
 def key(change: Change) -> str:
-    """A change in words that do not depend on line numbers."""
+    """Describe a change in words that do not depend on line numbers."""
     return f"{change.file}: {' '.join(change.old.split())} -> {' '.join(change.new.split())}"
 
 
 @cache
 def reasons() -> dict[str, str]:
-    """The reasons of ``mutation_survivors.txt``: a line with the change, then one with the reason."""
+    """Read ``mutation_survivors.txt``: a line with the change, then a line with the reason."""
     if not REASONS.is_file():
         return {}
     lines = [line for line in REASONS.read_text().splitlines() if line and not line.startswith("#")]
@@ -233,7 +234,7 @@ def reasons() -> dict[str, str]:
 
 
 def table_of(verdicts: list[Verdict]) -> str:
-    """The table in Markdown, by area and for each module with a survivor."""
+    """Return the table in Markdown, by area and for each module with a survivor."""
     lines = ["| area | modules | mutants | found | survivors with a reason | other survivors |",
              "|---|---|---|---|---|---|"]
     for area in AREAS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measures the worst error of each scalar function and conversion on each executor (``make numerics``, minutes).
+"""Measure the largest error of each scalar function and conversion on each executor (``make numerics``, minutes).
 
     python -m tools.numeric_errors [--chunks N]
 
@@ -71,7 +71,8 @@ Errors = dict[str, float | None]                # by executor; None where it ref
 
 @dataclass(frozen=True)
 class Case:
-    """A function, as an operation with attributes, from values of a dtype to one; ``exact`` in float64."""
+    """A function as an operation with attributes, from values of a dtype to another; ``exact`` computes it in float64.
+    """
 
     name: str
     op: type[Op]
@@ -82,7 +83,7 @@ class Case:
     absolute: float = 0.0       # what is taken off each distance
 
     def build(self, free: int) -> Op:
-        """The operation on tiles of so many elements a partition."""
+        """Return the operation on tiles of ``free`` elements a partition."""
         labels = [f.name for f in self.op.tiles]
         tiles = {label: tile(f"sbuf {PARTITIONS}x{free}x{dtype.mlir}", label)
                  for label, dtype in zip(labels, (self.result, *self.sources))}
@@ -90,7 +91,7 @@ class Case:
 
 
 class Group(NamedTuple):
-    """Cases with the same operands, which run as one module, and the operands, part by part."""
+    """Cases with the same operands, which run as a module, and the operands in chunks."""
 
     cases: list[Case]
     operands: Callable[[int], Iterator[list[np.ndarray]]]
@@ -98,14 +99,14 @@ class Group(NamedTuple):
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def every(dtype: DType) -> np.ndarray:
-    """All values of a dtype of at most 16 bits."""
+    """Return all values of a dtype of at most 16 bits."""
     if dtype is BOOL:
         return np.array([False, True])
     return np.arange(2**dtype.bits, dtype=f"u{dtype.itemsize}").view(dtype.numpy)
 
 
 def float32_values(number: int, seed: int = 0) -> np.ndarray:
-    """A chunk of float32: random bits, then numbers of usual sizes; the first begins with the edges."""
+    """Return a chunk of float32: random bits, then numbers of usual sizes; the first chunk begins with the edges."""
     rng = np.random.default_rng((number, seed))
     half, quarter, eighth = CHUNK // 2, CHUNK // 4, CHUNK // 8
     made = np.concatenate([random_bits(FLOAT32, half, 1 + number + 1000 * seed), rng.uniform(-110, 110, quarter),
@@ -148,7 +149,7 @@ def pairs(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def error(got: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.0) -> float:
-    """The largest distance from exact values in units in the last place of a dtype, for integers in ones.
+    """Return the largest distance from exact values, in units in the last place of a dtype, for integers in ones.
 
     Beyond the largest value lies infinity, as far as the next value would. A NaN, or none, where there should be the
     other is an infinite error.
@@ -175,7 +176,7 @@ def error(got: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.
 
 
 def limits_of(dtype: DType) -> tuple[float, float]:
-    """The largest value of a dtype, and the step between its smallest ones."""
+    """Return the largest value of a dtype, and the step between its smallest values."""
     if dtype is TFLOAT32:
         return float(np.finfo(np.float32).max) * (1 - 2.0**-12), 2.0**-136
     found = ml_dtypes.finfo(dtype.numpy)
@@ -184,7 +185,7 @@ def limits_of(dtype: DType) -> tuple[float, float]:
 
 # -- running -----------------------------------------------------------------------------------------------------------
 def module_text(cases: Sequence[Case], free: int) -> str:
-    """A module that loads the operands, and computes and stores each case."""
+    """Return a module that loads the operands, and computes and stores each case."""
     def memref(dtype: DType, space: str) -> str:
         return f'memref<{PARTITIONS}x{free}x{dtype.mlir}, "{space}">'
 
@@ -221,7 +222,7 @@ Program = Callable[[list[np.ndarray]], list[np.ndarray | None]]         # of ope
 
 
 def programs(cases: Sequence[Case], free: int) -> dict[str, Program]:
-    """What runs the cases on each executor."""
+    """Return a program that runs the cases for each executor."""
     runners = [compile_op(case.build(free)) for case in cases]
 
     def eager(operands: list[np.ndarray]) -> list[np.ndarray | None]:
@@ -233,7 +234,7 @@ def programs(cases: Sequence[Case], free: int) -> dict[str, Program]:
 
 
 def compiled(cases: Sequence[Case], free: int, on: str) -> Program:
-    """The cases as one module; those that an executor refuses have no result."""
+    """Compile the cases as a module. Cases that an executor refuses have no result."""
     module = read_module(module_text(cases, free), "cases")
 
     def run(operands: list[np.ndarray]) -> list[np.ndarray | None]:
@@ -247,7 +248,7 @@ def compiled(cases: Sequence[Case], free: int, on: str) -> Program:
 
 
 def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
-    """The worst error of each case on each executor."""
+    """Yield the largest error of each case on each executor."""
     worst: list[Errors] = [{on: 0.0 for on in EXECUTORS} for _ in group.cases]
     made: dict[int, dict[str, Program]] = {}
     for operands in group.operands(chunks):
@@ -267,7 +268,7 @@ def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
 
 # -- what is measured --------------------------------------------------------------------------------------------------
 def groups() -> Iterator[tuple[str, Group]]:
-    """The functions of one and two numbers, of bits, the selection, and the conversions."""
+    """Yield the functions of one and two numbers, of bits, the selection, and the conversions."""
     one = [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1 and op.floats and n not in ACTIVATIONS)]
     two = [n for n, op in ALU.items() if op.arity == 2 and op.floats]
     bits = [op for op in ALU.values() if op.on_bits]
@@ -289,7 +290,8 @@ def groups() -> Iterator[tuple[str, Group]]:
 
 
 def absolute(name: str) -> float:
-    """What the bound of a function allows beside units in the last place, which near a zero of it are as nothing."""
+    """Return the absolute error that the bound of a function allows near its zeros, in addition to units in the last
+    place."""
     return ACTIVATIONS[name].absolute if name in ACTIVATIONS else 0.0
 
 
@@ -298,7 +300,7 @@ def to_bool(x: np.ndarray) -> np.ndarray:
 
 
 def graph_errors(chunks: int) -> dict[str, Errors]:
-    """The functions that only graphs have, as programs of StableHLO."""
+    """Measure the functions that only graphs have, as programs of StableHLO."""
     found: dict[str, Errors] = {}
     for name, function in MATH.items():
         if name not in STABLEHLO:
@@ -325,14 +327,15 @@ def graph_errors(chunks: int) -> dict[str, Errors]:
 
 
 def host() -> dict[str, object]:
-    """What the figures depend on: NumPy has its functions in several forms, and chooses one by the processor."""
+    """Return the properties of the host that determine the figures: NumPy chooses the form of a function by the
+    processor."""
     from numpy._core._multiarray_umath import __cpu_features__ as features  # where NumPy keeps what it found
     return {"machine": platform.machine(), "numpy": np.__version__,
             "avx512": bool(features.get("AVX512_SKX", False))}
 
 
 def measured(chunks: int) -> dict[str, object]:
-    """All figures."""
+    """Return all figures."""
     found: dict[str, dict[str, dict[str, Errors]]] = {}
     for title, group in groups():
         source = group.cases[0].sources[0].name

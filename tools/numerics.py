@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes ``docs/numerics.md``: how far each scalar function and conversion is from the exact value, per executor.
+"""Write ``docs/numerics.md``: the error of each scalar function and conversion on each executor.
 
-The figures are those of ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing and
-exits with status 1 where the page differs.
+The figures are those of ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing
+and exits with status 1 where the page differs.
 """
 
 import json
@@ -63,7 +63,7 @@ def text_of(number: float | None) -> str:
 
 
 def cell(errors: Errors | None) -> str:
-    """One figure where the executors agree, else one for each."""
+    """Return a single figure if the executors agree, else one for each."""
     if errors is None:
         return ""
     texts = [text_of(errors[on]) for on in EXECUTORS if on in errors]
@@ -76,7 +76,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def bound(name: str) -> str:
-    """What the library promises of its expansion."""
+    """Return the error bound that the library guarantees for its expansion."""
     entry = ACTIVATIONS.get(name) or ALU.get(name) or MATH[name]
     allowed = getattr(entry, "absolute", 0.0)
     ulp = entry.ulp if not (name in ALU and name not in ACTIVATIONS and entry.ulp == 0) else 0.5
@@ -84,21 +84,21 @@ def bound(name: str) -> str:
 
 
 def functions(found: Mapping[str, Mapping[str, Errors]]) -> str:
-    """The functions of one group, with a column for each dtype."""
+    """Return the table of a group of functions, with a column for each dtype."""
     dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
     return table(["function", "bound", *dtypes],
                  [[f"`{name}`", bound(name), *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
 
 
 def bits(found: Mapping[str, Mapping[str, Errors]]) -> str:
-    """The functions of bits: what they differ by from the exact integers."""
+    """Return the table of the functions of bits: their difference from the exact integers."""
     dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
     return table(["function", *dtypes],
                  [[f"`{name}`", *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
 
 
 def conversions(found: Mapping[str, Mapping[str, Errors]]) -> str:
-    """A row for each dtype that is converted from."""
+    """Return the table of conversions, with a row for each source dtype."""
     dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
     return table(["from \\ to", *found], [[f"`{d}`", *(cell(by.get(d)) for by in found.values())] for d in dtypes])
 

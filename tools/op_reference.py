@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The op reference as Markdown, told by the op classes: operands, attributes, engines, encoding and rules.
+"""The op reference as Markdown, generated from the op classes: operands, attributes, engines, encoding and rules.
 
-The rules of an op are what its ``verify`` asks of the ``Check`` it is given: here it gets one that writes them down.
+The rules of an op are the conditions that its ``verify`` requires of a ``Check``; this module passes a ``Check``
+that records them.
 """
 
 import inspect
@@ -35,7 +36,7 @@ machine's; a destination names each element once. `docs/internals.md` has the fo
 
 
 class Rules:
-    """Stands in for ``verifier.Check`` and writes down what is asked of it."""
+    """A stand-in for ``verifier.Check`` that records the required conditions."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -107,7 +108,7 @@ def are(names: Any) -> str:
 
 
 def named_set(names: list[str]) -> str:
-    """A set of scalar functions by its own name where it has one."""
+    """Return the name of a set of scalar functions, or its members if it has none."""
     reducing = [n for n, op in ALU.items() if op.reduce is not None]
     arithmetic = [n for n in reducing if ALU[n].group != "bitwise"]
     single = [n for n, op in ALU.items() if op.arity == 1]
@@ -121,7 +122,7 @@ def named_set(names: list[str]) -> str:
 
 
 def example(cls: type[Op], **given: Any) -> Op:
-    """An instance with plain square tiles, to ask for its rules."""
+    """Build an instance with square tiles, to record its rules."""
     def tile(label: str, space: str = "sbuf") -> Tile:
         return Tile(object(), space, (4, 4), FLOAT32, Access(FLOAT32, Linear(), Linear(), ((1, 4), (1, 4))), label)
     plain = {str: "add", float: 0.0, bool: False, int: 0, tuple: (1,), Linear: Linear()}
@@ -132,7 +133,7 @@ def example(cls: type[Op], **given: Any) -> Op:
 
 
 def told(cls: type[Op], **given: Any) -> list[str]:
-    """What ``verify`` asks of an operation with the given attributes."""
+    """Return the conditions that ``verify`` requires of an operation with these attributes."""
     op = example(cls, **given)
     heard = Rules(op)
     op.verify(heard)
@@ -140,7 +141,7 @@ def told(cls: type[Op], **given: Any) -> list[str]:
 
 
 def rules(cls: type[Op]) -> list[str]:
-    """The rules of an op in sentences; those of one engine or of bit operations with the condition first."""
+    """Return the rules of an op as sentences. Rules of an engine or of bit operations start with the condition."""
     engines = {e.value: told(cls, engine=e.value) for e in cls.engines} or {"": told(cls)}
     always = [rule for rule in next(iter(engines.values())) if all(rule in heard for heard in engines.values())]
     special = [(f"on the {name} engine", heard) for name, heard in engines.items()]
@@ -161,7 +162,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def tile_op(cls: type[Op]) -> list[str]:
-    """The section of a tile operation."""
+    """Return the section of a tile operation."""
     lines = [f"### `{cls.full_name()}`", "", *inspect.cleandoc(cls.__doc__ or "").splitlines(), ""]
     lines += table(("tile", "is"), [(code([f.name]), ROLES[f.role] + (", optional" if f.optional else ""))
                                     for f in cls.tiles])
@@ -176,7 +177,7 @@ def tile_op(cls: type[Op]) -> list[str]:
 
 
 def plain_op(cls: Any) -> list[str]:
-    """The section of an operation that is declared directly on the bindings."""
+    """Return the section of an operation that is declared directly on the bindings."""
     lines = [f"### `{cls.OPERATION_NAME}`", "", *inspect.cleandoc(cls.__doc__ or "").splitlines(), ""]
     rows = []
     for field in cls._fields:
@@ -194,7 +195,7 @@ def attribute_section(cls: Any) -> list[str]:
 
 
 def reference(dialects: list[Any]) -> str:
-    """The whole document."""
+    """Return the complete document."""
     lines = INTRODUCTION.splitlines() + [""]
     for dialect in dialects:
         name = dialect.DIALECT_NAMESPACE

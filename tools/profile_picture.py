@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The pictures of README.md and docs/profile.md: the page of a profile, drawn by a browser without a screen.
+"""Draw the pictures of README.md and docs/profile.md: the page of a profile in a headless browser.
 
-    python tools/profile_picture.py [WIDTH [FILE.png [HEIGHT]]]
+python tools/profile_picture.py [WIDTH [FILE.png [HEIGHT]]]
 """
 
 import shutil
@@ -21,7 +21,7 @@ PICTURES = {"profile.png": 2150, "timeline.png": 1110}          # heights: the p
 
 
 def main(width: str = "1200", file: str = "", height: str = "2150") -> None:
-    """Write the pictures, or one into a file."""
+    """Write both pictures, or a single one to a file."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         sys.exit(f"no browser: none of {', '.join(BROWSERS)} is on the path")

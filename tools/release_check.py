@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether this checkout can be released: builds, compares, installs and uses its wheel, away from the checkout.
+"""Check whether this checkout can be released: build, compare, install and use its wheel outside of the checkout.
 
     python tools/release_check.py [--pythons python3.10,python3.12] [--without-frameworks]
 
-The wheel and the source distribution are built twice, from a clean copy of the last commit, and must be the same bytes.
-They must hold every file that belongs in them. The wheel is then installed on each interpreter in an environment of its
-own, where `release_use.py` uses commands and API: without JAX and PyTorch, then with them.
+The wheel and the source distribution are built twice, from a clean copy of the last commit, and must be the same
+bytes. They must contain every file that belongs to them. The wheel is then installed on each interpreter in a new
+environment, where `release_use.py` uses commands and API: without JAX and PyTorch, then with them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ console = Console(highlight=False)
 
 
 class Unfit(Exception):
-    """What is wrong with the release."""
+    """The error of a release that fails the check."""
 
 
 def run(*command: object, where: Path, **environment: str) -> str:
@@ -45,7 +45,7 @@ def tracked(folder: str = ".") -> list[str]:
 
 
 def build(into: Path) -> tuple[Path, Path]:
-    """The wheel and the source distribution of the last commit, from a copy of it."""
+    """Build the wheel and the source distribution from a copy of the last commit."""
     source = into / "source"
     source.mkdir(parents=True)
     archive = into / "commit.tar"
@@ -60,7 +60,7 @@ def build(into: Path) -> tuple[Path, Path]:
 
 
 def content(sdist: Path) -> dict[str, bytes]:
-    """Names and bytes of a source distribution: its archive also holds times of this build."""
+    """Return names and bytes of the files of a source distribution, because its archive contains times of the build."""
     with tarfile.open(sdist) as tar:
         return {m.name.partition("/")[2]: tar.extractfile(m).read() for m in tar.getmembers()   # type: ignore[union-attr]
                 if m.isfile()}
@@ -93,7 +93,8 @@ def check_content(wheel: Path, sdist: Path) -> None:
 
 
 def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
-    """Install the wheel, and use it from an empty directory: as the first tutorial says, then as `release_use.py`."""
+    """Install the wheel, and use it from an empty directory: first as in the first tutorial, then by `release_use.py`.
+    """
     environment = folder / "environment"
     run(python, "-m", "venv", environment, where=folder)
     own = environment / "bin" / "python"
@@ -111,7 +112,7 @@ def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
 
 
 def usable(names: Sequence[str]) -> list[str]:
-    """The interpreters that are there and run."""
+    """Return the interpreters that are installed and can create environments."""
     return [name for name in names if shutil.which(name) and subprocess.run(
         [name, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0]
 

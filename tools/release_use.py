@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Uses an installed nki_mlir as its users do: commands, kernels of both generations, operators, frameworks.
+"""Use an installed nki_mlir as its users do: commands, kernels of both generations, operators, frameworks.
 
-Run by `release_check.py` in an environment that has nothing else, from an empty directory.
+`release_check.py` runs this file in a new environment, from an empty directory.
 """
 
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs all tests, pytest and then lit, and prints how many passed, failed and were skipped."""
+"""Run all tests, pytest and then lit, and print how many passed, failed and were skipped."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Counts:
-    """What a runner's JUnit file says."""
+    """The counts in a runner's JUnit file."""
 
     tests: int = 0
     failed: int = 0
@@ -35,7 +35,7 @@ class Counts:
 
 
 def run(name: str, command: list[str], results: Path) -> tuple[bool, str]:
-    """(whether it failed, one line that says what came of it). No test at all is a failure."""
+    """Run a test command. Return whether it failed, and a line about the result. A run without tests fails."""
     started = time.monotonic()
     # What one process compiles to bytecode, the other worker and the processes that tests start need not compile again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies of the project with one place of a module changed: what ``make faults`` and ``make mutation`` run tests on.
+"""Copies of the project with a change in a module, on which ``make faults`` and ``make mutation`` run tests.
 
-A change replaces a span of a file's text. Faults that people wrote name the text that stands there once; mutants are
-drawn from the module's syntax tree by ``mutants_of``. Comments, layout and all other lines stay as they are, so that
-what reads the sources sees no other difference.
+A change replaces a span of a file's text. Handwritten faults name a text that occurs once; ``mutants_of`` draws
+mutants from the module's syntax tree. Comments, layout and all other lines stay the same, so code that reads the
+sources sees no other difference.
 """
 
 import ast
@@ -21,7 +21,7 @@ BESIDE = ("tests", "examples", "lit_tests", "tools", "bench", "docs", "dialects"
 
 @dataclass(frozen=True)
 class Change:
-    """The characters ``start`` to ``end`` of a file of the package become ``new``."""
+    """The replacement of the characters ``start`` to ``end`` of a file of the package by ``new``."""
 
     file: str                       # below the package
     start: int
@@ -33,11 +33,11 @@ class Change:
 
 
 class NoSuchText(SystemExit):
-    """The text that a change replaces stands nowhere, or in several places."""
+    """The error of a text to replace that does not occur exactly once."""
 
 
 def replacing(file: str, old: str, new: str) -> Change:
-    """The change of a text that stands once in the file."""
+    """Return the change that replaces a text which occurs once in the file."""
     text = (ROOT / PACKAGE / file).read_text()
     if text.count(old) != 1:
         raise NoSuchText(f"{file} has {text.count(old)} places for {old!r}")
@@ -46,7 +46,7 @@ def replacing(file: str, old: str, new: str) -> Change:
 
 
 def copy_project(directory: Path, beside: tuple[str, ...] = BESIDE) -> None:
-    """The package and what stands beside it, as tests need them."""
+    """Copy the package and the files beside it that tests need."""
     ignored = shutil.ignore_patterns("__pycache__", "Output", ".hypothesis")
     for name in (PACKAGE, *beside):
         source = ROOT / name
@@ -57,13 +57,13 @@ def copy_project(directory: Path, beside: tuple[str, ...] = BESIDE) -> None:
 
 
 def seed(change: Change, directory: Path) -> None:
-    """Write the change into the copy."""
+    """Write the change to the copy."""
     text = (ROOT / PACKAGE / change.file).read_text()
     (directory / PACKAGE / change.file).write_text(text[:change.start] + change.new + text[change.end:])
 
 
 def restore(change: Change, directory: Path) -> None:
-    """Take it back."""
+    """Undo the change in the copy."""
     shutil.copy(ROOT / PACKAGE / change.file, directory / PACKAGE / change.file)
 
 
@@ -78,7 +78,7 @@ FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil": "fl
 
 
 class _Places(ast.NodeVisitor):
-    """Where something can be changed: (node, what stands there instead, kind)."""
+    """Collects possible changes of a syntax tree: (node, replacement, kind)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[ast.expr | ast.stmt, str, str]] = []
@@ -193,7 +193,7 @@ class _Places(ast.NodeVisitor):
 
 
 def mutants_of(file: str, rng: random.Random) -> Iterator[Change]:
-    """All changes of a file of the package, in random order."""
+    """Yield all changes of a file of the package, in random order."""
     text = (ROOT / PACKAGE / file).read_text()
     lines = text.splitlines(keepends=True)
     starts = [0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Counts how often the toolchain answers one question, and writes the counts to ``docs/architecture.md``.
+"""Count how many modules of the toolchain answer the same question, and write the counts to ``docs/architecture.md``.
 
     python tools/structure.py [--check] [--against COMMIT]
 
-A question is a pattern of source text, and its count the number of modules in some rooms that the pattern is in.
-``--against`` counts in another commit, too, which the repository must have.
+A question is a pattern of source text; its count is the number of modules in some folders that match it. ``--against``
+also counts in another commit of the repository.
 """
 
 import argparse
@@ -26,7 +26,7 @@ EARLIER_TIED = 90           # modules in a circle, in that commit
 
 
 class Question(NamedTuple):
-    """What is counted; the pattern; the rooms whose modules count."""
+    """A question: its text, its pattern, and the folders whose modules count."""
 
     name: str
     pattern: str
@@ -59,7 +59,7 @@ QUESTIONS = (
 
 
 def code_lines(text: str) -> int:
-    """Lines that have code: no blank ones, comments and docstrings."""
+    """Count the lines of code, without blank lines, comments and docstrings."""
     counted: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
@@ -72,13 +72,13 @@ def code_lines(text: str) -> int:
 
 
 def sources() -> dict[str, str]:
-    """The package's modules in the working tree, by path in the package."""
+    """Return the texts of the package's modules in the working tree, by path in the package."""
     return {file.relative_to(ROOT / "nki_mlir").as_posix(): file.read_text()
             for file in sorted((ROOT / "nki_mlir").rglob("*.py"))}
 
 
 def sources_of(commit: str) -> dict[str, str]:
-    """The package's modules in a commit."""
+    """Return the texts of the package's modules in a commit."""
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True).stdout
     files = git("ls-tree", "-r", "--name-only", commit, "nki_mlir").split()
@@ -86,13 +86,13 @@ def sources_of(commit: str) -> dict[str, str]:
 
 
 def modules(question: Question, files: Mapping[str, str]) -> list[str]:
-    """The modules that a question's pattern is in."""
+    """Return the modules that match a question's pattern."""
     return [name for name, text in files.items()
             if name.split("/")[0] in question.rooms and re.search(question.pattern, text)]
 
 
 def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:
-    """The modules, of those with these names, that a module imports outside of functions, for types as well."""
+    """Return which of the modules ``names`` a module imports outside of functions, including imports for types."""
     found, bodies = set(), [ast.parse(text).body]
     while bodies:
         for node in bodies.pop():
@@ -104,7 +104,7 @@ def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:
 
 
 def tied(files: Mapping[str, str]) -> int:
-    """How many modules are in a circle of imports, or between two, where imports for types count."""
+    """Count the modules in a cycle of imports, or between two cycles, including imports for types."""
     names = {f"nki_mlir.{name.removesuffix('.py').replace('/', '.')}": name for name in files
              if not name.endswith("__init__.py")}
     graph = {name: imports(name, files[name], names) for name in names.values()}
@@ -124,7 +124,7 @@ def table(files: Mapping[str, str]) -> str:
 
 
 def page(text: str) -> str:
-    """The page with a table that is up to date."""
+    """Return the page with an updated table."""
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return text[:begin] + table(sources()) + text[end:]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the folder ``typings``: what editors and type checkers see of ``nki`` and ``neuronxcc.nki``.
+"""Write the folder ``typings``: stubs of ``nki`` and ``neuronxcc.nki`` for editors and type checkers.
 
-Signatures are the newest of each generation, from the table of signatures; the text is what ``help()`` shows, without
-cost and examples. Editors find a folder of this name by themselves; elsewhere it is their path for stubs. ``--check``
-writes nothing and exits with status 1 where a file differs.
+Signatures are the newest of each generation, from the table of signatures; docstrings are those of ``help()`` without
+cost and examples. Some editors find a folder of this name automatically; configure it as the stub path of others.
+``--check`` writes nothing and exits with status 1 if a file differs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import numpy as np
 
 
 def parameters(signature: Signature) -> list[str]:
-    """The parameters as the table writes them, which Python reads."""
+    """Return the parameters of a table's signature as Python text."""
     made, others = [], []
     for p in signature.parameters:
         (others if p.keyword_only else made).append(p.name if p.default is None else f"{p.name}={p.default}")
@@ -42,7 +42,7 @@ def parameters(signature: Signature) -> list[str]:
 
 
 def own_parameters(value: Any) -> list[str]:
-    """Those of a function that the table does not have."""
+    """Return the parameters of a function that is not in the table."""
     made = []
     for p in inspect.signature(value).parameters.values():
         plain = p.default is p.empty or p.default is None or isinstance(p.default, (str, int, float))
@@ -52,19 +52,19 @@ def own_parameters(value: Any) -> list[str]:
 
 
 def documentation(value: Any) -> str:
-    """What ``help()`` shows, without cost and example."""
+    """Return the docstring without cost and example."""
     return textwrap.indent(re.split(r"\n\n(?=Engine:|Example:)", inspect.getdoc(value) or "")[0], "    ").strip()
 
 
 def function(name: str, value: Any, shown: list[str]) -> list[str]:
-    """A function with its documentation."""
+    """Return the stub of a function with its documentation."""
     said = documentation(value)
     return ["", "", f"def {name}({', '.join(shown)}) -> Any:",
             f'    """{said}\n    """' if "\n" in said else f'    """{said}"""']
 
 
 def of_class(name: str, value: type) -> list[str]:
-    """An enumeration with its members, or a class with the methods that the table has."""
+    """Return the stub of an enumeration with its members, or of a class with the methods in the table."""
     base = "(Enum)" if issubclass(value, enum.Enum) else ""
     lines = ["", "", f"class {name}{base}:", f'    """{documentation(value) or name}"""']
     if base:
@@ -78,7 +78,7 @@ def of_class(name: str, value: type) -> list[str]:
 
 
 def stub(generation: str, module: str) -> str:
-    """The text of one module."""
+    """Return the text of a module."""
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module}")
     full = "nki" if module == "nki" else f"nki.{module}"
     lines: list[str] = []
@@ -99,7 +99,7 @@ def stub(generation: str, module: str) -> str:
 
 
 def files() -> dict[str, str]:
-    """Every file of the folder with its text."""
+    """Return the text of every file of the folder."""
     made = {"neuronxcc/__init__.pyi": "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"}
     for package, generation in PACKAGES.items():
         for name, module in MODULES.items():

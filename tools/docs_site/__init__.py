@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the documentation site is built with: the sources are in docs/site."""
+"""The build of the documentation site, whose sources are in docs/site."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Builds the documentation site (``make docs-site``): assembles its sources, runs Sphinx, checks links.
+"""Build the documentation site (``make docs-site``): assemble its sources, run Sphinx, check links.
 
     python -m tools.docs_site.build [--output build/site] [--no-execute]
 
-Sources are docs/site, the documents of docs, and the reference, which is made from the code. Warnings are errors.
+Sources are docs/site, the documents of docs, and the reference, which is generated from the code. Warnings are errors.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FOLDERS = {"../examples/classroom": "../examples/classroom/assignment.toml",
 
 
 def document(text: str) -> str:
-    """A document of docs with its links as they are in the site."""
+    """Return a document of docs with its links adapted to the site."""
     def target(found: re.Match[str]) -> str:
         path, hash_sign, part = found[1].partition("#")
         path = FOLDERS.get(path, REPLACED.get(path, path))
@@ -40,7 +40,7 @@ def document(text: str) -> str:
 
 
 def with_download(file: Path, text: str) -> str:
-    """A tutorial with the link to it as a notebook."""
+    """Return a tutorial with a link to its notebook."""
     if file.parent.name != "tutorials":
         return text
     title, _, rest = text.partition("\n")
@@ -48,14 +48,14 @@ def with_download(file: Path, text: str) -> str:
 
 
 def executed(text: str) -> str:
-    """A page whose cells are run."""
+    """Return a page whose cells the build executes."""
     text = re.sub(r"^:output: (\w+)\n(?::(tags: .*\n))?", r"---\nmystnb:\n  text_lexer: \1\n\2---\n", text,
                   flags=re.MULTILINE)
     return f"---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n{text}"
 
 
 def quoted(text: str) -> str:
-    """A page whose cells are not run: with what it says they print."""
+    """Return a page whose cells are not executed, with the outputs in its source."""
     parts, last = [], 0
     for cell in cells.cells(text):
         parts += [text[last:cell.begin], *code(cell.code), *(code(cell.printed, cell.language) if cell.printed else [])]
@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
 
 
 def assemble(folder: Path, execute: bool = True) -> None:
-    """The sources of the site, in one folder."""
+    """Assemble the sources of the site in a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "site", folder)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.so"))

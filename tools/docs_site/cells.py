@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The code of the site's tutorials and guides: run without Sphinx, compared with what the sources say it prints.
+"""The code cells of tutorials and guides: run them without Sphinx and compare their output with the sources.
 
-    python -m tools.docs_site.cells [--update] [FILE.md ...]        compare, or write down what is printed
+    python -m tools.docs_site.cells [--update] [FILE.md ...]        compare, or update the outputs
     python -m tools.docs_site.cells --notebooks FOLDER [FILE.md ...]
 
-A cell is a block ``{code-cell}``. What it prints follows it in lines that begin with ``% ``, which readers of the site
-do not see: there stands what the cell printed when the site was built.
+A cell is a block ``{code-cell}``. Lines that begin with ``% `` after it contain its output. The site shows the
+output of the cell at build time instead of these lines.
 """
 
 import argparse
@@ -49,7 +49,7 @@ for number, (code, fails) in enumerate(json.load(open(sys.argv[1]))):
 
 
 class Cell(NamedTuple):
-    """``fails``: the cell is there to show an error. ``language``: of what it prints, for highlighting."""
+    """A code cell. ``fails`` tells that it demonstrates an error, ``language`` how to highlight its output."""
 
     code: str
     printed: str
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A cell of a page that prints something else than the page says."""
+    """A cell whose output differs from the page."""
 
     file: str
     line: int
@@ -73,11 +73,11 @@ class Difference(NamedTuple):
 
 
 class CellFailed(Exception):
-    """A cell raised an error that its page does not announce."""
+    """An error that a cell raised and its page does not announce."""
 
 
 def pages() -> list[Path]:
-    """The sources with code that runs."""
+    """Return the sources with code cells."""
     return sorted(f for f in SOURCES.rglob("*.md") if "{code-cell}" in f.read_text())
 
 
@@ -91,7 +91,7 @@ def cells(text: str) -> Iterator[Cell]:
 
 
 def run(file: Path) -> list[str]:
-    """What each cell of a page prints, in its own process."""
+    """Run the cells of a page in a new process and return the output of each."""
     wanted = [(c.code, c.fails) for c in cells(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "cells.json").write_text(json.dumps(wanted))
@@ -110,7 +110,7 @@ def plain(text: str) -> str:
 
 
 def same(printed: str, expected: str) -> bool:
-    """Whether two outputs say the same.
+    """Return whether two outputs are equal up to rounding.
 
     Errors of rounding differ from machine to machine: below 1e-3 they count as equal. Figures of the timed machine,
     which have a unit, follow its model and the order of instructions: within a quarter, or ten percent of the whole,
@@ -124,7 +124,7 @@ def same(printed: str, expected: str) -> bool:
 
 
 def differences(file: Path) -> list[Difference]:
-    """The cells whose output is not what the page says."""
+    """Return the cells whose output differs from the page."""
     text = file.read_text()
     return [Difference(str(file.relative_to(ROOT)), text[:cell.begin].count("\n") + 1, printed, cell.printed)
             for cell, printed in zip(cells(text), run(file), strict=True)
@@ -132,7 +132,7 @@ def differences(file: Path) -> list[Difference]:
 
 
 def update(file: Path) -> None:
-    """Write what the cells print behind them."""
+    """Write the output of each cell after it."""
     text, last, parts = file.read_text(), 0, []
     for cell, printed in zip(cells(text), run(file), strict=True):
         source = re.sub(r"(?:^%[^\n]*\n)+\Z", "", text[cell.begin:cell.end], flags=re.MULTILINE)
@@ -144,7 +144,7 @@ def update(file: Path) -> None:
 
 # -- notebooks ---------------------------------------------------------------------------------------------------------
 def notebook(text: str) -> dict[str, object]:
-    """A page as a notebook: prose without the site's own blocks, and its cells."""
+    """Convert a page to a notebook: prose without the blocks of the site, and the cells."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     found, last = [], 0
     for cell in cells(text):

@@ -17,7 +17,7 @@ from tools.docs_site.pictures import PICTURES
 
 
 class PictureDirective(SphinxDirective):
-    """An SVG in the page itself, so that it has the page's colours."""
+    """An SVG inside of the page, so that it has the page's colours."""
 
     has_content = True
     required_arguments = 1
@@ -35,7 +35,7 @@ class PictureDirective(SphinxDirective):
 
 
 class PlotDirective(PictureDirective):
-    """What the source of the page says that its cells print, which the tests compare with what they print."""
+    """A plot of the output in the page's source, which the tests compare with the actual output."""
 
     required_arguments = optional_arguments = 0
 
@@ -44,7 +44,7 @@ class PlotDirective(PictureDirective):
 
 
 class MlirLexer(RegexLexer):
-    """MLIR and the assembly of instruction streams."""
+    """A lexer of MLIR and the assembly of instruction streams."""
 
     name = "MLIR"
     tokens = {"root": [

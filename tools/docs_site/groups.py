@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which page of the reference has a function: by what it is for, and for instructions by what runs them."""
+"""The page of the reference for each function: by its purpose, and for instructions by their engine."""
 
 LANGUAGE = {
     "memory": ("Loads, stores and copies", "load store load_transpose2d copy gather_flattened atomic_rmw"),
@@ -48,7 +48,7 @@ WRITTEN = {"nki.language": "nl", "nki.isa": "nisa", "nki.language.NkiTensor": "t
 
 
 def names(module: str) -> dict[str, str]:
-    """The group of each name."""
+    """Return the group of each name."""
     found: dict[str, str] = {}
     for group, (_, text) in GROUPS[module].items():
         for name in text.split():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the examples of ``nl`` and ``nisa`` give: run as the tests run them, on drawn numbers, shown by a corner."""
+"""Run the examples of ``nl`` and ``nisa`` as the tests do, on random numbers, and show a corner of the results."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ ROWS, COLUMNS = 2, 4
 
 
 def corner(label: str, array: np.ndarray) -> str:
-    """A few elements of an array, and its shape."""
+    """Return a few elements of an array, and its shape."""
     part = array[tuple(slice(0, n) for n in (*[1] * (array.ndim - 2), ROWS, COLUMNS)[-array.ndim:])]
     text = np.array2string(part.astype(np.float64), formatter={"float_kind": lambda v: f"{v + 0.0:.4g}"}, separator=" ")
     extent = ", ".join(map(str, array.shape))
@@ -26,7 +26,7 @@ def corner(label: str, array: np.ndarray) -> str:
 
 
 def output(generation: str, module: str, name: str) -> str:
-    """The arguments' and results' corners of an example; what it prints in front."""
+    """Return the printed output of an example, then the corners of its arguments and results."""
     tiles, code, values, grid = documented.parts(example(module, name, generation))
     results = list(dict.fromkeys(label for _, label, _ in values))
     printed = io.StringIO()

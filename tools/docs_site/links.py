@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks the links of a built site: files and anchors must be there, and nothing is loaded from elsewhere."""
+"""Check the links of a built site: files and anchors must exist, and pages must not load files from other servers."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,7 +31,7 @@ def read(file: Path) -> _Page:
 
 
 def broken(folder: Path) -> list[str]:
-    """A line for each link that leads nowhere, and for each file that pages load from another server."""
+    """Return a line for each broken link, and for each file that pages load from another server."""
     read_pages = {file.resolve(): read(file) for file in sorted(folder.rglob("*.html"))}
     found = []
     for file, page in read_pages.items():

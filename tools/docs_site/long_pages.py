@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Long pages of the reference in several parts, so that none is higher than a reader scrolls through.
+"""Split long pages of the reference into several.
 
-Parts begin at headings of the second level. The first one keeps the place of the page and leads to the others.
+Parts begin at headings of the second level. The first part has the name of the page and links to the others.
 """
 
 import re
@@ -14,12 +14,12 @@ BEFORE_SECTION = re.compile(r"^(?=\([\w-]+\)=\n## )|(?<!\)=\n)^(?=## )", re.MULT
 
 
 def height(text: str) -> int:
-    """What a text takes on the page, roughly."""
+    """Estimate the height of a text on the page."""
     return sum(ROW if line.startswith("|") else LINE for line in text.splitlines())
 
 
 def in_parts(name: str, text: str) -> dict[str, str]:
-    """The pages that take the place of one, by their names; the page itself where it is short."""
+    """Return the parts of a page by name, or the page itself if it is short."""
     if height(text) <= MOST_HEIGHT:
         return {name: text}
     head, *sections = BEFORE_SECTION.split(text)

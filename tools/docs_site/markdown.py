@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Docstrings as Markdown for the site."""
+"""Convert docstrings to Markdown for the site."""
 
 import inspect
 import re
@@ -10,14 +10,14 @@ PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
 
 
 def prose(text: str) -> str:
-    """Plain text as Markdown: what stands in double backticks is code, no other sign means anything."""
+    """Convert plain text to Markdown: text in double backticks becomes code, other special characters are escaped."""
     pieces = re.split(r"(``.+?``)", text, flags=re.DOTALL)
     return "".join(f"`{p[2:-2]}`" if p.startswith("``") and len(p) > 4 else re.sub(r"([\\*_<>|\[\]`$])", r"\\\1", p)
                    for p in pieces)
 
 
 def signature(function: Any, name: str) -> str:
-    """How a function is called; classes and enumerations among the defaults by their names."""
+    """Return a function's signature; defaults that are classes and enumerations appear by name."""
     text = re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?(?: at \w+)?>", r"\1", str(inspect.signature(function)))
     text = name + re.sub(r"<([\w.]+): [^>]*>", r"\1", text).replace("(self, ", "(").replace("(self)", "()")
     text = re.sub(r"((?:: |-> ))'([^']+)'", r"\1\2", text)             # annotations that are written as texts
@@ -28,19 +28,19 @@ def signature(function: Any, name: str) -> str:
 
 
 def code(text: str, language: str = "python") -> list[str]:
-    """A block of code; the fence is longer than any in it."""
+    """Return a block of code with a fence longer than any in it."""
     fence = "`" * max(3, *(len(f) + 1 for f in ["``", *re.findall(r"`{3,}", text)]))
     return [f"{fence}{language}", text.rstrip("\n"), fence, ""]
 
 
 def sections(docstring: str) -> dict[str, str]:
-    """The parts of a docstring by their titles; the text in front of them under ''."""
+    """Return the parts of a docstring by their titles; the text before them has the title ''."""
     pieces = re.split(rf"(?:^|\n)({'|'.join(PARTS)})::?\n", docstring)
     return {"": pieces[0].strip(), **{k: textwrap.dedent(v).strip("\n") for k, v in zip(pieces[1::2], pieces[2::2])}}
 
 
 def arguments(text: str) -> list[str]:
-    """The arguments of a docstring as a table; lines that are indented go on."""
+    """Return the arguments of a docstring as a table; indented lines continue the previous one."""
     found: list[list[str]] = []
     for line in text.splitlines():
         name, colon, said = line.partition(": ")
@@ -54,7 +54,7 @@ def arguments(text: str) -> list[str]:
 
 
 def entry(title: str, signature: str, docstring: str, output: str = "", level: int = 2) -> list[str]:
-    """A function, class or method: what ``help()`` says, with what its example gives."""
+    """Return the section of a function, class or method: its docstring, with the results of its example."""
     found = sections(docstring)
     lines = [f"{'#' * level} `{title}`", ""]
     if signature:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The pictures of the site: what a kernel goes through, the memories, tiles of a tensor, access patterns, products."""
+"""The pictures of the site: the levels of a kernel, the memories, tiles of a tensor, access patterns, products."""
 
 import itertools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ ROW = 64
 
 
 def levels() -> str:
-    """A kernel on its way down, and what runs it at each level."""
+    """Draw the levels of a kernel and the executors of each."""
     rows = [("kernel.py", "start", "what you write", "eager", "operation by operation"),
             ("nki", "level", "tile operations", "", ""),
             ("waist", "level", "linalg on tiles", "interpreter", "with all checks"),
@@ -39,7 +39,7 @@ def levels() -> str:
 
 
 def memories() -> str:
-    """Where data lies, and who moves it."""
+    """Draw the memories and the engines that move data between them."""
     lanes = [cell(136, 42 + 11 * n, 118, 9, "lane") for n in range(13)]
     banks = [cell(350, 42 + 11 * n, 72, 9, "lane") for n in range(13)]
     shapes = [box(8, 32, 70, 160, "memory"), label(43, 20, "HBM"), label(43, 110, "tensors", look="small"),
@@ -55,7 +55,7 @@ def memories() -> str:
 
 
 def tiles(rows: int, columns: int, tile_rows: int, tile_columns: int) -> str:
-    """How a tensor falls into tiles; the last ones may be smaller."""
+    """Draw how a tensor divides into tiles; the last ones may be smaller."""
     scale = min(350 / columns, 200 / rows)
     shapes = []
     for r, c in itertools.product(range(0, rows, tile_rows), range(0, columns, tile_columns)):
@@ -74,7 +74,7 @@ def tiles(rows: int, columns: int, tile_rows: int, tile_columns: int) -> str:
 
 
 def pattern(partitions: int, elements: int, start: int, *numbers: int) -> str:
-    """The elements that an access pattern touches: of each partition from ``start``, then steps and counts."""
+    """Draw the elements of an access pattern: in each partition from ``start``, then steps and counts."""
     axes = list(zip(numbers[::2], numbers[1::2]))
     order = {start + sum(i * step for i, (step, _) in zip(index, axes)): n
              for n, index in enumerate(itertools.product(*(range(count) for _, count in axes)))}
@@ -94,7 +94,7 @@ def pattern(partitions: int, elements: int, start: int, *numbers: int) -> str:
 
 
 def product() -> str:
-    """What one matrix product of the tensor engine takes and gives."""
+    """Draw the operands and the result of a matrix product on the tensor engine."""
     shapes = [box(20, 40, 80, 130, "memory", "stationary"), label(60, 18, "M columns,", look="small"),
               label(60, 33, "at most 128", look="small"), box(150, 40, 130, 130, "memory", "moving"),
               label(215, 18, "N columns,", look="small"), label(215, 33, "at most 512", look="small"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plots of the tables that a page's own cells print, so that a plot shows what its page says."""
+"""Plot the tables that a page's cells print."""
 
 import math
 from typing import NamedTuple
@@ -13,14 +13,14 @@ MISSING = "-"
 
 
 class Table(NamedTuple):
-    """A share in percent, by size, of each series; a series has no value at sizes that it does not reach."""
+    """A share in percent for each size and series; a series may lack values at some sizes."""
 
     sizes: list[int]
     series: dict[str, list[float | None]]
 
 
 def printed_table(text: str) -> Table:
-    """The table of a page's text that a cell prints: a header that begins with ``size``, then a row for each size."""
+    """Return the table that a cell of the page prints: a header that begins with ``size``, then a row for each size."""
     for cell in cells.cells(text):
         header, *rows = [line.split() for line in cell.printed.splitlines()] or [[]]
         if header[:1] == ["size"]:
@@ -31,7 +31,7 @@ def printed_table(text: str) -> Table:
 
 
 def shares(table: Table) -> str:
-    """Shares of the peak over sizes, which stand at powers of two."""
+    """Plot the shares of the peak over sizes, with powers of two equidistant."""
     first, last = math.log2(min(table.sizes)), math.log2(max(table.sizes))
 
     def across(size: float) -> float:

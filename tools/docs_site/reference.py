@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The reference pages of the site, made from the code: a page for each group of names, and an index of each module."""
+"""Generate the reference pages of the site: a page for each group of names, and an index of each module."""
 
 import dataclasses
 import importlib
@@ -33,12 +33,12 @@ def page(title: str, *lines: str) -> str:
 
 
 def contents(*entries: str, depth: int = 1, is_shown: bool = True) -> list[str]:
-    """A table of contents, also in the menu."""
+    """Return a table of contents, which is also in the menu."""
     return ["```{toctree}", f":maxdepth: {depth}", *([] if is_shown else [":hidden:"]), "", *entries, "```", ""]
 
 
 def first(docstring: str) -> str:
-    """The first sentence of a docstring."""
+    """Return the first paragraph of a docstring."""
     return " ".join(sections(docstring)[""].split("\n\n")[0].split())
 
 
@@ -65,7 +65,7 @@ def anchor(generation: str, written: str, name: str) -> str:
 
 
 def values_page(generation: str, module: str) -> str:
-    """Names that are no functions: dtypes, memories, enumerations, classes."""
+    """Return the page of names other than functions: dtypes, memories, enumerations, classes."""
     found, lines = values(module, generation), []
     for name, value in found.items():
         lines += [f"## `{WRITTEN[module]}.{name}`", "", prose(sentence(name, value)), "",
@@ -126,7 +126,7 @@ def signature_of(name: str, value: Any) -> str:
 
 
 def module_lines(name: str) -> list[str]:
-    """What a module's ``__all__`` has, and the public methods of its classes."""
+    """Return the names in a module's ``__all__``, and the public methods of its classes."""
     try:
         home = importlib.import_module(name)
     except ImportError as error:
@@ -143,7 +143,7 @@ def module_lines(name: str) -> list[str]:
 
 
 def member_lines(cls: type, level: int) -> list[str]:
-    """The public methods of a class, and the properties that say something."""
+    """Return the public methods of a class, and the properties with a docstring."""
     lines = []
     for name, member in vars(cls).items():
         said = inspect.getdoc(member) or ""
@@ -164,7 +164,7 @@ def modules() -> Pages:
 
 
 def package_page() -> str:
-    """``nki_mlir`` itself, and what ``kernel.lower`` gives."""
+    """Return the page of ``nki_mlir`` and the result of ``kernel.lower``."""
     import nki_mlir
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.language.lowered import KernelCost, Lowered, Profile, Spec
@@ -192,7 +192,7 @@ def commands() -> Pages:
 
 
 def pass_paragraph(name: str, text: str) -> list[str]:
-    """A part of a pass's docstring: its sentence, what a module is before and after, or prose."""
+    """Format a paragraph of a pass's docstring: its sentence, a module before and after, or prose."""
     if text.startswith("before"):
         return code(text, "text")
     text = text.removeprefix(f"{name}: ")
@@ -204,7 +204,7 @@ def pass_tests(name: str) -> list[Path]:
 
 
 def pass_example(name: str) -> list[str]:
-    """The first case of a pass's FileCheck test: what goes in, and what is checked of what comes out."""
+    """Return the first case of a pass's FileCheck test: its input, and the checked output."""
     for file in pass_tests(name):
         case = next((c for c in file.read_text().split("// -----") if "CHECK" in c), "").strip()
         text = "\n".join(line for line in case.splitlines() if not re.match(r"// (SPDX|RUN)", line))
@@ -245,7 +245,7 @@ AREAS = {"language": "Language and kernels", "capture": "Capture", "targets": "E
 
 
 def errors() -> Pages:
-    """The errors by the part of the project that reports most of a code."""
+    """Return the pages of errors, by the part of the project that reports most of a code."""
     by_code: dict[str, list[error_reference.Template]] = defaultdict(list)
     for one in error_reference.templates():
         by_code[one.code].append(one)
@@ -287,6 +287,6 @@ def index() -> str:
 
 
 def pages() -> Pages:
-    """Every page of the reference, by its place without suffix."""
+    """Return every page of the reference, by its name without suffix."""
     found = {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
     return {part: text for name, page_text in found.items() for part, text in in_parts(name, page_text).items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The few shapes that the site's pictures are drawn with; colours are classes of docs/site/_static/site.css."""
+"""The shapes of the site's pictures; their colours are classes of docs/site/_static/site.css."""
 
 from html import escape
 
@@ -7,7 +7,7 @@ HEAD = 7            # of an arrow
 
 
 def box(x: float, y: float, width: float, height: float, look: str = "box", text: str = "", code: bool = False) -> str:
-    """A rectangle, with a text in its middle."""
+    """Return a rectangle with a text in its middle."""
     shape = f'<rect class="{look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3"/>'
     return shape + (label(x + width / 2, y + height / 2 + 4.5, text, code=code) if text else "")
 
@@ -23,7 +23,7 @@ def label(x: float, y: float, text: str, anchor: str = "middle", look: str = "",
 
 
 def arrow(x1: float, y1: float, x2: float, y2: float, both: bool = False) -> str:
-    """A straight arrow along an axis."""
+    """Return a straight arrow along an axis."""
     line = f'<line class="arrow" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
     return line + head(x1, y1, x2, y2) + (head(x2, y2, x1, y1) if both else "")
 
@@ -40,7 +40,7 @@ def line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
 
 
 def path(points: list[tuple[float, float]], look: str) -> str:
-    """Straight lines from point to point."""
+    """Return straight lines from point to point."""
     return f'<path class="{look}" d="M{" L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
@@ -49,7 +49,7 @@ def circle(x: float, y: float, radius: float, look: str) -> str:
 
 
 def picture(width: float, height: float, title: str, *shapes: str) -> str:
-    """The whole; screen readers read the title."""
+    """Return the complete picture; screen readers read the title."""
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" style="min-width: {min(width, 340):g}px"'
     return (f'<svg {size} role="img" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
             f"{''.join(shapes)}</svg>")
