@@ -123,7 +123,7 @@ def beta_sum_from_unwritten_memory(x):
     return out
 
 
-@case("error", r"element \[0, 0\] of t\d, made at line \d+, is read, and nothing has written it", "write all of it first")
+@case("error", r"element \[0, 0\] of total, made at line \d+, is read, and nothing has written it", "write all of it first")
 @nki.jit
 def current_sum_from_unwritten_memory(x):
     out = nlc.ndarray((128, 1), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -402,7 +402,7 @@ def beta_sum_in_bfloat16(x):
     return out
 
 
-@case("warning", r"tensor_tensor \(add\) adds to t\d, which is bfloat16, again and again", "accumulate in float32")
+@case("warning", r"tensor_tensor \(add\) adds to total, which is bfloat16, again and again", "accumulate in float32")
 @nki.jit
 def current_sum_in_bfloat16(x):
     out = nlc.ndarray((128, 1), dtype=nlc.float32, buffer=nlc.shared_hbm)

@@ -398,7 +398,7 @@ def test_while_that_carries_python_state():
             condition = nt.scalar(left)
         nl.store(out, total)
         return out
-    with pytest.raises(KernelError, match="the next one: k") as caught:
+    with pytest.raises(KernelError, match="the next one reads: k") as caught:
         run("interpreter", kernel, X)
     assert caught.value.name == "NKI-WHILE-STATE" and caught.value.at.file == __file__
 
