@@ -251,9 +251,9 @@ class ConstructWrapper(LogicWrapper):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value):
                 node.value = _named(value, name)
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
-                    values):
-                node.value.elts = [
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values) as several) if (
+                    len(targets) == len(values)):
+                several.elts = [
                     _named(value, target.id) if isinstance(target, ast.Name) and isinstance(value, ast.Call) else value
                     for target, value in zip(targets, values)]
         return node

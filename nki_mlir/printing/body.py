@@ -237,7 +237,7 @@ class BodyPrinter:
     def one_program(self, name: str, number: int | None) -> None:
         """Write the body of a program that runs on its own core. ``name`` is the variable of its id, and ``number``
         the id if it is known. A module that was emitted for one program has no ids."""
-        self.out.on_core = True
+        self.out.on_core, self.out.program_id = True, name
         for value in self.ids[:1]:
             self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)

@@ -87,6 +87,7 @@ class KernelText:
     depth: int = 1
     placement: KeptPlacement | None = None      # what of the order, engines and addresses the text cannot say
     on_core: bool = False                           # programs are the cores of a launch, which may meet
+    program_id: str = ""                            # the variable of its core's number
     numbered: int = 0                               # tensors without a name of the source
     line: tuple[str, int] | None = None             # of the source, that the last comment names
 

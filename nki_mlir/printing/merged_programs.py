@@ -8,14 +8,19 @@ The current generation runs a kernel's Python once for each program, so that eac
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from nki_mlir.analysis.repeats import Item, Steps
-from nki_mlir.bindings import Module, Operation, cloned, ir
+from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.nisa.meeting import SendrecvOp
+from nki_mlir.printing.index_text import IndexText
 from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
 Program = list[Item[Operation]]
+RANKS = ("send_to", "receive_from")             # the cores that an exchange names
+RANK_STEPS = "nki.rank_steps"                   # how far each moves from one program to the next
 
 
 def merged_programs(modules: Sequence[Module]) -> list[Module]:
@@ -23,14 +28,45 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
     otherwise."""
     if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or len(set(map(_around, modules))) > 1:
         return list(modules)
-    merged = cloned(modules[0])
+    copies = [cloned(module) for module in modules]
+    merged = copies[0]
     with merged.context, ir.Location.unknown():
-        programs = [OperationItems().of_block(the_kernel(m).op.regions[0].blocks[0]) for m in (merged, *modules[1:])]
+        _move_ranks(copies)
+        programs = [OperationItems().of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
         steps = _steps(programs)
         if steps is None:
             return list(modules)
         _add_program_id(merged, programs[0], steps)
     return [merged]
+
+
+def _move_ranks(modules: Sequence[Module]) -> None:
+    """Give exchanges between programs the cores of the first program, and note how far these move to the next."""
+    exchanges = [operations_of(module, lambda name: name == SendrecvOp.full_name()) for module in modules]
+    if len({len(operations) for operations in exchanges}) > 1:
+        return
+    for operations in zip(*exchanges):
+        moves = []
+        for rank in RANKS:
+            first, *others = [op.attributes[rank].value for op in operations]
+            step = others[0] - first
+            if others != [first + number * step for number in range(1, len(modules))]:
+                return
+            moves.append(step)
+        for op in operations:
+            for rank in RANKS:
+                op.attributes[rank] = operations[0].attributes[rank]
+            op.attributes[RANK_STEPS] = ir.DenseI64ArrayAttr.get(moves)
+
+
+def rank_text(op: SendrecvOp, rank: str, program_id: str) -> str:
+    """Return the text of a core that an exchange names, such as ``1 - program_id``."""
+    first = getattr(op, rank)
+    steps: Any = op.extra.get(RANK_STEPS, (0, 0))
+    step = steps[RANKS.index(rank)]
+    if step == -1:
+        return f"{first} - {program_id}"
+    return str(IndexText(first, ((program_id, step),) if step else ()))
 
 
 def _around(module: Module) -> str:

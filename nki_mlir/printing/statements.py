@@ -5,7 +5,7 @@ import math
 
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
-from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
@@ -13,6 +13,7 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import is_backwards
+from nki_mlir.printing.merged_programs import RANKS, rank_text
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -155,6 +156,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None
+    if isinstance(op, SendrecvOp) and attribute in RANKS:
+        return rank_text(op, attribute, text.program_id)
     value = getattr(op, attribute)
     default = form.parameters[parameter].default
     skipped = (attribute == "engine" and value == "unknown") or (isinstance(value, bool) and default is value) or (

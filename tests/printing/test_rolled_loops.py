@@ -147,3 +147,22 @@ def of_three_lines(x):
 def test_lines_of_the_source_stay_apart():
     text = printed(of_three_lines, [X])
     assert "for " not in "\n".join(body(text)) and text.count("nisa.dma_copy") == 4
+
+
+@nki.jit
+def exchanged(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    rows, theirs = nl.load(x[core * 32:core * 32 + 32, :]), nl.ndarray((32, 64), x.dtype, buffer=nl.sbuf)
+    nisa.sendrecv(dst=theirs, src=rows, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    nisa.dma_copy(dst=out[core * 32:core * 32 + 32, :], src=theirs)
+    return out
+
+
+def test_an_exchange_of_cores_is_one_text():
+    text = printed(exchanged[2], [X])
+    assert "send_to_rank=1 - program_id, recv_from_rank=1 - program_id" in text and "if program_id" not in text
+    again = reread(text)
+    for executor in ("eager", "interpreter", "jit", "isa"):
+        assert np.array_equal(again.on(executor)(X), np.concatenate([X[32:], X[:32]])), executor
+    assert printed(again, [X]) == text
