@@ -18,7 +18,6 @@ from nki_mlir.targets.cpu.passes import (
     load_fields,
     merge_programs,
     parallelize,
-    store_products,
     widen_factors,
     zero_unwritten,
 )
@@ -95,7 +94,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields._beside
 AT_TARGET = ElementMove.at_target
-STRIDES_THROUGH, MERGED = store_products.strides_through, merge_programs.merged_call
+MERGED = merge_programs.merged_call
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
@@ -106,8 +105,9 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
-    "store-products": ("passes.store_products", "strides_through", lambda copy, product: (
-        strides := STRIDES_THROUGH(copy, product)) and tuple(min(stride, 64) for stride in strides), products_beside),
+    "store-products": ("passes.store_products.ElementMove", "at_target", lambda *arguments: (
+        found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (
+            found[0].strides))), found[1]), products_beside),
 }
 
 

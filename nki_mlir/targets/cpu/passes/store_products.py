@@ -25,6 +25,7 @@ from nki_mlir.targets.cpu.function import (
     blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import integer_sums, is_copy
 
@@ -100,33 +101,16 @@ def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
             or copy.nest.elements * FLOAT32.itemsize != source.root.size                            # type: ignore[union-attr]
             or target.root in [region.root for region in product.regions]):
         return None
-    strides = strides_through(copy.nest, product.nest)
-    if strides is None or strides[contraction_column(product.nest)] != 1:
+    move = ElementMove(copy.nest, source.offset, target.offset)
+    stored = move.at_target(product.nest.outputs[0], product.regions[-1].offset, product.nest.extents)
+    if stored is None or not is_dense(copy.nest.inputs[0], copy.nest.extents, range(len(copy.nest.extents))) or (
+            stored[0].strides[contraction_column(product.nest)] != 1):
         return None
-    nest = replace(product.nest, outputs=(Operand(FLOAT32, strides),))
-    return with_sums_from_zero(product, nest, [*product.regions[:-1], target])
+    nest = replace(product.nest, outputs=(stored[0],))
+    return with_sums_from_zero(product, nest, [*product.regions[:-1], replace(target, offset=stored[1])])
 
 
 def contraction_column(nest: Nest) -> int:
     contraction = contraction_of(nest)
     assert contraction is not None
     return contraction.column
-
-
-def strides_through(copy: Nest, product: Nest) -> tuple[int, ...] | None:
-    """Return the product's strides in the copy's output; None where one of its axes crosses axes of the copy."""
-    sources, targets = copy.inputs[0].strides, copy.outputs[0].strides
-    if not is_dense(copy.inputs[0], copy.extents, range(len(copy.extents))):
-        return None
-    reach, strides = [0] * len(copy.extents), [0] * len(product.extents)
-    for axis, (stride, extent) in enumerate(zip(product.outputs[0].strides, product.extents)):
-        if axis in product.reduced or extent == 1:
-            continue
-        inside = [a for a, step in enumerate(sources) if copy.extents[a] > 1 and step <= stride and stride % step == 0]
-        if not inside:
-            return None
-        chosen = max(inside, key=sources.__getitem__)
-        times = stride // sources[chosen]
-        reach[chosen] += times * (extent - 1)
-        strides[axis] = times * targets[chosen]
-    return tuple(strides) if all(end < extent for end, extent in zip(reach, copy.extents)) else None
