@@ -51,7 +51,7 @@ class FirstPart(NamedTuple):
     rows: range
 
     def has(self, tile: Tile) -> bool:
-        """Whether the write covers a tile that another operation uses."""
+        """Return whether the write covers a tile that another operation uses."""
         if tile.access.symbols_used():
             return False
         start, (step, count) = tile.access.partition, tile.access.dims[0]
@@ -146,13 +146,13 @@ def outline(access: Access) -> tuple[object, ...]:
 
 
 def runs_with(buffer: Buffer, scopes: list[Scope]) -> bool:
-    """Whether nothing but loops that have an iteration stand between a buffer's allocation and an operation."""
+    """Return whether nothing but loops that have an iteration stand between a buffer's allocation and an operation."""
     return buffer.scope in scopes and all(
         scope.symbol is not None for scope in scopes[scopes.index(buffer.scope) + 1:])
 
 
 def first_part(tile: Tile) -> FirstPart:
-    """The part of a buffer that a tile without symbols is."""
+    """Return the part of a buffer that a tile without symbols has."""
     access = tile.access
     (step, count), *free = access.dims
     assert access.partition is not None

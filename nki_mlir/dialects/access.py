@@ -273,7 +273,7 @@ class Tile:
         return self._form
 
     def starting(self, handle: Any, access: Access) -> "Tile":
-        """The tile of another buffer of the same shape, or that starts elsewhere."""
+        """Return the tile in another buffer of the same shape, or with another start."""
         tile = Tile(handle, self.space, self.base_shape, self.base_dtype, access, self.label)
         tile._form = self.form
         if access is self.access:

@@ -242,7 +242,7 @@ class Op:
         return tuple([part.form if type(part) is Layout else part for part in outline])
 
     def form(self) -> tuple[object, ...]:
-        """That key of the operation itself."""
+        """Return that key of the operation itself."""
         values = self.__dict__
         forms = [None if (tile := values[f.name]) is None else tile._form or tile.form for f in self.tiles]
         return (type(self), *forms, *[same_value(values[name]) for name in self.attributes])
@@ -263,7 +263,8 @@ class Op:
         return [(name, t) for name in self.inputs if (t := values[name]) is not None]
 
     def overwrites(self, name: str) -> bool:
-        """Whether the operation writes a tile that it declares to read and write without a look at its elements."""
+        """Return whether the operation writes a tile that it declares to read and write without a look at
+        its elements."""
         return False
 
     def targets(self) -> list[tuple[str, Tile]]:

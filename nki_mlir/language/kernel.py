@@ -205,7 +205,7 @@ class Kernel(Derived):
 
     @without_own_frames
     def lower(self, *arguments: object, **keywords: object) -> "Lowered":
-        """The kernel for arguments of these shapes: as text and modules of each level, streams, time, profile, cost.
+        """Lower the kernel for arguments of these shapes: to text and modules of each level, streams, time, cost.
 
         Arguments may be arrays of any framework, ``jax.ShapeDtypeStruct``, tensors without values or
         ``nki_mlir.spec(shape, dtype)``; anything else is a constant, as in a call.

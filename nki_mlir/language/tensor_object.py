@@ -77,7 +77,7 @@ class TensorObject:
         return self
 
     def numpy(self) -> np.ndarray:
-        """A copy of the elements, at the prompt of a debugger while the kernel runs eagerly.
+        """Return a copy of the elements, at the prompt of a debugger while the kernel runs eagerly.
 
         Arguments:
             none

@@ -933,7 +933,7 @@ def invert(x, dtype=None) -> Any:
 
 
 def is_hbm(buffer) -> Any:
-    """Whether a buffer is HBM of either kind.
+    """Return whether a buffer is HBM of either kind.
 
     Arguments:
         buffer: a memory, such as nl.sbuf or t.buffer
@@ -948,7 +948,7 @@ def is_hbm(buffer) -> Any:
 
 
 def is_on_chip(buffer) -> Any:
-    """Whether a buffer is SBUF or PSUM.
+    """Return whether a buffer is SBUF or PSUM.
 
     Arguments:
         buffer: a memory, such as nl.sbuf or t.buffer
@@ -963,7 +963,7 @@ def is_on_chip(buffer) -> Any:
 
 
 def is_psum(buffer) -> Any:
-    """Whether a buffer is PSUM.
+    """Return whether a buffer is PSUM.
 
     Arguments:
         buffer: a memory, such as nl.sbuf or t.buffer
@@ -978,7 +978,7 @@ def is_psum(buffer) -> Any:
 
 
 def is_sbuf(buffer) -> Any:
-    """Whether a buffer is SBUF.
+    """Return whether a buffer is SBUF.
 
     Arguments:
         buffer: a memory, such as nl.sbuf or t.buffer

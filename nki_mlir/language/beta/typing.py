@@ -63,7 +63,7 @@ class BadScalar(KernelError, TypeError):
 
 
 def scalar(value: object) -> object:
-    """A run-time scalar of a [1, 1] tile, as the condition of a loop of the device.
+    """Return a run-time scalar of a [1, 1] tile, as the condition of a device loop.
 
     Arguments:
         value: a [1, 1] tile; True, in front of the loop, for its first condition

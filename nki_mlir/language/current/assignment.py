@@ -49,7 +49,7 @@ def fill(target: NkiTensor, value: float) -> None:
 
 
 def is_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
+    """Return whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
     starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (one, other))
     return starts <= other_starts or other_starts <= starts
 

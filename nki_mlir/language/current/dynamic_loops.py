@@ -70,7 +70,7 @@ def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
 
 
 def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
-    """Whether a value equals its snapshot ``before``. Entries added to a list or dictionary do not count."""
+    """Return whether a value equals its snapshot ``before``. Entries added to a list or dictionary do not count."""
     value, inside = before
     if isinstance(now, PLAIN):
         return type(now) is type(value) and repr(now) == repr(value)
@@ -245,7 +245,7 @@ def while_statement() -> ast.While | None:
 
 
 def asked_by_while() -> bool:
-    """Whether a ``while`` evaluates the truth of a register, so that its loop may run on the device."""
+    """Return whether a ``while`` evaluates the truth of a register, so that its loop may run on the device."""
     frame = user_frame()
     asking: dict[object, bool] = active("a register").properties.setdefault("asking_places", {})
     key = None if frame is None else (frame.f_code, frame.f_lasti)

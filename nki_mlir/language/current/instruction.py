@@ -66,7 +66,7 @@ def instruction(function: Callable[..., object]) -> Any:
 
 def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...], keywords: dict[str, object]
                    ) -> bool:
-    """Whether the destination is an empty part of a tensor. Operands that are not empty are an error then."""
+    """Return whether the destination is an empty part of a tensor. Operands that are not empty are an error then."""
     dst = keywords.get("dst", arguments[0] if arguments else None)
     if not isinstance(dst, NkiTensor) or dst.size:
         return False

@@ -186,7 +186,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
 
 
 def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
-    """Whether both tensors address the same elements at the same run-time index."""
+    """Return whether both tensors address the same elements at the same run-time index."""
     if a.indirection is None or b.indirection is None:
         return False
     x, y = a.indirection.index, b.indirection.index
@@ -310,7 +310,8 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
 
 # -- between the cores of a launch -------------------------------------------------------------------------------------
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
-    """Whether an instruction involves several cores, all of which the launch must have. On one core it is a no-op."""
+    """Return whether an instruction involves several cores, all of which the launch must have. On one core it is a
+    no-op."""
     if len(numbers) < 2:
         return False
     cores = prod(active(what).grid)

@@ -354,7 +354,8 @@ def dma_views(*views: View) -> list[View] | None:
 
 
 def _is_spread(view: View) -> bool:
-    """Whether dimension 0 of an on-chip view, which has no partition stride, has several elements or a free stride."""
+    """Return whether dimension 0 of an on-chip view, which has no partition stride, has several elements or a free
+    stride."""
     return view.dims[0].free != 0 or view.dims[0].count > 1
 
 

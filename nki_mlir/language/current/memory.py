@@ -54,22 +54,22 @@ shared_hbm = MemoryRegion.shared_hbm
 
 
 def is_sbuf(buffer: object) -> bool:
-    """Whether a buffer is SBUF."""
+    """Return whether a buffer is SBUF."""
     return region(buffer) is sbuf
 
 
 def is_psum(buffer: object) -> bool:
-    """Whether a buffer is PSUM."""
+    """Return whether a buffer is PSUM."""
     return region(buffer) is psum
 
 
 def is_hbm(buffer: object) -> bool:
-    """Whether a buffer is HBM of either kind."""
+    """Return whether a buffer is HBM of either kind."""
     return region(buffer) in (private_hbm, shared_hbm)
 
 
 def is_on_chip(buffer: object) -> bool:
-    """Whether a buffer is SBUF or PSUM."""
+    """Return whether a buffer is SBUF or PSUM."""
     return region(buffer) in (sbuf, psum)
 
 

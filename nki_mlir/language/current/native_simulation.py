@@ -103,7 +103,8 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
 
 
 def may_be_native(kernel: Kernel, bound: Bound) -> bool:
-    """Whether a call can run as native code: no tracer or replaced function, and plain writable C-contiguous arrays."""
+    """Return whether a call can run as native code: no tracer or replaced function, and plain writable C-contiguous
+    arrays."""
     return (type(kernel.func) is FunctionType and bound.plain is not None and sys.gettrace() is None
             and sys.getprofile() is None
             and all(type(a) is np.ndarray and a.flags.c_contiguous and a.flags.writeable for a in bound.tensors)
@@ -148,7 +149,8 @@ def watched() -> Iterator[Callable[[], bool]]:
 
 # -- the choice of native code -----------------------------------------------------------------------------------------
 def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
-    """Whether the findings of a call are the same for all values of its arrays. Captures the kernel to find out."""
+    """Return whether the findings of a call are the same for all values of its arrays. Captures the kernel to
+    find out."""
     try:
         with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
@@ -162,7 +164,8 @@ def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
 
 
 def is_decided(module: Module) -> bool:
-    """Whether a module has no data-dependent addresses or branches, random draws, prints or exchanges between cores."""
+    """Return whether a module has no data-dependent addresses or branches, random draws, prints or exchanges between
+    cores."""
     for op in operations_of(module, lambda name: True):
         if op.name in BY_RUN:
             return False
@@ -178,7 +181,8 @@ PLAIN = (int, float, complex, str, bytes, type(None), type(...), bool, range, sl
 
 
 def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
-    """Whether a function, and each function it calls by name, refers to no mutable state besides its arguments."""
+    """Return whether a function, and each function it calls by name, refers to no mutable state besides
+    its arguments."""
     seen = set() if seen is None else seen
     if id(function) in seen:
         return True
@@ -212,7 +216,7 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def is_unchanged(value: object, seen: set[int]) -> bool:
-    """Whether no call can change a value: it is immutable, or a function without side effects."""
+    """Return whether no call can change a value: it is immutable, or a function without side effects."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
     if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
@@ -235,7 +239,7 @@ def attempted(native: Callable[[], object]) -> object:
 
 
 def agree(one: object, other: object) -> bool:
-    """Whether two results are equal up to rounding."""
+    """Return whether two results are equal up to rounding."""
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(map(agree, one, other))
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
@@ -266,7 +270,7 @@ def originals() -> list[dict[str, object]]:
 
 
 def replaced() -> bool:
-    """Whether a program has replaced a function in ``nki.isa`` or ``nki.language``."""
+    """Return whether a program has replaced a function in ``nki.isa`` or ``nki.language``."""
     for name, ours in zip(VENDOR_NAMES, originals()):
         now = vars(sys.modules[name]) if name in sys.modules else ours
         if any(now.get(key) is not value for key, value in ours.items()):

@@ -34,8 +34,8 @@ class OlderMethods(TensorObject):
     expand_dim: "Callable[..., Self]"
 
     def __bool__(self) -> bool:
-        """Whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``. Any
-        other tensor is true."""
+        """Return whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``.
+        Any other tensor is true."""
         own: Any = self
         return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
 

@@ -83,7 +83,7 @@ class EagerCore(EagerBuilder):
 
 # -- writes that do not round: values ----------------------------------------------------------------------------------
 def rounds() -> bool:
-    """Whether simulated writes round, which ``NKI_PRECISE_FP=0`` switches off."""
+    """Return whether simulated writes round, which ``NKI_PRECISE_FP=0`` switches off."""
     value = os.environ.get(VARIABLE) or "1"
     require(value in ("0", "1"), f"{VARIABLE} is {value!r}",
             why="1 (the default): simulated writes round to the type of their tensor; 0: they keep float32 values",

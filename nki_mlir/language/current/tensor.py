@@ -114,7 +114,7 @@ class NkiTensor(OlderMethods):
         return copied
 
     def is_contiguous(self) -> bool:
-        """Whether the elements are dense and row-major; on chip within each partition."""
+        """Return whether the elements are dense and row-major; on chip within each partition."""
         first = 1 if self.on_chip else 0
         return is_dense(self.shape[first:], self.strides[first:])
 
@@ -418,7 +418,7 @@ class NkiTensor(OlderMethods):
     __setitem__: ClassVar[Callable[["NkiTensor", object, object], None]]
 
     def same_place(self, other: "NkiTensor") -> bool:
-        """Whether ``other`` is a view of the same elements in the same order and dtype."""
+        """Return whether ``other`` is a view of the same elements in the same order and dtype."""
         return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
                 and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))
 
@@ -443,7 +443,7 @@ class NkiTensor(OlderMethods):
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements are contiguous and in row-major order."""
+    """Return whether the elements are contiguous and in row-major order."""
     return all(n == 1 or stride == step for n, stride, step in zip(shape, strides, dense(shape)))
 
 

@@ -67,7 +67,7 @@ def note_writer(view: View, kind: str) -> None:
 
 
 def all_of(view: View, *kinds: str) -> bool:
-    """Whether each element of a view was last written by a writer of one of the kinds."""
+    """Return whether each element of a view was last written by a writer of one of the kinds."""
     return bool(np.logical_or.reduce([_flags(view, kind) for kind in kinds]).all())
 
 
@@ -77,7 +77,7 @@ def mark(storage: Storage, view: View) -> None:
 
 
 def touched(storage: Storage, view: View) -> bool:
-    """Whether some element of the view has been written. Inputs of the kernel count as written."""
+    """Return whether some element of the view has been written. Inputs of the kernel count as written."""
     buffer = view.buffer
     if buffer.role == "input" or not storage.written_elements:    # other writes are known per buffer only
         return buffer.role == "input" or buffer in active().first_writes
@@ -93,7 +93,7 @@ def note_read(view: View) -> None:
 
 
 def was_read(view: View) -> bool:
-    """Whether some element of a view has been read since it was written."""
+    """Return whether some element of a view has been read since it was written."""
     return view.buffer in active().properties.get(READ, ()) and bool(_flags(view, READ).any())
 
 
