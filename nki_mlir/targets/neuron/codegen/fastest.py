@@ -104,7 +104,7 @@ def expanded(whole: Code, candidate: Candidate, step: Callable[..., Any] = run_s
 
 
 class Prepared:
-    """Expanded code with its loads and results as a candidate has them, and the orders that it can be put in."""
+    """Unrolled code with the loads and results of a candidate, and its possible orders."""
 
     def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
@@ -125,7 +125,7 @@ class Prepared:
         return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
     def loads_again(self) -> bool:
-        """Whether loops that stay load data again, which longer bodies may keep in SBUF."""
+        """Return whether loops that stay rolled load data repeatedly, which longer bodies may keep in SBUF."""
         moved, size = self.schedules.traffic()
         return max(self.schedules.times, default=1) > 1 and moved > size * AGAIN
 
@@ -232,7 +232,7 @@ class TimedCandidates:
         return Prepared(replace(code, body=copied(code.body), notes=list(code.notes)), candidate, self.choice)
 
     def time(self, candidate: Candidate) -> Prepared:
-        """Time the programs of a candidate that may be the fastest."""
+        """Time the programs of a candidate that may be the fastest; return its prepared code."""
         prepared = self.prepared(candidate)
         if candidate.pipelined:
             if prepared.pipelined:
@@ -264,7 +264,7 @@ class TimedCandidates:
             forms = [forms[times.index(min(times))]]
 
     def note(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
-        """Time a program; how long it takes."""
+        """Time a program, record it, and return its time."""
         end = end_of(program)
         ns = end if end < inf else arrangement.ns
         self.timed.append((ns, Fastest(candidate, arrangement, program)))
@@ -277,7 +277,7 @@ class TimedCandidates:
         return bool(self.timed) and self.timed[-1][1].program.sbuf_bytes * 100 <= limit
 
     def with_free_banks(self) -> list[Candidate]:
-        """The next good candidate, with fewer results in PSUM, where that may be what its engines wait for."""
+        """Return the next good candidate with fewer results in PSUM, if its engines may wait for banks."""
         crowded = {candidate: min((ns for ns, one in self.timed if one.candidate == candidate), default=inf)
                    for candidate in self.crowded}
         good = min((ns for ns, one in self.timed if one.candidate.results == 100), default=inf) * HOPELESS
@@ -387,7 +387,7 @@ def pipelined_candidates(whole: Code, level: int, evict: bool) -> list[Candidate
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
-    """Put the code in an order, with addresses: the arrangement's, or those that its own allocation finds."""
+    """Put the code in the order of an arrangement, at its addresses, or at those that ``allocate-on-chip`` assigns."""
     schedules.arrange(arrangement)
     if arrangement.addresses is None:
         allocate(schedules.code)

@@ -242,8 +242,8 @@ class _FusedRun:
         return True
 
     def pays(self, first: Op, second: Op, new: Op) -> bool:
-        """Whether the target has an operation and it takes no longer than two. Of forms of operations without masks
-        this is worked out once."""
+        """Return whether the target has the fused operation and it takes no longer than the two. The result is
+        memoized for forms of operations without masks and symbols."""
         ops = first, second, new
         if any([op.mask or op.limits or op.symbols for op in ops]):
             return self.judge(*ops)

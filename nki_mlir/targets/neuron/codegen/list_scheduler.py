@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One order of a run of steps, with their engines and the addresses of their buffers, by list scheduling.
+"""Order a run of steps by list scheduling, with their engines and the addresses of their buffers.
 
-Time goes on from event to event. Whenever an engine is free it takes, of the steps whose operands are there, the first
-by rank; the scalar engine one that needs the functions that it has, if there is one. A step that may run on several
-engines goes to the one that has it done first. Times are those of the timed machine: laws, results, ramps, DMA
-engines, queues, the PSUM port, loads of functions.
+Time advances from event to event. Whenever an engine is free, it starts the ready step of the lowest rank; the scalar
+engine prefers a step whose functions are loaded. A step that may run on several engines goes to the one that completes
+it first. The scheduler uses the times of the timed machine: laws, results, ramps, DMA engines, queues, the PSUM port,
+loads of functions.
 
-On-chip memory is a resource. A buffer gets its address when its first step starts, and gives it back when its last user
-is complete, so that nothing in the order waits for an address. A step that needs a new buffer waits while there is no
-room, and while it would take the room that the steps left need in program order. Where free bytes are too scattered the
-scheduler goes on by their number alone; then it gives no addresses.
+On-chip memory is a resource. A buffer gets its address when its first step starts, and loses it when its last user
+is complete, so that no step of the order waits for an address. A step that needs a new buffer waits while there is
+no room, and while the buffer would take the room that the remaining steps need in program order. If the free bytes
+are too scattered, the scheduler goes on with their number alone, and returns no addresses.
 """
 
 from bisect import bisect_left, insort
@@ -47,7 +47,7 @@ class ListSchedule(NamedTuple):
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
-    """``base``: where free memory begins, by memory; None: give no addresses."""
+    """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
     run = _ListScheduler(graph, order, base)
     run.run()
     if len(run.order) < len(graph):
@@ -142,12 +142,12 @@ class _ListScheduler:
         self.live = [False] * len(graph.held)
 
     def least_loads(self) -> int:
-        """The least percent of SBUF beyond which no load had to start."""
+        """Return the least percent of SBUF beyond which no load had to start."""
         return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
 
     def pressures(self, choices: list[tuple[Choice, ...]]) -> list[float]:
-        """Of each engine the part of the time that it is busy with steps that no other may have: what a step costs
-        others that is given to it."""
+        """Return for each engine the share of time that steps which no other engine may have keep it busy: a step that
+        goes there delays these."""
         alone = [0.0] * len(self.engines)
         for some, only in zip(choices, self.only):
             if only >= 0:
@@ -199,8 +199,8 @@ class _ListScheduler:
             insort(self.ready[e], rank)
 
     def seen_by_itself(self, k: int) -> bool:
-        """Release the steps that run on the same engine alone: it sees a result before others do. Whether any waited
-        for nothing else."""
+        """Release the steps that run on the same engine alone, which sees a result before others do. Return whether
+        one of them is ready now."""
         missing, only, engine = self.missing, self.only, self.engine_of[k]
         changed = False
         for user in self.graph.users[k]:
@@ -212,8 +212,8 @@ class _ListScheduler:
         return changed
 
     def complete(self, k: int) -> bool:
-        """Release the other steps that wait, and memory; whether that changes what can start. A step that may run on
-        several engines waits as if it were on another."""
+        """Release the other steps that wait for a step, and its memory; return whether another step may start now. A
+        step that may run on several engines waits as if it were on another one."""
         missing, only = self.missing, self.only
         changed = transfer = self.is_transfer[k]
         engine = -2 if transfer else self.engine_of[k]
@@ -259,8 +259,8 @@ class _ListScheduler:
         self.version += 1
 
     def release_early(self, engine: int, k: int) -> bool:
-        """Give back what a step of the engine was the last to use, where another one needs such memory, of which only
-        other engines have to wait for the end. Whether there was some."""
+        """Free the buffers of which a step of the engine was the last user, if another step of it needs such memory:
+        only other engines have to wait for the end. Return whether there were any."""
         spaces = {self.space[buffer] for buffer in self.graph.buffers[k] if not self.live[buffer]}
         soon = [one for one in self.soon[engine] if self.space[one[0]] in spaces]
         if not soon:
@@ -285,7 +285,7 @@ class _ListScheduler:
             self.move(now)
 
     def take(self, engine: int, ready: list[int], now: float) -> int:
-        """The first ready step that memory allows, which is ready no more; -1 where there is none."""
+        """Remove the first ready step that memory allows from the ready steps, and return it; -1 if there is none."""
         idle = not self.events
         loads, stores = self.queues[2 * engine:2 * engine + 2]
         state = ready[0], len(ready), self.version, self.port_free, idle, loads, stores
@@ -320,7 +320,7 @@ class _ListScheduler:
         return -1
 
     def has_room(self, k: int, engine: int) -> bool:
-        """Whether a step can start, whose new buffers then have addresses."""
+        """Return whether a step can start; its new buffers then have addresses."""
         if self.can_start(k, engine):
             return True
         return bool(self.soon[engine]) and not self.is_transfer[k] and (
@@ -334,7 +334,8 @@ class _ListScheduler:
         return k
 
     def better_elsewhere(self, k: int, engine: int, now: float) -> bool:
-        """Whether another engine would have the step done earlier, with what is ready there before it."""
+        """Return whether another engine would complete the step earlier, behind the steps that are ready there before
+        it."""
         rank, there, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
         choice = there[engine]
         mine = choice.busy * (1 + load[engine]) + choice.result             # type: ignore[union-attr]
@@ -357,8 +358,8 @@ class _ListScheduler:
         return False
 
     def can_start(self, k: int, engine: int) -> bool:
-        """Whether the PSUM port and a queue are free and the step's new buffers have room, and what is left could still
-        run in program order. Then the buffers have addresses."""
+        """Return whether the PSUM port and a queue are free, the step's new buffers have room, and the remaining steps
+        could still run in program order. Then the buffers have addresses."""
         if not self.port_free and self.on[k][engine].port:                  # type: ignore[union-attr]
             return False
         graph, live = self.graph, self.live
@@ -373,8 +374,8 @@ class _ListScheduler:
         return False
 
     def memory_allows(self, k: int, new: list[int]) -> bool:
-        """Whether a step's new buffers have room. Until memory is released or the oldest step starts it stays so that
-        they have none."""
+        """Return whether a step's new buffers have room. If they have none, this holds until memory is released or the
+        oldest step starts."""
         space_of, sizes, firsts = self.space, self.graph.size, self.graph.first
         for space in (space_of[new[0]],) if len(new) == 1 else {space_of[buffer] for buffer in new}:
             size = last = 0
@@ -407,7 +408,7 @@ class _ListScheduler:
         return int(np.maximum.reduce(needed[self.oldest:last]))
 
     def give_addresses(self, new: list[int]) -> bool:
-        """Give buffers addresses, all or none."""
+        """Assign addresses to all of the buffers, or to none; return which."""
         done: list[int] = []
         for buffer in new:
             ranges, size = self.free_ranges[self.space[buffer]], self.graph.size[buffer]
@@ -421,7 +422,8 @@ class _ListScheduler:
         return True
 
     def begin(self, k: int, now: float) -> float:
-        """When a step begins that could now. Functions are loaded once the scalar engine has done its last step."""
+        """Return when a step begins that could begin now. The scalar engine loads functions once its last step has
+        ended."""
         table = self.graph.tables[k]
         if table in ("", self.table):
             return now

@@ -79,7 +79,7 @@ class OrderedRun(NamedTuple):
 
 
 class Schedules:
-    """The orders that a code can be put in. What they share is worked out once."""
+    """The orders of a code's runs. All orders share the dependence graph of each run, and its costs."""
 
     def __init__(self, code: Code, choice: EngineChoice | None = None) -> None:
         self.code = code
@@ -115,8 +115,8 @@ class Schedules:
         return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
     def found(self, order: Order) -> Arrangement:
-        """The arrangement of an order. Orders that differ in engines that no step may choose have the same one, and
-        those that differ in bytes that loads leave anyway."""
+        """Return the arrangement of an order. It is memoized: orders are equal if they differ only in engines that no
+        step may choose, or in bytes that loads leave free anyway."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
         known = self.known.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
         for loads, arrangement in known.items():
@@ -184,7 +184,8 @@ class Schedules:
                                  for parts in self.parts), None, inf)
 
     def arrange(self, arrangement: Arrangement) -> None:
-        """Put the code in an order, on engines, and at its addresses. Addresses for another order go."""
+        """Put the code in an order, on engines, and at the addresses of an arrangement. Drop the addresses of another
+        order."""
         forget_addresses(self.code)
         for run, chosen in zip(self.runs, arrangement.engines):
             for step, engine in zip(run, chosen):
@@ -208,8 +209,8 @@ class Schedules:
                     block.nodes += part
 
     def dependences(self, arrangement: Arrangement) -> list[OrderedRun]:
-        """What each step of the arranged code comes after, memory that is used again included. All buffers have
-        addresses. Nothing where the kernel chose some of these: it may have tiles that overlap."""
+        """Return the steps that each step of the arranged code comes after, including earlier users of its memory. All
+        buffers have addresses. Return nothing if the kernel chose some of these: its tiles may overlap."""
         if self.fixed:
             return []
         runs = []

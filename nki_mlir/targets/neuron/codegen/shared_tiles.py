@@ -68,21 +68,20 @@ def spill_shared_tiles(code: Code, limit: int) -> None:
 
 
 def cost(uses: Sequence[RunUse], at: InstructionStep) -> tuple[bool, int]:
-    """What a tile's spill costs for its bytes: the transfers of all of it. Tiles that the run of a step does not use
-    come first."""
+    """Return what spilling a tile costs for its bytes: the transfers of all of it. Tiles that the run of a step does
+    not use come first."""
     return (any(at in runs_of_block(use.block, use.steps[0]) for use in uses),
             sum(use.times * (use.loads + use.stores) for use in uses))
 
 
 def runs_of_block(block: Block, step: InstructionStep) -> list[InstructionStep]:
-    """The run of a block that has a step."""
+    """Return the run of a block that contains a step."""
     return next(run for run in runs_of(block.nodes) if step in run)
 
 
 def shared_tiles(code: Code) -> dict[DeviceBuffer, list[RunUse]]:
-    """The tiles in SBUF that several runs use, with those runs in the order of the code. Tiles stay that have an
-    address of the kernel's choice, that are read into registers, or whose first use is not in the block that allocates
-    them."""
+    """Return the SBUF tiles that several runs use, with these runs in the order of the code. Tiles do not spill if the
+    kernel chose their address, if registers load them, or if the block that allocates them does not use them first."""
     times = run_counts(code.body)
     uses: dict[DeviceBuffer, list[RunUse]] = {}
     stay: set[DeviceBuffer] = set()
@@ -123,7 +122,7 @@ def writes(op: Op, buffer: DeviceBuffer) -> bool:
 
 
 def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
-    """Whether an operation writes all of a buffer and reads nothing of it."""
+    """Return whether an operation writes all of a buffer and reads none of it."""
     if op.mask or op.limits or any(tile.handle is buffer for _, tile in op.sources()):
         return False
     return any(tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())

@@ -75,7 +75,7 @@ def split_blocks(code: Code) -> None:
 
 
 def may_split(buffer: DeviceBuffer) -> bool:
-    """Whether a buffer has blocks that may become buffers, as far as it alone says."""
+    """Return whether a buffer's memory, shape and addresses allow to split it."""
     if buffer.addresses:
         return True
     return buffer.space != HBM and len(buffer.shape) > 2 and not (buffer.fixed or buffer.attributes)
@@ -135,7 +135,7 @@ def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
 
 
 class Pieces:
-    """The buffers that others were cut into, and their tiles. Tiles of equal accesses are cut once."""
+    """The buffers that other buffers were cut into, and the tiles in them. Tiles of equal accesses are cut once."""
 
     def __init__(self, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> None:
         self.parts = parts
