@@ -24,7 +24,8 @@ SYMBOLS = {"function": 12, "alias": 14}                          # numbers of th
 COMPLETIONS = {"operation": 3, "function": 3, "attribute": 10, "alias": 21, "value": 6}
 LENGTH = re.compile(rb"Content-Length:[ \t]*(.*?)\s*$", re.IGNORECASE)
 DIGITS = 9                              # of a length: no text of an editor has a gigabyte
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603       # of JSON-RPC
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601         # of JSON-RPC
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +47,34 @@ class Unreadable(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+def lacking(method: str, parameters: object) -> str:
+    """Return what the parameters of a message about a document lack, or an empty text."""
+    if not method.startswith("textDocument/"):
+        return ""
+    match parameters:
+        case {"textDocument": {"uri": str(uri)}}:
+            try:
+                urlparse(uri)
+            except ValueError as error:
+                return f"textDocument.uri is no URI: {error}"
+        case _:
+            return "textDocument.uri must be a text"
+    match method.rpartition("/")[2], parameters:
+        case ("didClose" | "documentSymbol"), _:
+            return ""
+        case "didOpen", {"textDocument": {"text": str()}}:
+            return ""
+        case "didOpen", _:
+            return "textDocument.text must be a text"
+        case "didChange", {"contentChanges": [*_, {"text": str()}]}:
+            return ""
+        case "didChange", _:
+            return "the last of contentChanges must have a text"
+        case _, {"position": {"line": int(line), "character": int(character)}} if line >= 0 and character >= 0:
+            return ""
+    return "position must have a line and a character"
 
 
 class Server:
@@ -86,6 +115,8 @@ class Server:
         handler = self.handlers.get(method)
         if handler is None:
             return {"error": {"code": METHOD_NOT_FOUND, "message": "no such method"}}
+        if lack := lacking(method, message.get("params")):
+            return {"error": {"code": INVALID_PARAMS, "message": lack}}
         try:
             return {"result": handler(message.get("params"))}
         except Exception as error:

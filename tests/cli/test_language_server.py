@@ -62,12 +62,16 @@ def test_a_session__begins_and_ends():
     assert talk()[0] == 1                               # it ended without a word
 
 
-def test_a_session__outlives_a_message_that_is_wrong(capsys):
-    status, said = talk({"id": 1, "method": "textDocument/hover", "params": {}}, {"method": "textDocument/didOpen"},
-                        {"id": 2, "method": "shutdown"}, {"method": "exit"})
+def test_a_session__outlives_a_failure_of_the_server(capsys, monkeypatch):
+    def fails(server, parameters):
+        raise KeyError("symbol")
+    monkeypatch.setattr(Server, "hover", fails)
+    status, said = talk({"id": 1, "method": "textDocument/hover", "params": {
+        "textDocument": {"uri": "file:///x"}, "position": {"line": 0, "character": 0}}},
+        {"id": 2, "method": "shutdown"}, {"method": "exit"})
     assert status == 0 and [m["id"] for m in said] == [1, 2]
-    assert said[0]["error"] == {"code": -32603, "message": "KeyError: 'textDocument'"}
-    assert "TypeError" in capsys.readouterr().err
+    assert said[0]["error"] == {"code": -32603, "message": "KeyError: 'symbol'"}
+    assert "KeyError" in capsys.readouterr().err
 
 
 END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
@@ -93,6 +97,22 @@ def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code,
     status, (wrong, last) = answered(received + END)
     assert wrong["id"] is None and wrong["error"]["code"] == code and words in wrong["error"]["message"]
     assert status == 0 and last["id"] == 2 and last["result"] is None
+
+
+@pytest.mark.parametrize("method, parameters, words", [
+    ("didOpen", None, "textDocument.uri must be a text"), ("hover", [1], "textDocument.uri must be a text"),
+    ("didClose", {"textDocument": {"uri": 5}}, "textDocument.uri must be a text"),
+    ("didOpen", {"textDocument": {"uri": "file://[x", "text": ""}}, "textDocument.uri is no URI"),
+    ("didOpen", {"textDocument": {"uri": "file:///x", "text": None}}, "textDocument.text must be a text"),
+    ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": []}, "the last of contentChanges must have"),
+    ("hover", {"textDocument": {"uri": "file:///x"}, "position": {"line": -1, "character": 0}}, "position must have"),
+    ("definition", {"textDocument": {"uri": "file:///x"}, "position": {"line": 0, "character": "0"}}, "position must have"),
+    ("references", {"textDocument": {"uri": "file:///x"}}, "position must have a line and a character")])
+def test_parameters_that_lack_something__are_an_error_without_a_traceback(method, parameters, words, capsys):
+    message = {"id": 1, "method": f"textDocument/{method}", "params": parameters}
+    status, (wrong, last) = answered(framed(message) + END)
+    assert wrong["error"]["code"] == -32602 and words in wrong["error"]["message"]
+    assert status == 0 and last["id"] == 2 and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("received", [b"Content-Length: 50\r\n\r\n{", b"Content-Length: 5", b"{}", b"\xff\xfe"])
