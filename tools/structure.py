@@ -49,7 +49,7 @@ QUESTIONS = (
     Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
     Question("read a tile where it was copied from",
              r"(?<!def )\b(_?through|inputs_through|source_map|fused)\(|"
-             r"def (read_through|at_source|at_target|\w*output_through|target_through)\(", BELOW, 6),
+             r"def (\w*through|at_source|at_target)\(", BELOW, 6),
     Question("ask whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
