@@ -101,7 +101,7 @@ def statements(text: str, by_indentation: bool) -> list[Statement]:
     """Return all statements, in the order of their first lines."""
     lines = text.splitlines(keepends=True)
     depths, continues = (indented if by_indentation else bracketed)(text, lines)
-    found = []
+    result = []
     for first, depth in enumerate(depths):
         if continues[first]:
             continue
@@ -113,8 +113,8 @@ def statements(text: str, by_indentation: bool) -> list[Statement]:
             last = next((k for k in range(first + 1, end) if depths[k] == depth and lines[k].strip()), end)
         elif continues[end - 1] and end - 1 > first:
             last = end - 1
-        found.append(Statement(first, end, (first + 1, last), depth))
-    return found
+        result.append(Statement(first, end, (first + 1, last), depth))
+    return result
 
 
 def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
@@ -159,10 +159,10 @@ def without_statements(text: str, accepted: Test, by_indentation: bool) -> str:
             return text
         lines, these = text.splitlines(keepends=True), [one for one in all_statements if one.depth == depths[0]]
 
-        def joined(kept: list[int], lines: list[str] = lines, these: list[Statement] = these) -> str:
-            gone = {line for k in set(range(len(these))) - set(kept) for line in range(these[k].first, these[k].end)}
-            return "".join(line for number, line in enumerate(lines) if number not in gone)
-        text = joined(fewer(list(range(len(these))), lambda kept: accepted(joined(kept))))
+        def joined(stay: list[int], lines: list[str] = lines, these: list[Statement] = these) -> str:
+            removed = {line for k in set(range(len(these))) - set(stay) for line in range(these[k].first, these[k].end)}
+            return "".join(line for number, line in enumerate(lines) if number not in removed)
+        text = joined(fewer(list(range(len(these))), lambda stay: accepted(joined(stay))))
         depth = depths[0] + 1
 
 

@@ -266,7 +266,7 @@ class GraphSource(Runnable):
             program = stablehlo.LinkedProgram(self.text, on)
         except NkiMlirError as error:
             raise renamed(error, self.name) from None
-        arrays = [as_array(value, *wanted) for value, wanted in zip(self.positional, program.inputs)]
+        arrays = [as_array(value, *parameter) for value, parameter in zip(self.positional, program.inputs)]
         results = program(*arrays, *self.positional[len(arrays):])
         return [(f"result {k}", r) for k, r in enumerate(results)]
 
@@ -295,11 +295,11 @@ class StreamsSource(Runnable):
 
     def run(self, on: str) -> Results:
         from nki_mlir.targets import neuron  # start-up: imported on first use
-        return self.results(lambda programs, inputs, made: neuron.simulate(programs, inputs, made, self.order))
+        return self.results(lambda programs, inputs, outputs: neuron.simulate(programs, inputs, outputs, self.order))
 
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
         from nki_mlir.stepping.stream_driver import step_streams  # start-up: loads MLIR
-        return self.results(lambda programs, inputs, made: step_streams(programs, inputs, made, debugger))
+        return self.results(lambda programs, inputs, outputs: step_streams(programs, inputs, outputs, debugger))
 
     def results(self, simulate: Callable[..., None]) -> Results:
         """Run ``simulate`` on copies of the inputs and return the results."""

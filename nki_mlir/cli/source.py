@@ -207,7 +207,7 @@ def custom_text(text: str, name: str) -> "SourceMap | None":
     try:
         return expanded(text)
     except MalformedText as error:
-        raise MalformedInput([Diagnostic(name, *place, message) for place, message in error.messages()]) from None
+        raise MalformedInput([Diagnostic(name, *location, message) for location, message in error.messages()]) from None
 
 
 def mapped(error: MalformedInput, source_map: "SourceMap | None") -> MalformedInput:

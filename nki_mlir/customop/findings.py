@@ -190,8 +190,8 @@ def tell(found: list[FoundError]) -> None:
             raise
 
 
-def _source_line(place: SourceRecord) -> tuple[str, int] | None:
-    return (place.file.decode(), place.line) if place.file else None
+def _source_line(source_line: SourceRecord) -> tuple[str, int] | None:
+    return (source_line.file.decode(), source_line.line) if source_line.file else None
 
 
 def place_of_code(library: Path, after: int) -> tuple[str, int] | None:

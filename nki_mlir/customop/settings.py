@@ -54,10 +54,10 @@ class CallSettings:
             print(f"{head}\n{printed}", end="" if printed.endswith("\n") else "\n", file=sys.stderr, flush=True)
 
 
-def checked_size(given: str) -> int:
-    size = int(given) if given.strip().isdecimal() else -1
+def checked_size(text: str) -> int:
+    size = int(text) if text.strip().isdecimal() else -1
     if size < 0 or size > PRINTF_MAX or size & (size - 1):
-        raise BadQueueSize(given=given, limit=PRINTF_MAX)
+        raise BadQueueSize(given=text, limit=PRINTF_MAX)
     return size
 
 

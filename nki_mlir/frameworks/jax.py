@@ -36,7 +36,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
     try:
-        results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
+        results = bind(callee, [bound.tensors[index] for index in callee.record.form.operands])
     except KernelNotDifferentiable as error:
         raise error.here() from None
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
@@ -183,8 +183,8 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         return [tuple(map(of, division.operands)), tuple(map(of, division.results))]
 
     def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
-        given, made = shardings(mesh, operands)
-        return mesh, several, made, given
+        operand_shardings, made = shardings(mesh, operands)
+        return mesh, several, made, operand_shardings
     options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": division.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]

@@ -24,5 +24,5 @@ def once(name: str, make: Callable[[], Made]) -> Made:
             holder = sys.modules.setdefault(_HOLDER, ModuleType(_HOLDER))
             if name not in holder.__dict__:
                 setattr(holder, name, make())
-    made: Made = getattr(holder, name)
-    return made
+    value: Made = getattr(holder, name)
+    return value

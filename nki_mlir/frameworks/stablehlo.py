@@ -317,11 +317,11 @@ def native_text(name: str, callee: Callee, operands: list[str], results: list[st
                       " : (!llvm.ptr, i8, i64) -> ()"]
     slots = [record.form.source(slot) for slot in record.slots]
     lines.append(f"%data = memref.alloca() : memref<{len(slots)}xindex>")
-    for place, (kind, n) in enumerate(slots):
+    for number, (kind, n) in enumerate(slots):
         body = (operands if kind == "operand" else results)[n]
-        lines += [f"%a{place} = memref.extract_aligned_pointer_as_index %{kind}{n} : memref{body} -> index",
-                  f"%c{place} = arith.constant {place} : index",
-                  f"memref.store %a{place}, %data[%c{place}] : memref<{len(slots)}xindex>"]
+        lines += [f"%a{number} = memref.extract_aligned_pointer_as_index %{kind}{n} : memref{body} -> index",
+                  f"%c{number} = arith.constant {number} : index",
+                  f"memref.store %a{number}, %data[%c{number}] : memref<{len(slots)}xindex>"]
     lines += [f"%di = memref.extract_aligned_pointer_as_index %data : memref<{len(slots)}xindex> -> index",
               "%da = arith.index_cast %di : index to i64", "%dp = llvm.inttoptr %da : i64 to !llvm.ptr",
               f"%ea = arith.constant {callee.entry.address} : i64", "%ep = llvm.inttoptr %ea : i64 to !llvm.ptr",

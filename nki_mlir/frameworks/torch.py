@@ -129,11 +129,12 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if updated:
         if torch.compiler.is_dynamo_compiling():
             refuse_update([tensors[n] for n in updated], kernel)
-        made = made_for(outputs, tensors[updated[0]])
-        launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
+        new_tensors = made_for(outputs, tensors[updated[0]])
+        launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *new_tensors],
+               [tensors[n] for n in others], name)
     else:
-        made = launch(kernel, torch.ops.nki.call, [tensors[n] for n in others], name)
-    return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
+        new_tensors = launch(kernel, torch.ops.nki.call, [tensors[n] for n in others], name)
+    return put(structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in returned])
 
 
 def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> Any:
@@ -223,10 +224,10 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     for _, _, device in kinds:
         if device not in DEVICES:
             raise NotOnCpu(device=device, name=kernel.__name__).here()
-    bound = kernel.bind(positional, named, _is_slot, lambda place: _describe(kinds[place[1]]))
+    bound = kernel.bind(positional, named, _is_slot, lambda index: _describe(kinds[index[1]]))
     call = call_for(kernel, bound)
     on = kernel.executor or default_executor()
-    tensor = [bound.tensors[place][1] for place in range(len(bound.tensors))]
+    tensor = [bound.tensors[index][1] for index in range(len(bound.tensors))]
     run_key = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
     if run_key not in call.runs:
         call.runs[run_key] = _make_plan(callee_for(kernel, bound, call=call), tensor, *run_key[2:])
@@ -300,7 +301,7 @@ def _make_plan(callee: Callee, tensors: list[int], exporting: bool, numbers: tup
     if not is_lazy:                                         # for lazy tensors the graph is written instead
         write_call(callee.record)
     record, form = callee.record, callee.record.form
-    tensor = [tensors[place] for place in form.operands]            # operand -> tensor of the call
+    tensor = [tensors[index] for index in form.operands]            # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
     new_results = [n for n in range(len(form.results)) if n not in operand]
     returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", new_results.index(n))
@@ -369,18 +370,18 @@ class PlannedCall:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
         if self.differentiable and records(tensors):
             refuse_gradient(self.kernel.__name__)
-        made = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
+        new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
-        used = tensors + made
+        used = tensors + new_tensors
         status = self.function(self.pointers(*[used[n].data_ptr() for n in self.order]))
         if status:
             raise self.entry.error(status)
         if self.one:
-            return made[0]
+            return new_tensors[0]
         if self.updated:
             torch.autograd.graph.increment_version([t for t in (tensors[n] for n in self.updated)
                                                     if not t.is_inference()])
-        return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
+        return put(self.structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in self.returned])
 
 
 def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:

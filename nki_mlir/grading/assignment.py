@@ -112,10 +112,10 @@ def parsed(text: str) -> dict[str, Any]:
     else:
         import tomli as toml  # start-up: where the standard library has none
     try:
-        found: dict[str, Any] = toml.loads(text)
+        document: dict[str, Any] = toml.loads(text)
     except RecursionError:
         raise ValueError("its values nest too deeply") from None
-    return found
+    return document
 
 
 def submission_file(submission: str | Path, assignment: Assignment) -> Path:

@@ -85,11 +85,11 @@ def profile_template() -> str:
 
 def front(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float]]:
     """Return the Pareto front: points that no other point beats in both coordinates, sorted by the first."""
-    found: list[tuple[float, float]] = []
+    points_of_front: list[tuple[float, float]] = []
     for x, y, _ in sorted(points):
-        if not found or y < found[-1][1]:
-            found.append((x, y))
-    return found
+        if not points_of_front or y < points_of_front[-1][1]:
+            points_of_front.append((x, y))
+    return points_of_front
 
 
 def history(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[float, float, str]], list[tuple[float, float]]]:

@@ -102,7 +102,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
     The audit hook stays until the process ends.
     """
     roots = tuple(str(p) for p in (*libraries(), *map(Path, SYSTEM)))
-    own, devices = str(scratch.resolve()), set(DEVICES)
+    scratch_path, devices = str(scratch.resolve()), set(DEVICES)
     join, absolute, frame = os.path.join, os.path.abspath, sys._getframe
     starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
     modules, keepers = MODULES, own_files()
@@ -119,7 +119,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
         if not isinstance(value, str):
             return
         path = absolute(value)
-        if path in devices or below(path, own) or (not writes and any(below(path, root) for root in roots)):
+        if path in devices or below(path, scratch_path) or (not writes and any(below(path, root) for root in roots)):
             return
         refuse(f"{verb} {value}")
 
@@ -161,8 +161,8 @@ namespace_of: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__di
 def own_files() -> tuple[str, ...]:
     """Return the prefixes of file names whose code may change the protected modules: their files, and imports that
     bind modules."""
-    found = (getattr(sys.modules.get(name), "__file__", None) for name in ("nki_mlir", "numpy", "ml_dtypes"))
-    folders = (os.path.join(str(Path(file).resolve().parent), "") for file in found if file)
+    file_names = (getattr(sys.modules.get(name), "__file__", None) for name in ("nki_mlir", "numpy", "ml_dtypes"))
+    folders = (os.path.join(str(Path(file).resolve().parent), "") for file in file_names if file)
     return (*folders, "<frozen importlib", str(warnings.__file__))
 
 

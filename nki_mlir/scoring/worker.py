@@ -156,9 +156,9 @@ class Worker:
             gc.set_threshold(COLLECTED)
             limit(limits)
             confine(file.parent)
-            found = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
+            outcome = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
                            limits, str(request["target"]), request["level"])
-            out.write(json.dumps(found).encode())
+            out.write(json.dumps(outcome).encode())
         sent = forked(body, limits.seconds)
         check_end(sent, "the judge", limits)
         findings: Findings = json.loads(sent.data)

@@ -21,8 +21,8 @@ Reference = Callable[..., Any]
 def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments: Sequence[Any],
                 reference: Reference | None, tolerance: Mapping[str, float], trials: int, seed: int) -> TuningResult:
     """Implement ``nki_mlir.tune``."""
-    plain_kernel, found = unwrap(kernel), space_of(space)
-    first = {name: values[0] for name, values in found.items()}
+    plain_kernel, searched = unwrap(kernel), space_of(space)
+    first = {name: values[0] for name, values in searched.items()}
     expected = flat(reference(*map(copied, arguments))) if reference is not None else \
         [np.array(a) for a in flat(run(plain_kernel, first, arguments))]
 
@@ -32,7 +32,7 @@ def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments
                 yield attempt(plain_kernel, choice, arguments, expected, dict(tolerance))
             except (NkiMlirError, TypeError, ValueError, ArithmeticError, AssertionError, LookupError) as error:
                 yield Attempt(choice, math.inf, reason=str(error).splitlines()[0] if str(error) else repr(error))
-    return search(found, judge, trials, seed)
+    return search(searched, judge, trials, seed)
 
 
 def launched(kernel: Kernel, choice: Choice) -> tuple[Kernel, dict[str, object]]:

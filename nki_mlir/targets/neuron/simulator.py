@@ -466,7 +466,7 @@ def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> N
 
 def stuck(cores: Sequence[Core]) -> NkiMlirError:
     """Return the error of cores none of which is ready."""
-    absent = [found for core in cores for found in core.absent()]
+    absent = [waits for core in cores for waits in core.absent()]
     if not absent:
         return deadlock([w for core in cores for w in core.waiters()], [core.program for core in cores])
     return no_meeting(PROGRAMS, ["has ended" if core.ended else core.waiting() for core in cores], absent[0][1])

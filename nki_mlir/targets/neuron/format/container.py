@@ -47,7 +47,7 @@ def encode_program(program: Program) -> bytes:
         sections[b"LIVE"] = b"".join(NUMBER.pack(string(str(live))) for live in program.live)
     for engine, stream in program.streams.items():
         sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
-    sections[b"LOCS"] = b"".join(PLACE.pack(*place) for place in encoder.locations.numbers)
+    sections[b"LOCS"] = b"".join(PLACE.pack(*location) for location in encoder.locations.numbers)
     texts = [s.encode() for s in encoder.strings.numbers]
     sections[b"STRS"] = b"".join(NUMBER.pack(len(t)) + t for t in texts)
     return assembled(sections)
