@@ -104,18 +104,18 @@ class _ListScheduler:
 
     def name_choices(self, choices: list[tuple[Choice, ...]]) -> None:
         """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
-        forms: dict[int, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
+        forms: dict[tuple[Choice, ...], tuple[tuple[int, ...], int, list[Choice | None]]] = {}
         self.engines_of: list[tuple[int, ...]] = []
         self.only: list[int] = []
         self.on: list[list[Choice | None]] = []
         for some in choices:
-            form = forms.get(id(some))
+            form = forms.get(some)
             if form is None:
                 numbers = tuple([self.engines.index(choice.engine) for choice in some])
                 there: list[Choice | None] = [None] * len(self.engines)
                 for e, choice in zip(numbers, some):
                     there[e] = choice
-                form = forms[id(some)] = numbers, numbers[0] if len(numbers) == 1 else -1, there
+                form = forms[some] = numbers, numbers[0] if len(numbers) == 1 else -1, there
             self.engines_of.append(form[0])
             self.only.append(form[1])
             self.on.append(form[2])
