@@ -82,7 +82,7 @@ class SourceModule:
                     found[name] = "simulation" if simulated else found.get(name, "")
         for call in _nodes(self.tree, cst.Call):
             meaning = self.names.meaning(call.func)
-            if meaning in WRAPPERS or meaning in ("nki.simulate_kernel", "nki.nki_call"):
+            if wrapper_of(call, self.names) or meaning in ("nki.simulate_kernel", "nki.nki_call"):
                 node = call.args[0].value if call.args else None
                 while isinstance(node, cst.Subscript):
                     node = node.value
@@ -159,6 +159,17 @@ class SourceModule:
                 self.gridded[name] = max(axes) + 1
 
 
+def wrapper_of(call: cst.Call, names: Names) -> str:
+    """Return what a call wraps a kernel in, as ``nki.benchmark(k)`` and ``nki.benchmark(iters=5)(k)`` do, else ""."""
+    if not call.args or call.args[0].keyword is not None:
+        return ""
+    function = call.func
+    if isinstance(function, cst.Call) and all(a.keyword is not None for a in function.args):
+        function = function.func
+    meaning = names.meaning(function)
+    return meaning if meaning in WRAPPERS else ""
+
+
 class Aliases(cst.CSTTransformer):
     """Names of the packages in what is new, as the module imports them."""
 
@@ -211,6 +222,7 @@ class Host(GridAxes):
         self.module, self.report = module, module.report
         self.nki = self.names.alias("nki")
         self.called: set[cst.CSTNode] = set()
+        self.factories: set[cst.CSTNode] = set()
 
     def line(self, node: cst.CSTNode) -> int:
         """The old line."""
@@ -336,9 +348,15 @@ class Host(GridAxes):
                                     f"grid={self._grid(updated_node)})")
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Subscripts that are called."""
+        """Note the subscripts and the factories of wrappers that are called."""
         if isinstance(node.func, cst.Subscript):
             self.called.add(node.func)
+        if wrapper_of(node, self.names):
+            self.factories.add(node.func)
+
+    def visit_Decorator(self, node: cst.Decorator) -> None:
+        """Note a factory that decorates a function."""
+        self.factories.add(node.decorator)
 
     def _is_gridded(self, node: cst.BaseExpression) -> bool:
         return isinstance(node, cst.Name) and node.value in self.module.gridded
@@ -360,13 +378,16 @@ class Host(GridAxes):
         if meaning == "nki.simulate_kernel" and updated_node.args:
             self.report.changed(line, "nki.simulate_kernel is nki.simulate")
             return self._launched(updated_node.args[0].value, updated_node.args[1:], True)
-        if meaning in WRAPPERS and updated_node.args and updated_node.args[0].keyword is None:
-            self.report.changed(line, f"{meaning} is nki.jit")
+        if wrapper := wrapper_of(original_node, self.names):
+            self.report.changed(line, f"{wrapper} is nki.jit")
             name = MODULE.code_for_node(updated_node.args[0].value)
-            simulated = "simulation" in MODULE.code_for_node(updated_node)
+            simulated = "simulation" in MODULE.code_for_node(original_node)
             if name in self.module.entries:
                 return cst.parse_expression(f"{self.nki}.simulate({name})" if simulated else name)
             return cst.parse_expression(f"{self.nki}.jit({name})")
+        if meaning in WRAPPERS and original_node not in self.factories:
+            self.report.left(line, f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")
+            return original_node
         if isinstance(original_node.func, cst.Subscript) and self._is_gridded(original_node.func.value):
             self.report.changed(line, "the launch grid is an argument of the kernel")
             return self._launched(updated_node.func, updated_node.args, self._simulated(original_node.func.value))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of ``benchmark``, ``baremetal``, ``profile`` and ``simulate_kernel`` outside of kernels, in each of their forms."""
+
+import pytest
+
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+HEAD = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from neuronxcc.nki import baremetal, benchmark
+
+
+def body(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    return out
+
+
+'''
+
+
+def migrated(line: str) -> tuple[list[str], str]:
+    """Return what is left for a person of a line, and the line's new text."""
+    report = MigrationReport("f.py")
+    text = rewritten(f"{HEAD}{line}\n", report)
+    return [entry.text for entry in report.entries if entry.left], text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("line", "new"), [
+    ("a = nki.benchmark(body, warmup=2, iters=5)", "a = body"),
+    ("a = nki.benchmark(warmup=2, iters=5)(body)", "a = body"),
+    ("a = benchmark(warmup=2)(body)(x)", "a = body(x)"),
+    ("a = nki.profile(working_directory='d')(body)", "a = body"),
+    ("a = nki.baremetal()(body)(x)", "a = body(x)"),
+    ("a = baremetal(body, save_neff_name='file.neff')(x)", "a = body(x)"),
+    ("a = nki.simulate_kernel(nki.baremetal(body), x)", "a = nki.simulate(body)(x)"),
+    ("a = nki.jit(mode='simulation')(body)", "a = nki.simulate(body)")])
+def test_wrapped_kernel__is_the_kernel(line, new):
+    left, text = migrated(line)
+    assert left == [] and text == new
+
+
+@pytest.mark.parametrize("line", ["bench = nki.benchmark(warmup=2)", "bench = benchmark(iters=3)"])
+def test_wrapper_without_a_kernel__is_left(line):
+    left, text = migrated(line)
+    assert left == ["nki.benchmark without a kernel: decorate kernels with nki.jit, which has no options"]
+    assert text == line
