@@ -5,6 +5,7 @@
 """
 
 import re
+import sys
 
 import pytest
 
@@ -37,6 +38,15 @@ def code_of(one: Mistake) -> str:
     found = re.search(r" \[([\w-]+)\]$", one.told[0])
     assert found is not None, one
     return found[1]
+
+
+@pytest.fixture(autouse=True)
+def python_recursion_limit():
+    """The texts state Python's own limit, which frameworks raise when other tests of a process compile with them."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: f"{one.generation}-{one.title}")

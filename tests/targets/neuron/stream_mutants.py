@@ -61,14 +61,14 @@ def lower_wait(program: Program, rng: random.Random) -> Iterator[Program]:
     for spot in spots(program, rng, lambda i: i.waits and i.waits[0].value > 0):
         one = at(program, spot)
         first = one.waits[0]
-        yield edited(program, spot, replace(one, waits=(replace(first, value=first.value - 1), *one.waits[1:])))
+        yield edited(program, spot, replace(one, waits=(first._replace(value=first.value - 1), *one.waits[1:])))
 
 
 @mutation
 def wait_that_is_too_high(program: Program, rng: random.Random) -> Iterator[Program]:
     for spot in spots(program, rng, lambda i: i.waits):
         one = at(program, spot)
-        yield edited(program, spot, replace(one, waits=(replace(one.waits[0], value=60_000), *one.waits[1:])))
+        yield edited(program, spot, replace(one, waits=(one.waits[0]._replace(value=60_000), *one.waits[1:])))
 
 
 @mutation
@@ -76,7 +76,7 @@ def wait_for_another_semaphore(program: Program, rng: random.Random) -> Iterator
     for spot in spots(program, rng, lambda i: i.waits):
         one = at(program, spot)
         number = (one.waits[0].semaphore + 1) % len(program.semaphores)
-        yield edited(program, spot, replace(one, waits=(replace(one.waits[0], semaphore=number), *one.waits[1:])))
+        yield edited(program, spot, replace(one, waits=(one.waits[0]._replace(semaphore=number), *one.waits[1:])))
 
 
 @mutation
@@ -90,7 +90,7 @@ def signal_counts_twice(program: Program, rng: random.Random) -> Iterator[Progra
     for spot in spots(program, rng, lambda i: i.update is not None and i.queue is None and i.update.amount > 0):
         one = at(program, spot)
         assert one.update is not None
-        yield edited(program, spot, replace(one, update=replace(one.update, amount=2 * one.update.amount)))
+        yield edited(program, spot, replace(one, update=one.update._replace(amount=2 * one.update.amount)))
 
 
 @mutation
