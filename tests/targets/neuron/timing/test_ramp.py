@@ -3,6 +3,7 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import pytest
 
@@ -90,7 +91,8 @@ def test_products_of_the_tensor_engine_ramp_up() -> None:
     """With 128 rows at full speed after about 3 us, with 64 rows never: measured by others, 860 and 1,707 ns."""
     machine = ran({"pe": [product()] * 8})
     took = [end - start for start, end in zip(starts(machine, "pe"), ends(machine, "pe"))]
-    assert took == pytest.approx([2 * WIDE] * 2 + [WIDE] * 6, rel=0.004)        # by then full speed is that sure
+    slow = NormalDist().cdf((0.46 - 0.5) / 0.015)       # behind a window at half speed, and twice behind two
+    assert took == pytest.approx([2 * WIDE] * 2 + [WIDE * (1 + slow)] * 3 + [WIDE * (1 + slow ** 2)] * 3)
     assert WIDE == pytest.approx(860)
     machine = ran({"pe": [product(64)] * 8})
     took = [end - start for start, end in zip(starts(machine, "pe"), ends(machine, "pe"))]
