@@ -100,5 +100,5 @@ def test_an_instruction__is_named_in_few_files() -> None:
     stated_again = {"nki_mlir/language/current/isa_compute.py",         # which commands the current language has
                     "nki_mlir/machine/documented.py",                   # which document a law is from
                     "nki_mlir/migration/calls.py", "nki_mlir/migration/instruction_calls.py",
-                    "tools/coverage_beta.py", "tools/coverage_current.py", "tools/docs_site/groups.py"}
+                    "tools/docs_site/groups.py"}
     assert files == entries | stated_again

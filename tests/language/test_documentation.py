@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``help()`` of functions says all of them, and its examples compute what NumPy does beside them."""
 
-import importlib
-import importlib.util
 import inspect
 import re
 import subprocess
@@ -14,11 +12,8 @@ import pytest
 from scipy import special
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.current.simulator import simulate_ranks
 from nki_mlir.language.documentation.page import (
-    COLLECTIVES,
     EXAMPLES,
-    ISA,
     LANGUAGE,
     PAGES,
     TENSOR,
@@ -30,25 +25,10 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT, names_of
 
 from ..conversion.nisa_level import instructions, lower
+from .example_kernels import HOMES, example_of, home_of, public, source
 
 PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
-TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
-VALUE = re.compile(r"((\w+)(?:\[.*?\])?) == (.*)")
-HOMES = {"nisa": ISA, "nl": LANGUAGE, "ncc": COLLECTIVES}
 FUNCTIONS = {"erf": special.erf, "expit": special.expit, "ndtr": special.ndtr}
-
-
-def home_of(module, generation):
-    """The module, or the class, that has the names."""
-    at, _, cls = module.removeprefix("nki.").partition(".")
-    home = importlib.import_module(f"nki_mlir.language.{generation}.{at}")
-    return getattr(home, cls) if cls else home
-
-
-def public(module, generation):
-    """The functions of a module. ``dir`` has its public names alone."""
-    home = home_of(module, generation)
-    return {n: getattr(home, n) for n in dir(home) if hasattr(getattr(home, n), "record")}
 
 
 CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
@@ -207,117 +187,31 @@ def test_help_of_a_module__has_a_sentence_about_every_other_name(generation, mod
     assert textwrap.indent(example(module, name, generation).split("\n")[0], "    ") in inspect.getdoc(home)
 
 
-def parts(text):
-    """The tiles of an example, its code, what its results are, and how it is launched."""
-    tiles, code, values, grid = {}, [], [], None
-    for line in text.splitlines():
-        if found := TILE.fullmatch(line):
-            label, dtype, shape, space, positive = found.groups()
-            tiles[label] = dtype, tuple(int(n) for n in shape.split(",")), space or "sbuf", bool(positive)
-        elif found := VALUE.fullmatch(line):
-            values.append(found.groups())
-        elif line.startswith(("grid: ", "ranks: ")):
-            grid = line
-        else:
-            code.append(line)
-    return tiles, code, values, grid
-
-
-def kernel(generation, tiles, code, results, path):
-    """A kernel of the example: tiles are loaded in front of it, and results stored behind."""
-    current, body = generation == CURRENT, []
-    outside = [t for t in results if tiles[t][2] == "hbm"]          # which the example itself stores to
-    given = [t for t, (_, _, space, _) in tiles.items() if space != "psum" and t not in outside]
-    for label, (dtype, shape, space, _) in tiles.items():
-        if label in outside:
-            body.append(f"{label} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.shared_hbm)")
-        elif space == "hbm":
-            body.append(f"{label} = {label}_in")
-        elif not current and space == "sbuf":
-            body.append(f"{label} = nl.load({label}_in)")
-        elif current:
-            body.append(f"{label} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.{space})")
-            body += [f"nisa.dma_copy(dst={label}, src={label}_in)"] if space == "sbuf" else []
-    body += code
-    for label in results:
-        dtype, shape, space, _ = tiles[label]
-        if label in outside:
-            body.append(f"{label}_out = {label}")
-            continue
-        body.append(f"{label}_out = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.shared_hbm)")
-        if not current:
-            body.append(f"nl.store({label}_out, {label})")
-            continue
-        if space == "psum":
-            body += [f"{label}_held = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.sbuf)",
-                     f"nisa.tensor_copy(dst={label}_held, src={label})"]
-        body.append(f"nisa.dma_copy(dst={label}_out, src={label}{'_held' if space == 'psum' else ''})")
-    body.append(f"return {', '.join(f'{label}_out' for label in results)}")
-    return source(generation, given, body, path), given
-
-
-def source(generation, given, body, path):
-    """The module that has the kernel; an operation's line is its own."""
-    lines = ["import numpy as np", f"from nki_mlir.language.{generation} import isa as nisa, language as nl, nki",
-             "from nki_mlir.language.current import collectives as ncc", "", "",
-             f"def example({', '.join(f'{t}_in' for t in given)}):", textwrap.indent("\n".join(body), "    ")]
-    (path / "example.py").write_text("\n".join(lines) + "\n")
-    spec = importlib.util.spec_from_file_location("example", path / "example.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def drawn(random, dtype, shape, positive):
-    made = random.standard_normal(shape) if dtype.startswith("float") else random.integers(0, 8, shape)
-    return (np.abs(made) + 0.5 if positive else made).astype(dtype)
-
-
-def is_late(code):
-    """Whether an example calls a function that came with NeuronCore-v4, as its page says."""
-    called = [functions[n] for m, n in re.findall(r"\b(\w+)\.(\w+)\(", code)
-              for functions in [public(HOMES.get(m, TENSOR), CURRENT)] if n in functions]
-    return any(re.search("(from|before) NeuronCore-v4", inspect.getdoc(f).partition("Result:")[2]) for f in called)
-
-
 @pytest.mark.parametrize("generation, module, name", CASES + VALUES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_example__computes_what_it_says(generation, module, name, tmp_path):
-    text = example(module, name, generation)
-    tiles, code, values, grid = parts(text)
-    assert values and re.search(rf"\b({'|'.join(HOMES)}|x|\))\.{name}\b", text)
-    results = list(dict.fromkeys(label for _, label, _ in values))
-    made, given = kernel(generation, tiles, code, results, tmp_path)
-    ranks = int(grid.removeprefix("ranks: ")) if grid and grid.startswith("ranks") else 0
-    random = np.random.default_rng(1)
-    held = {t: drawn(random, dtype, (*[ranks] * bool(ranks), *shape), positive)
-            for t, (dtype, shape, _, positive) in tiles.items()}
-    page = PAGES[module, generation].get(name)
-    ops, target = page.ops if page else (), "trn3" if is_late("\n".join(code)) else "trn2"
-    options = {"platform_target": target} if generation == CURRENT else {}
-    jitted, compiled = (made.nki.jit(made.example, **more, **options) for more in ({"mode": "simulation"}, {}))
-    if grid and not ranks:
-        launch = eval(grid.removeprefix("grid: "), {"nl": home_of(LANGUAGE, generation)})
-        jitted, compiled = jitted[launch], compiled[launch]
-    of_ranks = [tuple(held[t][r] for t in given) for r in range(ranks)] or [tuple(held[t] for t in given)]
-    got = simulate_ranks(jitted, of_ranks) if ranks else [jitted(*of_ranks[0])]
-    got = [dict(zip(results, g if isinstance(g, (tuple, list)) else [g])) for g in got]
-    got = {t: np.stack([g[t] for g in got]) if ranks else np.asarray(got[0][t]) for t in results}
-    for left, _, expression in values:
-        value, expected = eval(left, held, got), eval(expression, {"np": np, **FUNCTIONS, **held})
+def test_example__computes_what_it_says(generation, module, name):
+    shown = example_of(module, name, generation)
+    assert shown.values and re.search(rf"\b({'|'.join(HOMES)}|x|\))\.{name}\b", example(module, name, generation))
+    got = shown.run("eager")
+    got = {t: np.stack([g[t] for g in got]) if shown.ranks else got[0][t] for t in shown.results}
+    for part, _, expression in shown.values:
+        value, expected = eval(part, shown.contents, got), eval(expression, {"np": np, **FUNCTIONS, **shown.contents})
         assert np.shape(value) == np.shape(expected)
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
-    if ops:
-        spec = compiled.specialize(compiled.bind(of_ranks[0], {}, is_array, describe_array))
-        found = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
-        called = re.findall(r"\b(nl|nisa|ncc)\.(\w+)\(", "\n".join(code))
-        around = {op for m, n in called for page in [PAGES.get((HOMES[m], generation), {}).get(n)] if page for op in page.ops}
-        assert found <= {*around, "dma_copy", "tensor_copy", "memset"} and found & set(ops)
+    page = PAGES[module, generation].get(name)
+    if page and page.ops:
+        kernel = shown.kernel()
+        spec = kernel.specialize(kernel.bind(shown.arrays, {}, is_array, describe_array))
+        emitted = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
+        called = re.findall(r"\b(nl|nisa|ncc)\.(\w+)\(", "\n".join(shown.code))
+        pages = [PAGES.get((HOMES[m], generation), {}).get(n) for m, n in called]
+        documented = {op for called_page in pages if called_page for op in called_page.ops}
+        assert emitted <= {*documented, "dma_copy", "tensor_copy", "memset"} and emitted & set(page.ops)
         if module == LANGUAGE:                                      # whose pages list no alternatives but this
-            assert set(ops) - found <= {"tensor_scalar"}            # of a pair where one is a number
+            assert set(page.ops) - emitted <= {"tensor_scalar"}     # of a pair where one is a number
 
 
-def violated(generation, call, path):
+def violated(generation, call):
     """The error of a call in a kernel."""
     spaces = {"x": "[128, 64] sbuf float32", "y": "[128, 64] sbuf float32", "z": "[64, 32] sbuf float32",
               "p": "[128, 64] psum float32", "i": "[128, 64] sbuf int32", "r": "[128, 1] sbuf float32",
@@ -327,7 +221,7 @@ def violated(generation, call, path):
         shape, space, dtype = text.rsplit(" ", 2)
         body.append(f"{label} = nl.zeros({shape}, dtype=nl.{dtype}, buffer=nl.{space})")
     body += ["o = nl.ndarray([128, 64], dtype=nl.float32, buffer=nl.shared_hbm)", "nl.store(o, x)", call, "return o"]
-    module = source(generation, ["x"], body, path)
+    module = source(generation, ["x"], body)
     with pytest.raises(NkiMlirError) as caught:
         module.nki.jit(module.example, mode="simulation")(np.ones((128, 64), np.float32))
     assert call in str(caught.value)
@@ -335,17 +229,17 @@ def violated(generation, call, path):
 
 
 @pytest.mark.parametrize("call", VIOLATIONS)
-def test_error__is_one_as_the_page_says(call, tmp_path, monkeypatch):
+def test_error__is_one_as_the_page_says(call, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")           # which has all instructions
-    assert VIOLATIONS[call] in violated(CURRENT, call, tmp_path)
+    assert VIOLATIONS[call] in violated(CURRENT, call)
 
 
 @pytest.mark.parametrize("generation, at", [(BETA, 0), (CURRENT, 1)])
 @pytest.mark.parametrize("call", LANGUAGE_VIOLATIONS)
-def test_error_of_the_language__is_one_as_the_page_says(generation, at, call, tmp_path):
+def test_error_of_the_language__is_one_as_the_page_says(generation, at, call):
     text = LANGUAGE_VIOLATIONS[call][at]
     if text:
-        assert text in violated(generation, call, tmp_path)
+        assert text in violated(generation, call)
 
 
 def test_documentation__is_read_when_it_is_asked_for():

@@ -3,16 +3,11 @@
 
 import contextlib
 import io
-import tempfile
 import warnings
-from pathlib import Path
 
 import numpy as np
 
-from nki_mlir.language.current.simulator import simulate_ranks
-from nki_mlir.language.documentation.page import LANGUAGE, example
-from nki_mlir.language.signatures.table import CURRENT
-from tests.language import test_documentation as documented
+from tests.language.example_kernels import example_of
 
 ROWS, COLUMNS = 2, 4
 
@@ -27,27 +22,13 @@ def corner(label: str, array: np.ndarray) -> str:
 
 def output(generation: str, module: str, name: str) -> str:
     """Return the printed output of an example, then the corners of its arguments and results."""
-    tiles, code, values, grid = documented.parts(example(module, name, generation))
-    results = list(dict.fromkeys(label for _, label, _ in values))
+    shown = example_of(module, name, generation)
     printed = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore")
-        made, given = documented.kernel(generation, tiles, code, results, Path(folder))
-        target = "trn3" if documented.is_late("\n".join(code)) else "trn2"
-        kernel = made.nki.jit(made.example, mode="simulation",
-                              **({"platform_target": target} if generation == CURRENT else {}))
-        ranks = int(grid.removeprefix("ranks: ")) if grid and grid.startswith("ranks") else 0
-        if grid and not ranks:
-            kernel = kernel[eval(grid.removeprefix("grid: "), {"nl": documented.home_of(LANGUAGE, generation)})]
-        random = np.random.default_rng(1)
-        held = {t: documented.drawn(random, dtype, (*[ranks] * bool(ranks), *shape), positive)
-                for t, (dtype, shape, _, positive) in tiles.items()}
-        if ranks:
-            got = simulate_ranks(kernel, [tuple(held[t][r] for t in given) for r in range(ranks)])[0]
-        else:
-            got = kernel(*(held[t] for t in given))
-    arrays = got if isinstance(got, (tuple, list)) else [got]
-    shown = [corner(t, np.asarray(held[t][0] if ranks else held[t])) for t in given if t not in results]
-    when = " of rank 0, after" if ranks else ", after"
-    shown += [corner(t + when, np.asarray(a)) for t, a in zip(results, arrays)]
-    return "\n".join([*printed.getvalue().strip().splitlines()[:8], *shown])
+        results = shown.run("eager")[0]
+    first = {t: a[0] if shown.ranks else a for t, a in shown.contents.items()}
+    when = " of rank 0, after" if shown.ranks else ", after"
+    corners = [corner(t, first[t]) for t in shown.inputs if t not in results]
+    corners += [corner(t + when, a) for t, a in results.items()]
+    return "\n".join([*printed.getvalue().strip().splitlines()[:8], *corners])

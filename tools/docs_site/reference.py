@@ -15,7 +15,7 @@ from nki_mlir.cli.opt import pass_summaries
 from nki_mlir.language.documentation.page import EXAMPLES, example, sentence, values
 from nki_mlir.language.signatures.table import BETA, CURRENT
 from nki_mlir.passes.pass_manager import pass_named
-from tests.language.test_documentation import home_of, public
+from tests.language.example_kernels import home_of, public
 from tests.test_public_docstrings import MODULES
 from tools import error_reference, export_dialects, op_reference
 from tools.docs_site.groups import GROUPS, WRITTEN, names
