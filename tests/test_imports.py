@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Imports go one way, as docs/architecture.md says; those inside functions are no exception."""
+"""Imports go in one direction, as docs/architecture.md says; those inside functions are no exception."""
 
 import ast
 import subprocess
@@ -113,7 +113,7 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 def test_tiers__are_those_of_the_document() -> None:
     text = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
-    section = text[text.index("Imports go one way"):]
+    section = text[text.index("Imports go in one direction"):]
     said = section[:section.index(". A test")].partition(":")[2]
     tiers = tuple(tuple(word.strip(" `\n") for word in tier.split(",")) for tier in said.split("<"))
     assert tiers == TIERS
