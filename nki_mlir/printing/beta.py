@@ -62,15 +62,17 @@ def _line(line: str, tensors: Tensors) -> str:
     return line
 
 
-def defined_name(line: str, tensors: Tensors) -> str | None:
-    """Return the name of a tile that a line assigns completely and that the line's function can define."""
-    name, assigned, value = line.partition("[...] = ")
-    if not assigned or not name.isidentifier() or name not in tensors:
+def defined_tile(line: str, tensors: Tensors) -> tuple[str, tuple[int, ...]] | None:
+    """Return the name of a tile that a line assigns completely and that the line's function can define, with the shape
+    of the function's result."""
+    assigned = re.fullmatch(r"(\w+)(?:\.reshape\((\([\d, ]+\))\))?\[\.\.\.\] = (.*)", line)
+    if assigned is None or (name := assigned[1]) not in tensors:
         return None
-    region = tensors[name].region
+    region, value = tensors[name].region, assigned[3]
+    shape = ast.literal_eval(assigned[2]) if assigned[2] else tensors[name].shape
     in_psum = value.startswith("nisa.nc_matmul(") or (
         value.startswith("nisa.nc_transpose(") and "engine=nisa.engine.tensor" in value)
-    return name if region == ("nl.psum" if in_psum else "nl.sbuf") else None
+    return (name, shape) if region == ("nl.psum" if in_psum else "nl.sbuf") else None
 
 
 def _function(call: ast.Call) -> tuple[str, str]:

@@ -201,14 +201,6 @@ class BodyPrinter:
                           for _, t in node.instruction.targets())
         self.written_once = {handle for handle, count in writers.items() if count == 1}
 
-    def programs(self, axis: int = 0) -> None:
-        """Write the body for each program of the grid, axis by axis."""
-        grid = self.kernel.grid
-        if axis == len(grid):
-            self.block(self.body)
-            return
-        self.loop(self.ids[axis], f"program_{axis}", range(grid[axis]), lambda: self.programs(axis + 1))
-
     def bind(self, value: Value | None, text: IndexText) -> None:
         if value is not None:
             self.out.indices.texts[value] = text
@@ -266,6 +258,7 @@ class BodyPrinter:
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def block(self, block: FunctionBlock) -> None:
         """Write the nodes of a block in order."""
+        allocated = {node.result for node in block.nodes if isinstance(node, BufferAllocation)}
         for node, after in zip(block.nodes, [*block.nodes[1:], None]):
             if self.clears_for_state(node, after) or self.is_copied(node):
                 continue
@@ -273,9 +266,9 @@ class BodyPrinter:
                 self.node(node)
             except NkiMlirError as error:
                 raise error.located(location_of(node.op)) from None
-            if block is self.body and isinstance(node, TileInstruction):
+            if isinstance(node, TileInstruction):
                 self.out.settled.update((tile.handle, len(self.out.lines)) for _, tile in node.instruction.targets()
-                                        if tile.handle in self.written_once)
+                                        if tile.handle in self.written_once & allocated)
 
     def node(self, node: FunctionNode) -> None:
         out = self.out

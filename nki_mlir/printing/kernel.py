@@ -29,11 +29,11 @@ from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared, reduces_programs
+from nki_mlir.printing.program_loops import CORES
 from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
 from nki_mlir.targets.neuron import at_nisa
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
-CORES = (2,)                    # the grid of which the programs are the cores of a launch
 
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
@@ -55,7 +55,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if beta and (keep_placement or release != NEWEST):
         raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
                           fix="leave --generation out")
-    copies = [prepared(module) for module in (modules if keep_placement else merged_programs(modules))]
+    merged = modules if keep_placement else merged_programs(modules)
+    copies = [prepared(module, loops=len(merged) == 1 and not keep_placement) for module in merged]
     on_cores, placement = the_kernel(copies[0]).grid == CORES, None
     if keep_placement:
         copies, placement = _placed(copies, on_cores)
@@ -71,16 +72,13 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     out.named.update((t.name, t) for t in tensors)
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     meet = any(map(reduces_programs, copies))
-    if keep_placement and len(kernels) == 1:
-        with first.op.context, ir.Location.unknown():
-            printers[0].block(printers[0].body)         # which has the loops over programs
-    elif on_cores and not meet:
+    if on_cores and not meet:
         _write_cores(printers, out)
     elif len(kernels) > 1 or meet:
         write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
     else:
         with first.op.context, ir.Location.unknown():
-            printers[0].programs()
+            printers[0].block(printers[0].body)         # which has the loops over programs
     for printer in printers:
         out.use(*printer.results)
     if first.results:

@@ -17,7 +17,7 @@ from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
-from nki_mlir.printing.beta import beta_line, defined_name
+from nki_mlir.printing.beta import beta_line, defined_tile
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.placement import KeptPlacement
@@ -95,13 +95,15 @@ class KernelText:
     def write(self, text: str) -> None:
         line = beta_line(text, self.named) if self.beta else for_release(text, self.release)
         if self.beta:
-            if (name := defined_name(line, self.named)) is not None:
+            if (definition := defined_tile(line, self.named)) is not None:
+                name, shape = definition
                 value = line.split(" = ", 1)[1]
-                if re.search(rf"\b{name}\b(?!=)", value) is None and self._drop_allocation(name):
+                if not _uses(value, name) and self._drop_allocation(name):
                     line = f"{name} = {value}"
+                    self.named[name].shape = shape
                 elif self.homes.get(name) == self.opened:           # what replaces the tile from here on
                     tensor = self.named[name]
-                    tensor.name = tensor.wanted
+                    tensor.name, tensor.shape = tensor.wanted, shape
                     line = f"{self.define(tensor)} = {value}"
         self.lines.append("    " * self.depth + line)
 
@@ -110,7 +112,7 @@ class KernelText:
         line uses the tile."""
         for at in range(len(self.lines) - 1, -1, -1):
             line = self.lines[at]
-            if re.search(rf"\b{name}\b(?!=)", line):
+            if _uses(line, name):
                 value = re.search(r"= nisa\.memset\(\(1, 1\), (-?\d+)", line)
                 if value is None or value[1] == "0" or not line.lstrip().startswith(f"{name} ="):
                     return False
@@ -128,7 +130,7 @@ class KernelText:
             if line.startswith(f"{start}{name} = nl.ndarray("):
                 del self.lines[at]
                 return True
-            if not line.startswith(start) or re.search(rf"\b{name}\b(?!=)", line):
+            if not line.startswith(start) or _uses(line, name):
                 return False
         return False
 
@@ -282,6 +284,11 @@ class KernelText:
             tensor.address = None
             self.placement.addresses += 1
         return tensor
+
+
+def _uses(text: str, name: str) -> bool:
+    """Return whether a line or an expression has the variable ``name``: no attribute or parameter of that name."""
+    return re.search(rf"(?<!\.)\b{name}\b(?!=)", text) is not None
 
 
 def source_text(at: Location) -> str:

@@ -9,14 +9,18 @@ from nki_mlir.capture.locations import source_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.files import is_known_source
+from nki_mlir.printing.program_loops import PROGRAM_AXIS
 from nki_mlir.waist.function import ForLoop, FunctionBlock, TileInstruction, function_blocks, nodes_of
 
 
 def loop_names(block: FunctionBlock) -> dict[ForLoop, str]:
     """Return the names of the block's loops and of those inside; loops without a statement or without a variable have
-    none."""
-    return {loop: statement.target.id for loop, statement in _statements(block)
-            if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
+    none. A loop over programs has the axis of the grid in its name."""
+    names = {loop: statement.target.id for loop, statement in _statements(block)
+             if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
+    axes = {node: node.op.attributes[PROGRAM_AXIS].value for node in nodes_of(block)
+            if isinstance(node, ForLoop) and PROGRAM_AXIS in node.op.attributes}
+    return names | {loop: f"program_{axis}" for loop, axis in axes.items()}
 
 
 def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:

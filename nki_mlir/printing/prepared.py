@@ -18,13 +18,15 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.masked import can_select
+from nki_mlir.printing.program_loops import add_program_loops
 from nki_mlir.waist.builder import StructuredBuilder
 
 
-def prepared(module: Module) -> Module:
+def prepared(module: Module, loops: bool = True) -> Module:
     """Return a copy of the module in the form that the printer reads.
 
-    Programs that reduce over each other are printed one by one, with numbers for the program ids in masks.
+    With ``loops``, loops take the place of the grid's programs. Programs that reduce over each other are printed one by
+    one, with numbers for the program ids in masks.
     """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
@@ -34,6 +36,8 @@ def prepared(module: Module) -> Module:
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function)
         if not reduces_programs(copy):
+            if loops:
+                add_program_loops(copy)
             run_passes(copy, [pass_named("roll-repeats", "least=1 pairs=true"), pass_named("split-masked-loops", "")])
         _lower_masked(copy)
         return copy

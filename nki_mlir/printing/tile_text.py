@@ -47,8 +47,7 @@ class AxisSlice:
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool) -> str:
     """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
     else the same elements in the same order."""
-    base = [*shape[:1], *tile.base_shape[1:]]
-    source = name
+    base, source = [*shape], name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"
         base[-1] = base[-1] * tile.base_dtype.itemsize // tile.dtype.itemsize

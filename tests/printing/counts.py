@@ -26,8 +26,8 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.kernel import CORES
 from nki_mlir.printing.masked import is_backwards
+from nki_mlir.printing.program_loops import CORES
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 

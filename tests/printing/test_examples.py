@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 KERNELS = ("attention", "average_pool2d", "convolution", "current_average_pool2d", "current_cumulative_sum",
            "current_normalisation", "current_transpose2d", "cumulative_sum", "flash_attention", "giou", "multi_core_add",
            "normalisation", "rotary", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
-MASKED = ("tensor_add",)         # conditions that stand for masks go, once the loops around are Python's
 
 
 def first_cases(name):
@@ -45,5 +44,4 @@ def test_printed_examples_compute_the_same(name):
         for one, other in zip(expected, got):
             np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
         second = printed(again, arrays)
-        assert name in MASKED or second == text
-        assert printed(reread(second, grid), arrays) == second
+        assert second == text

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs of a grid as loops of the function.
+
+before:  grid [3], "nki.load"(%t, %x, %program_id)       after:  scf.for %i = 0 to 3 {
+                                                                   "nki.load"(%t, %x, %i)
+                                                                 }
+
+One core runs the programs of most grids in their order. As loops they are subject to the passes that split and roll
+loops, so that a text and the text of its capture agree.
+"""
+
+from nki_mlir.bindings import Module, ir
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.creation import constant, terminator
+from nki_mlir.dialects.kernel_function import the_kernel
+
+CORES = (2,)                            # the grid whose programs are the cores of a launch
+PROGRAM_AXIS = "nki.program_axis"       # of a loop: the axis of the grid that it stands for
+
+
+def add_program_loops(module: Module) -> None:
+    """Enclose a function's body in a loop for each axis of its grid, unless its programs run on two cores.
+
+    A program id of an axis with one program is 0.
+    """
+    kernel, make = the_kernel(module), Attributes()
+    if kernel.grid == CORES:
+        return
+    block = kernel.op.regions[0].blocks[0]
+    ids = {spec.index: a for a, spec in zip(block.arguments, kernel.arguments) if spec.kind == "program_id"}
+    body = [op.operation for op in block.operations][:-1]
+    end = terminator(block)
+    with kernel.op.location, ir.InsertionPoint.at_block_begin(block):
+        zero, one = constant(0), constant(1)
+        stops = [constant(extent) for extent in kernel.grid]
+    for axis, extent in enumerate(kernel.grid):
+        variable = zero
+        if extent > 1:
+            loop = ir.Operation.create("scf.for", operands=[zero, stops[axis], one], regions=1, loc=kernel.op.location,
+                                       ip=ir.InsertionPoint(end), attributes={"nki.loop": make.value("sequential"),
+                                                                              PROGRAM_AXIS: make.value(axis)})
+            inside = loop.regions[0].blocks.append(ir.IndexType.get(), arg_locs=[kernel.op.location])
+            end = ir.Operation.create("scf.yield", loc=kernel.op.location, ip=ir.InsertionPoint(inside))
+            variable = inside.arguments[0]
+        if axis in ids:
+            ids[axis].replace_all_uses_with(variable)
+    for op in body:
+        op.move_before(end)
