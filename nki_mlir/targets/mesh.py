@@ -69,12 +69,12 @@ class Exchanges:
 
     def take(self, member: int, key: Hashable, exchange: Exchange) -> list[Any]:
         """The values of all members of a complete exchange."""
-        place = self._key(member, exchange.members, key)
+        full_key = self._key(member, exchange.members, key)
         counted = key, exchange.members, member
         self.counts[counted] = self.counts.get(counted, 0) + 1
         exchange.taken += 1
         if exchange.taken == len(exchange.members):
-            del self.open[place]
+            del self.open[full_key]
         return [exchange.values[m] for m in exchange.members]
 
     def _key(self, member: int, members: tuple[int, ...], key: Hashable) -> Hashable:
@@ -88,10 +88,10 @@ class MeshMember:
     mesh: "Mesh"
     number: int
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         if self.mesh.closed and max(members) >= len(self.mesh.bodies):
-            raise FewerRanks(what, members, len(self.mesh.bodies))
-        return self.mesh.exchange(self.number, members, key, value, what)
+            raise FewerRanks(operation, members, len(self.mesh.bodies))
+        return self.mesh.exchange(self.number, members, key, value, operation)
 
 
 class Mesh:
@@ -114,13 +114,13 @@ class Mesh:
 
     def run(self) -> list[object]:
         """The results of all. The first failure is raised."""
-        first = self.unstarted.pop(0)
+        first_number = self.unstarted.pop(0)
         if self.parallel:
-            others, self.unstarted = self.unstarted, []
-            for number in others:
+            later_numbers, self.unstarted = self.unstarted, []
+            for number in later_numbers:
                 self._spawn(number)
         try:
-            self._work(first)
+            self._work(first_number)
         finally:
             for thread in self.threads:                 # a member may start more
                 thread.join()
@@ -157,32 +157,32 @@ class Mesh:
             self.unstarted.clear()
         if self.unstarted:
             return self.unstarted.pop(0)
-        ready = [m for m, exchange in self.waiting.items() if exchange.complete]
-        if self.waiting and not ready and set(self.waiting) >= self.alive:
+        complete = [m for m, exchange in self.waiting.items() if exchange.complete]
+        if self.waiting and not complete and set(self.waiting) >= self.alive:
             self.failed = True
-        self.turn = min(ready, default=None)
+        self.turn = min(complete, default=None)
         self.changed.notify_all()
         return None
 
     # -- meeting -------------------------------------------------------------------------------------------------------
-    def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         """Give a value, and wait for those of all members."""
         with self.changed:
             exchange = self.exchanges.give(member, members, key, value)
             if not exchange.complete:
-                self._wait(member, exchange, what)
+                self._wait(member, exchange, operation)
             elif self.parallel:
                 self.changed.notify_all()
             return self.exchanges.take(member, key, exchange)
 
-    def _wait(self, member: int, exchange: Exchange, what: str) -> None:
+    def _wait(self, member: int, exchange: Exchange, operation: str) -> None:
         self.waiting[member] = exchange
         following = self._next()
         if following is not None:
             self._spawn(following)
         while not (exchange.complete and (self.parallel or self.turn == member)):
             if self.failed:
-                raise Missing(exchange, what, self.kind)
+                raise Missing(exchange, operation, self.kind)
             self.changed.wait()
         del self.waiting[member]
 
@@ -197,11 +197,11 @@ class Mesh:
         return no_meeting(self.kind, lines, missing[min(missing)].at)
 
 
-def waiting_text(exchange: Exchange, what: str, at: Location | None, kind: str = PROGRAMS) -> str:
+def waiting_text(exchange: Exchange, operation: str, at: Location | None, kind: str = PROGRAMS) -> str:
     """Who is not there."""
     missing = [str(m) for m in exchange.members if m not in exchange.values]
-    place = f" ({at})" if at else ""
-    return f"waits in {what} for {NAMES[kind]} {' and '.join(missing)}{place}"
+    where = f" ({at})" if at else ""
+    return f"waits in {operation} for {NAMES[kind]} {' and '.join(missing)}{where}"
 
 
 def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirError:

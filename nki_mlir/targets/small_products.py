@@ -42,8 +42,8 @@ _running = _Running()
 def _libraries() -> list[Any]:
     """What NumPy multiplies with, where one number of threads is the whole process's."""
     from threadpoolctl import ThreadpoolController  # start-up: looks for what libraries are loaded
-    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
-    return [library for library in found if library.threading_layer == "pthreads"]
+    libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers
+    return [library for library in libraries if library.threading_layer == "pthreads"]
 
 
 def _set_threads(numbers: Sequence[int]) -> None:

@@ -65,17 +65,17 @@ def assign_offsets(ranges: Sequence[LiveRange]) -> int:
     """Assign each buffer the lowest offset that is free during its live range, and return the total size."""
     total = 0
     live: list[LiveRange] = []                     # by offset
-    for one in sorted(ranges, key=lambda r: r.first):
-        live = [other for other in live if other.last >= one.first]
+    for buffer in sorted(ranges, key=lambda r: r.first):
+        live = [neighbour for neighbour in live if neighbour.last >= buffer.first]
         offset = 0
-        for other in live:
-            if other.offset - offset >= room(one.size):
+        for neighbour in live:
+            if neighbour.offset - offset >= room(buffer.size):
                 break
-            offset = other.offset + room(other.size)
-        one.offset = offset
-        live.append(one)
+            offset = neighbour.offset + room(neighbour.size)
+        buffer.offset = offset
+        live.append(buffer)
         live.sort(key=lambda r: r.offset)
-        total = max(total, offset + room(one.size))
+        total = max(total, offset + room(buffer.size))
     return total
 
 
@@ -93,20 +93,20 @@ class LiveRanges:
         self.known: dict[ScratchBuffer, LiveRange] = {}
         self.outer: list[list[ScratchBuffer]] = []          # of each open block: buffers of enclosing ones that it uses
 
-    def begin(self, buffer: ScratchBuffer, place: int) -> None:
-        self.known[buffer] = LiveRange(buffer.size, len(self.outer), place)
+    def begin(self, buffer: ScratchBuffer, position: int) -> None:
+        self.known[buffer] = LiveRange(buffer.size, len(self.outer), position)
 
     def open(self) -> None:
         self.outer.append([])
 
-    def close(self, place: int) -> None:
+    def close(self, position: int) -> None:
         """Close the innermost block. Buffers from outside that it uses stay live until here, since it may run again."""
         for buffer in self.outer.pop():
-            self.use(buffer, place)
+            self.use(buffer, position)
 
-    def use(self, buffer: ScratchBuffer, place: int) -> None:
+    def use(self, buffer: ScratchBuffer, position: int) -> None:
         live = self.known[buffer]
-        live.last = max(live.last, place)
+        live.last = max(live.last, position)
         if len(self.outer) > live.depth:
             self.outer[-1].append(buffer)
 
@@ -258,13 +258,13 @@ class NativeProgram:
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
         if not isinstance(argument, Linear) or not argument.symbols:
             return argument
-        if (first := argument.symbols[0][0]) <= CONSTANTS:
-            return ConstantAddress(CONSTANTS - first, Linear(argument.const, argument.symbols[1:]))
+        if (base := argument.symbols[0][0]) <= CONSTANTS:
+            return ConstantAddress(CONSTANTS - base, Linear(argument.const, argument.symbols[1:]))
         if argument.symbols[-1][0] < BUFFERS:
             return argument
-        (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
+        (number, _), terms = argument.symbols[-1], argument.symbols[:-1]
         buffer = self.function.buffers[number - BUFFERS]
-        return Linear(argument.const + self.lives.known[buffer].offset, rest).plus(slot_value(buffer.memory))
+        return Linear(argument.const + self.lives.known[buffer].offset, terms).plus(slot_value(buffer.memory))
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:

@@ -33,8 +33,8 @@ class Point:
     lanes: int = 1
     active: Value | None = None
 
-    def knowing(self, more: dict[int, Value]) -> "Point":
-        return replace(self, known={**self.known, **more})
+    def knowing(self, values: dict[int, Value]) -> "Point":
+        return replace(self, known={**self.known, **values})
 
 
 class NestEvaluator:
@@ -47,23 +47,23 @@ class NestEvaluator:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point) -> Point:
         """Compute every step whose operands are known at the point, and return the point with their values."""
-        known = dict(point.known)
+        values = dict(point.known)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k
-            if number in known or not self._ready(step, known, point):
+            if number in values or not self._ready(step, values, point):
                 continue
-            known[number] = self.step(step, known, point)
-        return replace(point, known=known)
+            values[number] = self.step(step, values, point)
+        return replace(point, known=values)
 
     @staticmethod
-    def _ready(step: Step, known: dict[int, Value], point: Point) -> bool:
+    def _ready(step: Step, known_values: dict[int, Value], point: Point) -> bool:
         if step.kind == "position":
             return all(axis in point.positions for axis, _ in step.number.axes)
-        return all(v in known for v in step.operands)
+        return all(v in known_values for v in step.operands)
 
-    def step(self, step: Step, known: dict[int, Value], point: Point) -> Value:
+    def step(self, step: Step, known_values: dict[int, Value], point: Point) -> Value:
         code = self.code
-        values = [known[v] for v in step.operands]
+        values = [known_values[v] for v in step.operands]
         if any(isinstance(v.type, ir.VectorType) for v in values):
             values = [code.spread(v, point.lanes) for v in values]
         match step.kind:
@@ -73,7 +73,7 @@ class NestEvaluator:
                 source = self.nest.dtype_of(step.operands[0])
                 wide = self.before_rounding(step)
                 if wide is not None:
-                    return rounded_to(code, known[wide], source)
+                    return rounded_to(code, known_values[wide], source)
                 return expand_convert(code, values[0], source, step.dtype)
             case "alu":
                 return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)

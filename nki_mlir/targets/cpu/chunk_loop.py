@@ -59,15 +59,15 @@ class ChunkLoop:
                     self.code.emit(routine, *self.arguments(k, chunk))
             return
         early = self.early_call(heavy)
-        first = 0 if early is None else early + 1
-        for k in range(first):
+        begin = 0 if early is None else early + 1
+        for k in range(begin):
             self.code.emit(self.routines[k], *self.arguments(k, Linear()))
         with self.code.repeated(self.count) as chunk:
             turn = following = Linear()
             if early is not None:
                 turn = self.code.computed("nki_andi", chunk, Linear(1))
                 following = self.code.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
-            for k in range(first, len(self.calls) - 1):
+            for k in range(begin, len(self.calls) - 1):
                 if k == heavy:
                     self.together(heavy, early, chunk, turn, following)
                 else:
@@ -77,16 +77,18 @@ class ChunkLoop:
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
         """Emit the heaviest call with the last one of the chunk before, if there is one, and the early one of the
         chunk behind."""
-        chunk_call, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
+        chunk_call, last_call = (heavy, self.arguments(heavy, chunk, turn)), (-1,
+                self.arguments(-1, chunk.plus(Linear(-1))))
         behind = []
         if early is not None:
-            other = Linear(1).plus(turn, -1)
+            other_turn = Linear(1).plus(turn, -1)
             for k in range(early):
-                self.code.emit(self.routines[k], *self.arguments(k, following, other))
-            behind = [(early, self.arguments(early, following, other))]
+                self.code.emit(self.routines[k], *self.arguments(k, following, other_turn))
+            behind = [(early, self.arguments(early, following, other_turn))]
         branch = NativeBranch(chunk, otherwise=NativeBlock())
         self.code.add(branch)
-        for block, calls in ((branch.then, [chunk_call, last, *behind]), (branch.otherwise, [chunk_call, *behind])):
+        for block, calls in ((branch.then, [chunk_call, last_call, *behind]),
+                             (branch.otherwise, [chunk_call, *behind])):
             with self.code.inside(block):                                       # type: ignore[arg-type]
                 self.emit_joined(calls)
 
@@ -98,16 +100,17 @@ class ChunkLoop:
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
         """Join some calls to one routine. Where the first and another one read an array, the other one, which is
         ahead, prefetches."""
-        first, *others = [with_memory(self.routines[k]) for k in numbers]
-        nest, use = first.nest, first.use
-        for k, other in zip(numbers[1:], others):
-            roots = [region.root for region in self.calls[k].regions[:len(other.nest.inputs)]]
+        first_routine, *later_routines = [with_memory(self.routines[k]) for k in numbers]
+        nest, use = first_routine.nest, first_routine.use
+        for k, routine in zip(numbers[1:], later_routines):
+            roots = [region.root for region in self.calls[k].regions[:len(routine.nest.inputs)]]
             ahead = [(len(nest.inputs) + roots.index(self.calls[numbers[0]].regions[n].root), step) if
-                     self.calls[numbers[0]].regions[n].root in roots else (n, step) for n, step in first.use.ahead]
+                     self.calls[numbers[0]].regions[n].root in roots else (n, step)
+                     for n, step in first_routine.use.ahead]
             use = replace(use, ahead=tuple(ahead),
-                          streams=(*use.streams, *(len(nest.outputs) + n for n in other.use.streams)))
-            nest = nest.beside(other.nest)
-        return AddressedNest(nest, use) if others else self.routines[numbers[0]]
+                          streams=(*use.streams, *(len(nest.outputs) + n for n in routine.use.streams)))
+            nest = nest.beside(routine.nest)
+        return AddressedNest(nest, use) if later_routines else self.routines[numbers[0]]
 
     def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
         """Return the arguments of a call for a chunk. Divided buffers give it their first half, or where ``turn`` is 1
@@ -120,10 +123,11 @@ class ChunkLoop:
     # -- which calls ---------------------------------------------------------------------------------------------------
     def heavy_call(self) -> int | None:
         """Return the number of the call beside which the last one can run, a chunk late."""
-        *others, last = map(with_memory, self.routines)
-        k = max(range(len(others)), key=lambda k: weight_of(others[k].nest))
-        heavy = others[k]
-        can_join = does_stream(last) and not heavy.use.streams and weight_of(heavy.nest) > weight_of(last.nest)
+        *earlier, final_call = map(with_memory, self.routines)
+        k = max(range(len(earlier)), key=lambda k: weight_of(earlier[k].nest))
+        heavy = earlier[k]
+        can_join = does_stream(final_call) and not heavy.use.streams and (
+            weight_of(heavy.nest) > weight_of(final_call.nest))
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
@@ -140,10 +144,10 @@ class ChunkLoop:
 
         Call ``k`` may write each element where the last call has just read it.
         """
-        read = [(region.root, what) for region, *what in self.operands(-1) if region.root in self.common]
-        return all(n == k and what == other for n in range(k + 1)
-                   for region, *what in self.operands(n)[len(self.parts[n].nest.inputs):]
-                   for root, other in read if root is region.root)
+        read = [(region.root, region_part) for region, *region_part in self.operands(-1) if region.root in self.common]
+        return all(n == k and region_part == other_part for n in range(k + 1)
+                   for region, *region_part in self.operands(n)[len(self.parts[n].nest.inputs):]
+                   for root, other_part in read if root is region.root)
 
     def operands(self, k: int) -> list[tuple[ByteRegion, Operand, Argument]]:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
@@ -159,12 +163,13 @@ class ChunkLoop:
         if early is None or not all(f.fn in ORDERLESS for f in schedule(self.parts[early].nest).folds) or not (
                 self.parts[early].nest.reduced == self.parts[heavy].nest.reduced != frozenset()):
             return None
-        used = [region.root for k in range(early + 1) for region in self.calls[k].regions if region.root != ahead[0]]
-        last = {region.root for region in self.calls[-1].regions}
-        if not all(root in self.common and root not in last for root in used) or not (
+        earlier_roots = [region.root for k in range(early + 1) for region in self.calls[k].regions
+                         if region.root != ahead[0]]
+        last_roots = {region.root for region in self.calls[-1].regions}
+        if not all(root in self.common and root not in last_roots for root in earlier_roots) or not (
                 self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):
             return None
-        for buffer in dict.fromkeys(used):
+        for buffer in dict.fromkeys(earlier_roots):
             assert isinstance(buffer, ScratchBuffer)
             self.halves[buffer] = room(buffer.size)
             buffer.size += room(buffer.size)

@@ -158,30 +158,31 @@ class Contraction:
         width = self.lanes * self.vectors
         height = self.nest.extents[row] if row is not None else 1
 
-        def columns(place: Value | int, count: int) -> None:
-            here = self.moved(pointers, column, place)
+        def columns(position: Value | int, count: int) -> None:
+            moved = self.moved(pointers, column, position)
             if row is None:
-                return self.tile(here, 1, count)
-            self.blocks(height, self.rows, lambda r, rows: self.tile(self.moved(here, row, r), rows, count))
+                return self.tile(moved, 1, count)
+            self.blocks(height, self.rows, lambda r, rows: self.tile(self.moved(moved, row, r), rows, count))
             return None
         self.blocks(self.nest.extents[column], width, columns)
 
     def blocks(self, extent: int, size: int, body: Callable[[Value | int, int], None]) -> None:
         """Emit ``body(start, count)`` for each block, then for the remainder."""
-        whole = extent // size * size
-        if whole == size:
+        full_extent = extent // size * size
+        if full_extent == size:
             body(0, size)
-        elif whole:
-            self.code.loop(range(0, whole, size), [], lambda i, _: body(i, size))
-        if extent > whole:
-            body(whole, extent - whole)
+        elif full_extent:
+            self.code.loop(range(0, full_extent, size), [], lambda i, _: body(i, size))
+        if extent > full_extent:
+            body(full_extent, extent - full_extent)
 
     def tile(self, pointers: list[Value], rows: int, columns: int) -> None:
         """Emit the loops over all summed axes for ``rows`` x ``columns`` elements of the result."""
         code, nest, product = self.code, self.nest, self.product
         out, vectors = nest.outputs[0], -(-columns // self.lanes)
-        rest = columns % self.lanes
-        active = [code.first_lanes(self.lanes, rest) if rest and v == vectors - 1 else None for v in range(vectors)]
+        remainder = columns % self.lanes
+        active = [code.first_lanes(self.lanes, remainder) if remainder and v == vectors - 1 else None
+                  for v in range(vectors)]
         targets = []
         for r in range(rows):
             line = self.shifted(pointers[2], out.dtype, r * out.strides[product.row] if product.row is not None else 0)

@@ -49,5 +49,5 @@ def passes_of(text: str | None = None) -> list[FunctionPass]:
 
 def run_passes(function: NativeFunction, passes: list[FunctionPass], observer: PassObserver | None = None) -> None:
     """Run passes in order."""
-    for one in passes:
-        (observer or PassObserver()).around(one.name, function, one.rewrite)
+    for function_pass in passes:
+        (observer or PassObserver()).around(function_pass.name, function, function_pass.rewrite)

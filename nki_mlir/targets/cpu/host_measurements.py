@@ -65,17 +65,17 @@ def rate_of_unit(unit: str) -> float:
 
 
 @cache
-def memoized(what: str) -> list[float]:
+def memoized(measurement: str) -> list[float]:
     """Return what a measurement of this module gave in an earlier process, or measure and keep the result."""
-    key = object_cache.key_of(f"{what} of {host.model()}".encode())
-    known = object_cache.find(key)
-    if known is None:
+    key = object_cache.key_of(f"{measurement} of {host.model()}".encode())
+    content = object_cache.find(key)
+    if content is None:
         measures: dict[str, Callable[[], Sequence[float]]] = {
             "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs,
             "amx": _amx}
-        known = json.dumps([*measures[what]()]).encode()
-        object_cache.keep(key, known)
-    figures: list[float] = json.loads(known)
+        content = json.dumps([*measures[measurement]()]).encode()
+        object_cache.keep(key, content)
+    figures: list[float] = json.loads(content)
     return figures
 
 
@@ -84,9 +84,9 @@ def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
     rate."""
     ends, best, read = [LEAST_FIRST], 0.0, rate or read_rate
     of_sizes = [(1 << n, read(1 << n)) for n in SIZES]
-    for (size, here), (_, there) in pairwise(of_sizes):
-        best = max(best, here)
-        if there < FALLS * best:
+    for (size, rate_here), (_, next_rate) in pairwise(of_sizes):
+        best = max(best, rate_here)
+        if next_rate < FALLS * best:
             ends.append(size)
             best = 0.0
     ends += [usual for usual in (1 << 20, host.MOST_CACHE, 4 * host.MOST_CACHE) if usual > ends[-1]]

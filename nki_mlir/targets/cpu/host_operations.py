@@ -33,7 +33,7 @@ class OnlyChanges:
 
     def write(self) -> None:
         bits = np.dtype(f"u{self.array.itemsize}")
-        array, before, after = (one.view(bits) for one in (self.array, self.before, self.after))
+        array, before, after = (view.view(bits) for view in (self.array, self.before, self.after))
         np.copyto(array, after, where=before != after)
 
 
@@ -72,8 +72,8 @@ class HostOperations:
                 run(arrays, numbers[1 + len(tiles):])
             except NkiMlirError as error:
                 raise error.located(at) from None
-            for one in apart:
-                one.write()
+            for change in apart:
+                change.write()
         self.runners[site] = runner
 
     def _run(self, words: int) -> int:
@@ -88,6 +88,7 @@ class HostOperations:
     def failure(self, site: int) -> BaseException | None:
         """Return the exception of an operation: that of this thread, or of any thread if another one called the
         kernel."""
-        here = threading.get_ident(), site
-        key = here if here in self.failures else next((k for k in self.failures if k[1] == site), here)
+        thread_site = threading.get_ident(), site
+        key = thread_site if thread_site in self.failures else next((k for k in self.failures if k[1] == site),
+                                                                    thread_site)
         return self.failures.pop(key, None)

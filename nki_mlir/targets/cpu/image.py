@@ -108,10 +108,10 @@ def find(key: str | None) -> KernelImage:
     if content is None:
         raise NotLoadable("no image is kept")
     try:
-        programs, targets, constants, sites, *rest = marshal.loads(content)
+        programs, targets, constants, sites, *fields = marshal.loads(content)
         return KernelImage(
             tuple(ProgramImage(*program) for program in programs), targets,
             tuple(np.frombuffer(c, np.uint8).copy() for c in constants),
-            tuple(Site(at and Location(*at), *values) for at, *values in sites), *rest)
+            tuple(Site(at and Location(*at), *values) for at, *values in sites), *fields)
     except (EOFError, ValueError, TypeError) as error:
         raise NotLoadable(str(error)) from None

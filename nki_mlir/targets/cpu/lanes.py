@@ -69,17 +69,17 @@ class FunctionEmitter(ScalarEmitter):
             return steps(a)
         parts = self.pieces(a, 16)
         bits, words = (ir.VectorType.get([n], ir.IntegerType.get_signless(w)) for n, w in ((16, 1), (lanes, 16)))
-        some = None
+        are_special = None
         for part in parts:
             special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
-            some = special if some is None else self.or_(some, special)
-        usual = self.cmp("eq", cast(Value, self._llvm("bitcast", [some], ir.IntegerType.get_signless(16))), 0)
+            are_special = special if are_special is None else self.or_(are_special, special)
+        usual = self.cmp("eq", cast(Value, self._llvm("bitcast", [are_special], ir.IntegerType.get_signless(16))), 0)
         branch = self.scf.IfOp(usual, [words], has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
         with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
-            half, whole = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
-            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=whole)
+            half, full = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
+            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=full)
                       for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
                 self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", a, result=half)]
             self.scf.YieldOp([self.vector.BitCastOp(words, self.joined(narrow)).result])
@@ -195,9 +195,9 @@ class FunctionEmitter(ScalarEmitter):
             return self._llvm("alloca", [count], self.pointer, alignment=ir.IntegerAttr.get(self.i64_type, host.LINE),
                               elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)))
 
-    def word(self, pointer: Value, place: int, kind: Type) -> Value:
+    def word(self, pointer: Value, index: int, kind: Type) -> Value:
         """Load the 64-bit word with an index."""
-        return self._llvm("load", [self.at(pointer, place, self.i64_type)], kind)
+        return self._llvm("load", [self.at(pointer, index, self.i64_type)], kind)
 
     def moved(self, operands: Sequence[Operand], pointers: Sequence[Value], axis: int, position: Value | int
               ) -> list[Value]:
@@ -282,9 +282,10 @@ class FunctionEmitter(ScalarEmitter):
         """
         element, kind = self.element(dtype), ir.VectorType.get([lanes], self.element(dtype))
         loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
-        last, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step + count)
-        loaded.append(self._load(last, kind, dtype) if count == step else
-                      self._masked("load", [last, mask, self.constant(kind, 0)], kind, dtype))
+        last_address, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step
+                                                                                             + count)
+        loaded.append(self._load(last_address, kind, dtype) if count == step else
+                      self._masked("load", [last_address, mask, self.constant(kind, 0)], kind, dtype))
 
         def deinterleaved(vectors: list[Value]) -> list[Value]:
             if len(vectors) == 1:
@@ -310,7 +311,7 @@ class FunctionEmitter(ScalarEmitter):
                 part = self._load(source, kind, dtype)
             # Lanes found so far are in front. In the first round they still have to be picked from the first vector.
             held_lanes = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
-            first = -(k * lanes) % step                         # of this vector's elements that count
-            lanes_taken = [*held_lanes, *(lanes + j for j in range(first, lanes, step))]
+            offset = -(k * lanes) % step                         # of this vector's elements that count
+            lanes_taken = [*held_lanes, *(lanes + j for j in range(offset, lanes, step))]
             result = self.vector.ShuffleOp(result, part, [*lanes_taken, *[0] * (lanes - len(lanes_taken))]).result
         return result

@@ -90,8 +90,8 @@ def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
             inner = _flat(node.body.nodes)
             if inner is None or not _can_part(inner):
                 return None
-            for one in inner:
-                grown = _with_axis(one, node.slot, node.span)
+            for inner_nest in inner:
+                grown = _with_axis(inner_nest, node.slot, node.span)
                 if grown is None:
                     return None
                 nests.append(grown)
@@ -105,22 +105,22 @@ def _can_part(items: Sequence[PlacedNest]) -> bool:
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 
-def _with_axis(one: PlacedNest, slot: int, span: range) -> PlacedNest | None:
+def _with_axis(loop_nest: PlacedNest, slot: int, span: range) -> PlacedNest | None:
     """Return a nest and the loop around it as one nest, if iterations write different elements or add to the same
     ones."""
-    nest, offsets, operands = one.nest, [], []
-    if not (one.is_plain or one.is_product):
+    nest, offsets, operands = loop_nest.nest, [], []
+    if not (loop_nest.is_plain or loop_nest.is_product):
         return None
-    for operand, offset in zip(nest.operands, one.offsets):
+    for operand, offset in zip(nest.operands, loop_nest.offsets):
         step = dict(offset.symbols).get(slot, 0)
-        stride, rest = divmod(step * span.step, operand.dtype.itemsize)
-        if rest:
+        stride, remainder = divmod(step * span.step, operand.dtype.itemsize)
+        if remainder:
             return None
         operands.append(Operand(operand.dtype, (stride, *operand.strides)))
         offsets.append(offset.substitute(slot, span.start))
     reduced = {a + 1 for a in nest.reduced}
     if not operands[-1].strides[0]:
-        if one.fresh or not one.is_product:
+        if loop_nest.fresh or not loop_nest.is_product:
             return None
         reduced.add(0)
     inputs = len(nest.inputs)
@@ -128,7 +128,7 @@ def _with_axis(one: PlacedNest, slot: int, span: range) -> PlacedNest | None:
                     inputs=tuple(operands[:inputs]), outputs=tuple(operands[inputs:]))
     if not writes_once(grown):
         return None
-    return replace(one, nest=grown, offsets=tuple(offsets))
+    return replace(loop_nest, nest=grown, offsets=tuple(offsets))
 
 
 def writes_once(nest: Nest) -> bool:

@@ -47,7 +47,7 @@ class Loops:
                  use: MemoryUse = MemoryUse()) -> None:
         self.code, self.nest, self.plan, self.streams = code, nest, plan, use.streams
         self.ahead: dict[int, int | Value] = dict(use.ahead)
-        self.fields = {k: (first, offset) for k, first, offset in use.beside}
+        self.fields = {k: (base, offset) for k, base, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
@@ -86,14 +86,14 @@ class Loops:
             for k in range(extent):
                 carried = self.level(depth + 1, self.moved(point, axis, k), carried)
             return carried
-        done = 0
+        end = 0
         if len(inner) == 1 and point.lanes > 1 and point.active is None and self.blocked:
-            done = extent // point.lanes * point.lanes
-            carried = self.code.loop(range(0, done, point.lanes), carried,
+            end = extent // point.lanes * point.lanes
+            carried = self.code.loop(range(0, end, point.lanes), carried,
                                      lambda i, c: self.block(self.moved(point, axis, i), c))
-        if done == extent:
+        if end == extent:
             return carried
-        return self.code.loop(range(done, extent), carried,
+        return self.code.loop(range(end, extent), carried,
                               lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
 
     # -- blocks --------------------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ class Loops:
         self.held = {k - inputs: [] for k in self.blocked if k >= inputs}
         start = point.positions[axis]
         for n in range(lanes):
-            there = self.moved(point, axis, n)
+            row_point = self.moved(point, axis, n)
             positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
-            there = replace(there, positions=positions).knowing({k: rows[n] for k, rows in turned.items()})
-            carried = self.level(len(self.plan.order), there, carried)
+            row_point = replace(row_point, positions=positions).knowing({k: rows[n] for k, rows in turned.items()})
+            carried = self.level(len(self.plan.order), row_point, carried)
         pending, self.held = self.held, {}
         for output, values in pending.items():
             operand = self.nest.operands[inputs + output]
@@ -144,9 +144,9 @@ class Loops:
 
         def vectors(start: Value | int, carried: Carried, count: int) -> Carried:
             """Emit ``count`` vectors from a position on, each with its own partial results."""
-            after, each = list(carried), sum(self.slots)
+            after, slots_per_vector = list(carried), sum(self.slots)
             for k in range(count):
-                slots = slice(k * each, (k + 1) * each) if each else slice(None)
+                slots = slice(k * slots_per_vector, (k + 1) * slots_per_vector) if slots_per_vector else slice(None)
                 position = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
                 after[slots] = self.level(depth + 1, self.moved(point, axis, position), after[slots])
             return after
@@ -160,16 +160,16 @@ class Loops:
                 carried = self.code.loop(range(done, end, width), carried, partial(vectors, count=count))
             done = end
         if done < extent:
-            rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
+            tail_point = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
             slots = sum(self.slots) or len(carried)
-            first = self.level(depth + 1, self.moved(rest, axis, done), carried[:slots])
-            carried = [*first, *carried[slots:]]
+            results = self.level(depth + 1, self.moved(tail_point, axis, done), carried[:slots])
+            carried = [*results, *carried[slots:]]
         return carried
 
-    def moved(self, point: Point, axis: int, place: Value | int) -> Point:
+    def moved(self, point: Point, axis: int, position: Value | int) -> Point:
         """Return the point at a position of an axis."""
-        pointers = self.code.moved(self.nest.operands, point.pointers, axis, place)
-        return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: place})
+        pointers = self.code.moved(self.nest.operands, point.pointers, axis, position)
+        return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: position})
 
     # -- values --------------------------------------------------------------------------------------------------------
     def step_of(self, operand: int, point: Point) -> int:
@@ -200,37 +200,38 @@ class Loops:
 
     def load(self, depth: int, point: Point) -> Point:
         """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
-        rest = self.plan.order[depth:]
-        needed = [k for k, o in enumerate(self.nest.inputs)
-                  if k not in point.known and not any(o.strides[a] for a in rest)]
-        ready = self.fetched_together(needed, point) if point.lanes > 1 and point.active is None else {}
-        for k in needed:
-            if k not in ready:
+        inner_axes = self.plan.order[depth:]
+        missing = [k for k, o in enumerate(self.nest.inputs)
+                  if k not in point.known and not any(o.strides[a] for a in inner_axes)]
+        together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}
+        for k in missing:
+            if k not in together:
                 point = self.body.advance(point) if self.loads_late else point
                 point = point.knowing({k: self.fetch(k, point)})
-        return self.body.advance(point.knowing(ready))
+        return self.body.advance(point.knowing(together))
 
-    def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
+    def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
-        ready: dict[int, Value] = {}
-        for first in dict.fromkeys(base for k in wanted if k in self.fields for base, _ in (self.fields[k],)):
+        loaded: dict[int, Value] = {}
+        for first in dict.fromkeys(base for k in wanted_inputs if k in self.fields for base, _ in (self.fields[k],)):
             tile = self.nest.operands[first]
             self.ask_ahead(first, point)
             fields = self.code.fields(point.pointers[first], self.step_of(first, point), tile.dtype, point.lanes,
                                       1 + max(offset for base, offset in self.fields.values() if base == first))
-            ready |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first and k in wanted}
-        return ready
+            loaded |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first
+                       and k in wanted_inputs}
+        return loaded
 
     # -- one element, or one vector ------------------------------------------------------------------------------------
     def innermost(self, point: Point, carried: Carried) -> Carried:
         if not self.nest.mask:
             return self.compute(point, carried)
         active = self.body.holds(self.nest.mask, point)
-        some = active
+        any_active = active
         if point.lanes > 1:
             vector = self.code.vector
-            some = vector.reduction(ir.IntegerType.get_signless(1), vector.CombiningKind.OR, active)
-        branch = self.code.scf.IfOp(some, [v.type for v in carried], has_else=bool(carried))
+            any_active = vector.reduction(ir.IntegerType.get_signless(1), vector.CombiningKind.OR, active)
+        branch = self.code.scf.IfOp(any_active, [v.type for v in carried], has_else=bool(carried))
         with ir.InsertionPoint(branch.then_block):
             after = self.compute(self.load(len(self.plan.order), replace(point, active=active)), carried)
             self.code.scf.YieldOp(after)
@@ -263,20 +264,21 @@ class Loops:
     # -- folds ---------------------------------------------------------------------------------------------------------
     def folded(self, depth: int, point: Point) -> None:
         """Emit the reduced loops around registers that start from and end in the carried outputs."""
-        plan, first = self.plan, len(self.nest.inputs)
+        plan, first_output = self.plan, len(self.nest.inputs)
         if not plan.folds:
             start = [self.zero(point.lanes) if k in self.sums else
-                     self.code.spread(self.fetch(first + k, point), point.lanes) for k in plan.carried]
+                     self.code.spread(self.fetch(first_output + k, point), point.lanes) for k in plan.carried]
             for k, value in zip(plan.carried, self.descend(depth, point, start)):
-                self.put(self.rounded(value, self.fetch(first + k, point)) if k in self.sums else value, k, point)
+                rounded = self.rounded(value, self.fetch(first_output + k, point)) if k in self.sums else value
+                self.put(rounded, k, point)
             return
         start = [value for fold in plan.folds for value in self.start(fold)]
         parts = self.descend(depth, point, start * plan.unroll)
-        each = sum(self.slots)
-        partials = [self.partials(parts[k:k + each]) for k in range(0, len(parts), each)]
+        slots_per_vector = sum(self.slots)
+        partials = [self.partials(parts[k:k + slots_per_vector]) for k in range(0, len(parts), slots_per_vector)]
         for fold, *several in zip(plan.folds, *partials):
             total = self.across(fold, self.tree(fold, self.registers(fold, several)))
-            old = self.fetch(first + fold.output, point)
+            old = self.fetch(first_output + fold.output, point)
             if fold.output in self.sums:
                 self.put(self.rounded(total, old), fold.output, point)
                 continue
@@ -301,8 +303,8 @@ class Loops:
     def registers(self, fold: Fold, partials: Sequence[list[Value]]) -> list[Value]:
         """Return the partial results of a fold as vectors that fill a register each, in the order of the elements."""
         if fold.output in self.narrow:
-            extremum, (total, *others) = self.narrow[fold.output], partials
-            for other in others:
+            extremum, (total, *later_partials) = self.narrow[fold.output], partials
+            for other in later_partials:
                 total = extremum.combine(self.code, total, other)
             partials = [[extremum.result(self.code, total)]]
         return [part for partial in partials for value in partial for part in self.code.pieces(value, host.lanes())]
@@ -385,13 +387,13 @@ class AddressedNest:
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         nest, plan = self.nest, schedule(self.nest)
-        count, first = len(nest.operands), len(nest.inputs)
+        count, first_output = len(nest.operands), len(nest.inputs)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
         symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
         if not self.use.streams:
             Loops(code, nest, plan, symbols, self.use).emit(pointers)
             return
-        outputs = [(code.word(words, first + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
+        outputs = [(code.word(words, first_output + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
                    for k in self.use.streams]
 
         def version(streams: bool) -> list[Value]:

@@ -102,8 +102,8 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)
-    for one in (*map(pass_named, names), pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
-        around(one.name, copy, one.run)
+    for lowering_pass in (*map(pass_named, names), pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
+        around(lowering_pass.name, copy, lowering_pass.run)
     return copy
 
 

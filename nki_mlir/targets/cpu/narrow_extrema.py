@@ -43,8 +43,8 @@ class NarrowExtremum:
     def result(self, code: FunctionEmitter, partial: list[Value]) -> Value:
         """Return the extremum of each lane in float32; NaN where one of its elements was NaN."""
         greatest, least = (self.widened(code, words) for words in partial)
-        chosen, other = (greatest, least) if self.fold.fn == "maximum" else (least, greatest)
-        return code.select(code.is_nan(other), other, chosen)
+        chosen, alternative = (greatest, least) if self.fold.fn == "maximum" else (least, greatest)
+        return code.select(code.is_nan(alternative), alternative, chosen)
 
     def widened(self, code: FunctionEmitter, words: Value) -> Value:
         bits = self.inverted(code, words)
@@ -60,7 +60,7 @@ class NarrowExtremum:
 def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
     """Return by outputs the folds whose value is an input of 16 bits and nothing else, read in whole registers of such
     elements."""
-    found = {}
+    extrema = {}
     for fold in plan.folds:
         step = nest.step(fold.value)
         if fold.fn not in ORDERLESS or step is None or step.kind != "convert" or plan.lanes != 2 * host.lanes():
@@ -69,5 +69,5 @@ def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
         if operand < nest.first_output and nest.uses(operand) == nest.uses(fold.value) == 1:
             tile = nest.operands[operand]
             if tile.dtype.is_float and tile.dtype.itemsize == 2 and tile.strides[plan.vector] == 1:    # type: ignore[index]
-                found[fold.output] = NarrowExtremum(fold, operand, tile.dtype)
-    return found
+                extrema[fold.output] = NarrowExtremum(fold, operand, tile.dtype)
+    return extrema

@@ -149,11 +149,11 @@ class NativeReader:
 
     def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
         """Lower a nested block, in which the facts hold as well."""
-        known = len(self.values.facts)
+        number_of_facts = len(self.values.facts)
         self.values.facts += facts
         with self.function.inside(into):
             self.block(block)
-        del self.values.facts[known:]
+        del self.values.facts[number_of_facts:]
 
     def branch(self, node: IfBranch) -> None:
         branch = NativeBranch(self.values.form(node.condition))

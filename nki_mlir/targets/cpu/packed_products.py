@@ -105,10 +105,10 @@ class PackedFactor:
     pairs: bool
     by_columns: bool = False
 
-    def at(self, own: Linear, summed: Linear) -> Linear:
+    def at(self, along: Linear, summed: Linear) -> Linear:
         """Return the address of an element."""
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
-        return self.start.plus(own, stride).plus(summed, depth * (1 + self.pairs))
+        return self.start.plus(along, stride).plus(summed, depth * (1 + self.pairs))
 
     def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
         """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs."""
@@ -131,26 +131,26 @@ class PackedFactor:
 class PackedProduct:
     """Writes a product into a program. Its nest has three axes: rows, columns, and the summed one."""
 
-    def __init__(self, code: NativeFunction, whole: PlacedNest, bases: Mapping[object, Linear],
+    def __init__(self, code: NativeFunction, product: PlacedNest, bases: Mapping[object, Linear],
                  options: PackingOptions) -> None:
-        self.code, self.nest, self.finish = code, whole.nest, whole.finish
-        starts = [bases[root].plus(offset) for root, offset in zip(whole.roots, whole.offsets)]
-        moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
+        self.code, self.nest, self.finish = code, product.nest, product.finish
+        starts = [bases[root].plus(offset) for root, offset in zip(product.roots, product.offsets)]
+        moves = product.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
         a, b = (0, 1) if moves else (1, 0)
-        inputs, (self.rows, self.columns, depth) = whole.nest.inputs, whole.nest.extents
+        inputs, (self.rows, self.columns, depth) = product.nest.inputs, product.nest.extents
         tile = options.tile(self.columns)
         assert tile is not None                                 # can_pack has asked
         self.options, self.tile = options, tile
-        self.unit = options.unit([o.dtype for o in inputs], whole.nest.extents)
+        self.unit = options.unit([o.dtype for o in inputs], product.nest.extents)
         pairs, on_tiles = self.unit != "float32", self.unit == "amx"
         self.depth = depth // (1 + pairs)
         panel, width = (PANEL, PANEL) if on_tiles else (tile.panel, tile.width)
         self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, pairs, on_tiles)
         self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), width, pairs)
-        self.out, self.result = starts[2], whole.nest.outputs[0]
+        self.out, self.result = starts[2], product.nest.outputs[0]
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
-        panels, rest = divmod(self.rows, panel)
-        self.m = self.rows if rest else panel * divisor(panels, self.most // panel)
+        panels, remainder = divmod(self.rows, panel)
+        self.m = self.rows if remainder else panel * divisor(panels, self.most // panel)
         self.blocks = self.chosen_blocks()
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
 
@@ -183,19 +183,19 @@ class PackedProduct:
                 self.write_columns(rows, Linear().plus(j, self.n), memory)
 
     def pack_rows(self, rows: Linear, k: Linear) -> None:
-        for first, count in self.pieces:
-            start = self.a.at(rows.plus(Linear(first)), Linear().plus(k, self.k))
-            self.a.pack(self.code, count, self.k, start, self.panel(Linear(first), k))
+        for row, count in self.pieces:
+            start = self.a.at(rows.plus(Linear(row)), Linear().plus(k, self.k))
+            self.a.pack(self.code, count, self.k, start, self.panel(Linear(row), k))
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
         """Return the rows in whole panels, and the remainder: the first row of each, and how many."""
-        whole = self.m // self.a.width * self.a.width
-        return [piece for piece in ((0, whole), (whole, self.m - whole)) if piece[1]]
+        full_rows = self.m // self.a.width * self.a.width
+        return [piece for piece in ((0, full_rows), (full_rows, self.m - full_rows)) if piece[1]]
 
-    def panel(self, first: Linear, k: Linear) -> Linear:
+    def panel(self, row: Linear, k: Linear) -> Linear:
         """Return the address of the packed rows from one on, of a block of the summed axis."""
-        return self.packed.plus(first, 4 * self.k).plus(k, 4 * self.k * self.m)
+        return self.packed.plus(row, 4 * self.k).plus(k, 4 * self.k * self.m)
 
     def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
         """Write the work of one iteration: all rows, from those on, of some columns."""
@@ -217,16 +217,16 @@ class PackedProduct:
         line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
         return self.out.plus(row, line).plus(column, step)
 
-    def write_rows(self, first: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
+    def write_rows(self, row: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
         """Write a block of rows, with sums in a buffer if an epilogue reads them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         fresh, into = self.product(count, line), to if sums is None else sums
-        self.code.emit(fresh, self.panel(first, Linear()), packed, into)
+        self.code.emit(fresh, self.panel(row, Linear()), packed, into)
         if blocks > 1:
             with self.code.repeated(blocks - 1) as number:
                 k = number.plus(Linear(1))
                 panel = packed.plus(k, 4 * self.n * self.k)
-                self.code.emit(replace(fresh, fresh=False), self.panel(first, k), panel, into)
+                self.code.emit(replace(fresh, fresh=False), self.panel(row, k), panel, into)
         if self.finish is not None:
             self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
                                    outputs=(self.result,)), into, to)
@@ -253,9 +253,9 @@ class PackedProduct:
             yield slot_value(slot), memory
 
 
-def can_pack(whole: PlacedNest, worth: int, options: PackingOptions) -> bool:
+def can_pack(product: PlacedNest, worth: int, options: PackingOptions) -> bool:
     """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
-    nest, out = whole.nest, whole.nest.outputs[0]
+    nest, out = product.nest, product.nest.outputs[0]
     if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < worth or out.strides[1] != 1:
         return False
     moves = sorted(tuple(s != 0 for s in o.strides) for o in nest.inputs)

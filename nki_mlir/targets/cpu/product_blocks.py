@@ -69,11 +69,11 @@ class ProductBlocks:
     def traffic(self, caches: Caches) -> CacheTraffic:
         b, out, blocks = 4 * self.n * self.k, 4 * self.m * self.n, self.k // self.depth
         a = 4 * self.m * self.k
-        first = b * -(-self.m // self.panel) + a * -(-self.n // self.columns) + out * (2 * blocks - 1)
+        from_memory = b * -(-self.m // self.panel) + a * -(-self.n // self.columns) + out * (2 * blocks - 1)
         stays = 4 * self.columns * (self.k + self.rows) <= caches.third * 3 // 4
         again = 1 if a <= caches.third // 2 else -(-self.n // self.columns)
         third = b + a * again + out * (1 if stays else 2 * blocks - 1)
-        return CacheTraffic(first, self.streamed(caches) + self.others(caches), third)
+        return CacheTraffic(from_memory, self.streamed(caches) + self.others(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:
         """What reading costs beside the multiply-adds, which hide some of what streams."""

@@ -46,13 +46,13 @@ def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols
         low, high = reach_of(nest, k)
         if not view.offset.symbols and view.offset.const + low >= 0 and view.offset.const + high < size:
             continue
-        first, last = view.offset.plus(Linear(low)), Linear(size - 1 - high).plus(view.offset, -1)
-        if all(interval_given(form, values.facts, values.ranges)[0] >= 0 for form in (first, last)):    # type: ignore[arg-type]
+        lower_bound, upper_bound = view.offset.plus(Linear(low)), Linear(size - 1 - high).plus(view.offset, -1)
+        if all(interval_given(form, values.facts, values.ranges)[0] >= 0 for form in (lower_bound, upper_bound)):    # type: ignore[arg-type]
             continue
         if nest.mask:
             checks += _under_mask(values, nest, k, view, symbols)
         else:
-            checks += [RuntimeCheck(view, item, first), RuntimeCheck(view, item, last, True)]
+            checks += [RuntimeCheck(view, item, lower_bound), RuntimeCheck(view, item, upper_bound, True)]
     return checks
 
 
@@ -63,9 +63,9 @@ def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: S
     ranges = Ranges(values.ranges)
     ranges |= {AXES + axis: (0, extent - 1) for axis, extent in enumerate(nest.extents)}
     position = view.offset.plus(Linear(0, tuple((AXES + a, s * item) for a, s in enumerate(operand.strides) if s)))
-    rest = Linear(view.size - item).plus(position, -1)
+    upper_bound = Linear(view.size - item).plus(position, -1)
     facts = [*values.facts, *(f for c in nest.mask for f in _as_facts(c, symbols))]
-    if all(interval_given(form, facts, ranges)[0] >= 0 for form in (position, rest)):      # type: ignore[arg-type]
+    if all(interval_given(form, facts, ranges)[0] >= 0 for form in (position, upper_bound)):      # type: ignore[arg-type]
         return []
     axes = tuple((a, s) for a, s in enumerate(operand.strides) if s)
     shift = len(symbols)                      # the offset in elements is one more symbol of the routine

@@ -244,11 +244,11 @@ def forget() -> None:
         jit.forget()
 
 
-def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
+def vector_code(routines: Sequence[Routine], extra_text: str = "") -> Module:
     """Return a module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and
-    ``more``."""
+    ``extra_text``."""
     with ALONE, code_context(), ir.Location.unknown():
-        module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
+        module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + extra_text)
         for function, routine in zip(operations_of(module, lambda name: name == "llvm.func"), routines):
             _emit(function, routine)
         return module

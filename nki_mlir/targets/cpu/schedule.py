@@ -53,13 +53,13 @@ def schedule(nest: Nest) -> Schedule:
         if deep and has_wide_registers(nest) and nest.extents[vector] % (unroll * lanes) == 0:
             return Schedule(order, vector, 2 * lanes, carried, folds or (), unroll // 2)
         return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
-    others = [a for a in parallel if a != vector]
+    outer_axes = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
     if inside is None:
         lanes *= 2 if not reduced and _is_a_chain(nest, vector, lanes) else 1
-        return Schedule((*others, vector, *reduced), vector, lanes, carried)
+        return Schedule((*outer_axes, vector, *reduced), vector, lanes, carried)
     lanes = _lanes_of_transpose(nest, vector, inside, lanes)
-    return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
+    return Schedule((*(a for a in outer_axes if a != inside), vector, inside), vector, lanes, carried)
 
 
 def weight_of(nest: Nest) -> int:
@@ -98,10 +98,10 @@ def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
     """
     if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
-    inner, first = plan.order[-1], len(nest.inputs)
+    inner, first_output = plan.order[-1], len(nest.inputs)
     turned = tuple([k for k, o in enumerate(nest.operands)
                    if o.strides[inner] == 1 and abs(o.strides[plan.vector]) > MOST_SHUFFLED])
-    return () if any(k >= first and nest.uses(nest.first_output + k - first) for k in turned) else turned
+    return () if any(k >= first_output and nest.uses(nest.first_output + k - first_output) for k in turned) else turned
 
 
 def lanes_for(nest: Nest, axis: int) -> int:

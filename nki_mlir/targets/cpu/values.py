@@ -76,11 +76,11 @@ class Values:
             self.ranges[slot] = least, most
         return slot
 
-    def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
+    def compute(self, name: str, *operands: Linear, bounds: tuple[int, int] | None = None) -> Linear:
         """Compute a value that is not linear into a slot."""
         value = self.function.computed(f"nki_{name}", *operands)
-        if known is not None:
-            self.ranges[value.symbols[0][0]] = known
+        if bounds is not None:
+            self.ranges[value.symbols[0][0]] = bounds
         return value
 
     def takes(self, node: ScalarValue) -> bool:
@@ -107,9 +107,10 @@ class Values:
     def mapped(self, node: IndexMap) -> Linear:
         """Return the result of an affine map; the least or greatest of several."""
         mapping, operands = node.mapping, [self.form(v) for v in node.operands]
-        total, *rest = [affine_value(e, operands, mapping.n_dims, Linear, self.combined) for e in mapping.results]
-        for other in rest:
-            total = self.extreme(node.choice, total, other)
+        total, *later_values = [affine_value(e, operands, mapping.n_dims, Linear, self.combined)
+                                for e in mapping.results]
+        for value in later_values:
+            total = self.extreme(node.choice, total, value)
         return total
 
     def combined(self, name: str, a: Linear, b: Linear) -> Linear:
@@ -121,7 +122,7 @@ class Values:
         if b.symbols:
             raise Unsupported(feature="an index divided by another one on the CPU", instead="divide by a number")
         low, high = (end // b.const for end in self.interval(a))
-        return self.compute(name, a, b, known=(low, high) if name == "floordiv" else (0, b.const - 1))
+        return self.compute(name, a, b, bounds=(low, high) if name == "floordiv" else (0, b.const - 1))
 
     def product(self, a: Linear, b: Linear) -> Linear:
         if not b.symbols:
@@ -132,7 +133,7 @@ class Values:
         """Return the least or greatest of two values."""
         choose = min if choice == "min" else max
         low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
-        return self.compute(FUNCTIONS[choice], a, b, known=(low, high))
+        return self.compute(FUNCTIONS[choice], a, b, bounds=(low, high))
 
     def arithmetic(self, node: IndexOperation) -> Linear:
         a, b = (self.form(v) for v in node.operands)
@@ -146,11 +147,11 @@ class Values:
             case "min" | "max":
                 return self.extreme(node.function, a, b)
             case "and":
-                known = [self.conditions.get(v, ()) for v in node.operands]
-                self.conditions[node.result] = (*known[0], *known[1])
+                facts = [self.conditions.get(v, ()) for v in node.operands]
+                self.conditions[node.result] = (*facts[0], *facts[1])
             case name if name in COMPARISONS:
                 self.conditions[node.result] = _condition(name, a.plus(b, -1))
-                return self.compute(FUNCTIONS[name], a, b, known=(0, 1))
+                return self.compute(FUNCTIONS[name], a, b, bounds=(0, 1))
         return self.compute(FUNCTIONS[node.function], a, b)
 
     def cast(self, node: IndexCast) -> Linear:
@@ -161,14 +162,14 @@ class Values:
         if not node.unsigned or self.interval(form)[0] >= 0 or not isinstance(kind, ir.IntegerType) or kind.width == 1:
             return form
         bits = (1 << kind.width) - 1
-        return self.compute("andi", form, Linear(bits), known=(0, bits))
+        return self.compute("andi", form, Linear(bits), bounds=(0, bits))
 
     def holding(self, condition: Value, negated: bool) -> list[Linear]:
         """Return the facts that a condition, or its opposite, implies, as forms that are >= 0."""
-        known = self.conditions.get(condition, ())
+        facts = self.conditions.get(condition, ())
         if not negated:
-            return [f for form, equal in known for f in ((form, Linear().plus(form, -1)) if equal else (form,))]
-        return [Linear(-1).plus(known[0][0], -1)] if len(known) == 1 and not known[0][1] else []
+            return [f for form, equal in facts for f in ((form, Linear().plus(form, -1)) if equal else (form,))]
+        return [Linear(-1).plus(facts[0][0], -1)] if len(facts) == 1 and not facts[0][1] else []
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocated(self, value: Value) -> None:

@@ -77,8 +77,8 @@ class RoutineMachine:
     """One per process. Its parts are compiled when they are first needed."""
 
     def __init__(self) -> None:
-        here = Path(__file__).parent
-        text = "".join((here / name).read_text() for name in ("memory.mlir", "machine.mlir"))
+        folder = Path(__file__).parent
+        text = "".join((folder / name).read_text() for name in ("memory.mlir", "machine.mlir"))
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
         # The launch lets go of Python's lock, so that threads run kernels at the same time.
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -92,7 +92,7 @@ class RoutineMachine:
                                          ctypes.c_int64)
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self._callable("nki_memory_start", None)()
-        self.pool = here / "pool.mlir"
+        self.pool = folder / "pool.mlir"
         self.threads = 1                # that run, the calling one included
 
     def _callable(self, name: str, *kinds: Any) -> Any:
@@ -159,9 +159,9 @@ class RoutineMachine:
 
 
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
-    whole = text + addresses_text(names)
+    module_text = text + addresses_text(names)
     with ALONE:
-        return dict(zip(names, compile_functions(lambda: ir.Module.parse(whole), names, whole).addresses))
+        return dict(zip(names, compile_functions(lambda: ir.Module.parse(module_text), names, module_text).addresses))
 
 
 def machine() -> RoutineMachine:

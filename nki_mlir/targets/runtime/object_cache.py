@@ -40,13 +40,13 @@ def fingerprint() -> bytes:
 def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
     """Yield (name, size, time of change) of the files with such ends in a directory and those below it."""
     with os.scandir(directory) as files:
-        for one in files:
-            if one.is_dir():
-                if one.name != "__pycache__":
-                    yield from states_of(one.path, kinds)
-            elif one.name.endswith(kinds):
-                status = one.stat()
-                yield one.path, status.st_size, status.st_mtime_ns
+        for entry in files:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from states_of(entry.path, kinds)
+            elif entry.name.endswith(kinds):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
 
 
 def key_of(description: bytes) -> str:

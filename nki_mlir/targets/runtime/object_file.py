@@ -86,7 +86,7 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
 
 
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
-                 wanted: str) -> tuple[int, mmap.mmap]:
+                 wanted_name: str) -> tuple[int, mmap.mmap]:
     """Map code and constants into pages that can be run, behind them data in pages that can be written."""
     starts: dict[int, int] = {}
     end = data = 0
@@ -125,6 +125,6 @@ def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymb
                                                            mmap.PROT_READ | mmap.PROT_EXEC):
         raise NotLoadable("this system forbids pages that are executable")
     for symbol in symbols:
-        if symbol.name == wanted and symbol.section in starts:
+        if symbol.name == wanted_name and symbol.section in starts:
             return address(symbol), memory
-    raise NotLoadable(f"the object has no '{wanted}'")
+    raise NotLoadable(f"the object has no '{wanted_name}'")

@@ -130,13 +130,13 @@ class Run:
         least = min(max(-(-sum(sizes.values()) // self.options.chunk), 2), MOST_CHUNKS)
         if sum(nest.elements for nest in nests) < self.options.least * least * len(nests):
             return 0
-        first = [nest.extents[0] for nest in nests if nest.extents]
+        extents = [nest.extents[0] for nest in nests if nest.extents]
         # Rows that are lanes have to fill a vector: else the nest takes twice as long, or longer.
         most = min([nest.extents[0] // schedule(nest).lanes for nest in nests if len(nest.extents) > 1
                     and nest.elements >= self.options.least * least and schedule(nest).vector == 0],
                    default=MOST_CHUNKS)
         return max(range(min(least, max(most, 2)), most + 1),
-                   key=lambda n: sum(extent % n == 0 for extent in first), default=0)
+                   key=lambda n: sum(extent % n == 0 for extent in extents), default=0)
 
     def call(self, number: int) -> Compute:
         call = self.nodes[number]
@@ -145,55 +145,56 @@ class Run:
 
     def write(self) -> None:
         """Append the nodes, with loops around groups of them."""
-        first = 0
-        while first < len(self.nodes):
-            last, parts, front = self.group(first)
+        begin = 0
+        while begin < len(self.nodes):
+            end, parts, front = self.group(begin)
             if len(parts) > 1:
-                self.loop(first, last, parts, front)
+                self.loop(begin, end, parts, front)
             else:
-                last = first + 1
-                self.function.add(self.nodes[first])
-            first = last
+                end = begin + 1
+                self.function.add(self.nodes[begin])
+            begin = end
 
-    def group(self, first: int) -> tuple[int, dict[int, Chunk], list[int]]:
+    def group(self, begin: int) -> tuple[int, dict[int, Chunk], list[int]]:
         """Return the end of the nodes from one on that run chunk by chunk, the chunks of their nests by their numbers,
         and the small nodes that run before all chunks, because later ones need all of their rows."""
         parts: dict[int, Chunk] = {}
         touched: dict[int, list[ByteInterval]] = {}
         front: list[int] = []
-        if not self.count or not isinstance(self.nodes[first], Compute):
-            return first, parts, front
-        for k in range(first, len(self.nodes)):
+        if not self.count or not isinstance(self.nodes[begin], Compute):
+            return begin, parts, front
+        for k in range(begin, len(self.nodes)):
             call = self.nodes[k]
             if not isinstance(call, Compute):
                 continue
             part = chunk_of(call.nest, self.count)
             if part is None or len(parts) == self.options.nests:
                 return k, parts, front
-            mine = accesses(call, part)
-            needed = [j for j, others in touched.items() if not self.all_apart(mine, others)]
-            if not self.all_apart(mine, mine) or not all(self.can_be_first(j, touched) for j in needed):
+            intervals = accesses(call, part)
+            conflicting = [j for j, intervals_before in touched.items()
+                           if not self.all_apart(intervals, intervals_before)]
+            if not self.all_apart(intervals, intervals) or not all(self.can_be_first(j, touched) for j in conflicting):
                 return k, parts, front
-            for j in needed:
+            for j in conflicting:
                 front.append(j)
                 del parts[j], touched[j]
-            parts[k], touched[k] = part, mine
+            parts[k], touched[k] = part, intervals
         return len(self.nodes), parts, front
 
-    def all_apart(self, some: Sequence[ByteInterval], others: Sequence[ByteInterval]) -> bool:
-        return all(self.chunks.apart(a, b) for a in some for b in others)
+    def all_apart(self, intervals: Sequence[ByteInterval], other_intervals: Sequence[ByteInterval]) -> bool:
+        return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
 
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteInterval]]) -> bool:
         """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
         call = self.call(number)
-        mine = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
+        intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(
-            self.all_apart(mine, others) for k, others in touched.items() if k < number)
+            self.all_apart(intervals, intervals_before) for k, intervals_before in touched.items() if k < number)
 
-    def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
+    def loop(self, begin: int, end: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
         """Append a loop over chunks of the nodes. Allocations of their buffers come before."""
-        common = self.buffers_of_chunks(first, last, parts, front)
-        for node in self.nodes[first:last]:
+        common = self.buffers_of_chunks(begin, end, parts, front)
+        for node in self.nodes[begin:end]:
             if isinstance(node, Allocate):
                 self.function.add(node)
         for k in sorted(front):
@@ -229,10 +230,10 @@ class Run:
         slot, step = self.around.slot, self.around.step
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
-    def buffers_of_chunks(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]
+    def buffers_of_chunks(self, start: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]
                           ) -> set[object]:
         """Return the buffers whose content is of no use beyond a chunk: no other node uses them."""
-        begin = first
+        begin = start
         while begin and isinstance(self.nodes[begin - 1], Allocate):
             begin -= 1                  # buffers come into being before the first operation on them
         nodes = self.nodes[begin:last]

@@ -54,20 +54,21 @@ class FormProducts(FunctionPass, name="form-products"):
         parts = [k for k, node in enumerate(nodes) if is_part(node)]
         end = len(parts) if len(parts) <= self.parts else 0
         while end:
-            first = self.packed_up_to(function, parts[:end])
-            end = end - 1 if first is None else first
+            start = self.packed_up_to(function, parts[:end])
+            end = end - 1 if start is None else start
 
     def packed_up_to(self, function: NativeFunction, parts: list[int]) -> int | None:
         """Pack the product that some parts up to the last one are; return the number of its first part, None where
         there is none."""
         nodes = function.body.nodes
-        last = nodes[parts[-1]]
-        if isinstance(last, RoutineCall) or not can_be_flat(last):
+        last_node = nodes[parts[-1]]
+        if isinstance(last_node, RoutineCall) or not can_be_flat(last_node):
             return None
         for start in range(len(parts) - 1, -1, -1):
             together = nodes[parts[start]:parts[-1] + 1]
-            whole = as_one_product(together)
-            if whole is not None and can_pack(whole, self.worth, self.packing) and {*whole.reads} <= function.only_read:
+            product = as_one_product(together)
+            if product is not None and can_pack(product, self.worth, self.packing) and (
+                    {*product.reads} <= function.only_read):
                 calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
                 regions = [region for call in calls for region in call.regions]
                 buffers = {region.root for region in regions if isinstance(region.root, ScratchBuffer)}
@@ -78,7 +79,7 @@ class FormProducts(FunctionPass, name="form-products"):
                                      if isinstance(node, Allocate) and node.buffer not in buffers])
                 with function.inside(block):
                     bases: dict[object, Linear] = {region.root: region.base for region in regions}
-                    PackedProduct(function, whole, bases, self.packing).write()
+                    PackedProduct(function, product, bases, self.packing).write()
                 nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
                             if not isinstance(n, Allocate) or n.buffer not in buffers]
                 return start

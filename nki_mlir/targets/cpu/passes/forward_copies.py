@@ -47,17 +47,17 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
                   if isinstance(node, Compute) and self.is_copied_input(function, node)]
         users = function.users() if copies else {}
         changed: Readers = {}
-        gone: set[object] = set()               # copies, and the buffers that they wrote
+        dropped: set[object] = set()               # copies, and the buffers that they wrote
         for block, copy in copies:
             tile = copy.regions[1].root
             assert isinstance(tile, ScratchBuffer)
             readers = readers_on_source(copy, users[tile], changed)
             if readers and is_kept_for(function, block, copy, readers):
                 changed |= readers
-                gone |= {copy, tile}
-        for block in blocks(function.body) if gone else ():
+                dropped |= {copy, tile}
+        for block in blocks(function.body) if dropped else ():
             block.nodes[:] = [changed.get(node, node) if isinstance(node, Compute) else node for node in block.nodes
-                              if node not in gone and not (isinstance(node, Allocate) and node.buffer in gone)]
+                              if node not in dropped and not (isinstance(node, Allocate) and node.buffer in dropped)]
 
     def is_copied_input(self, function: NativeFunction, copy: Compute) -> bool:
         """Whether a computation copies an input to all of a tile that is large enough."""
@@ -71,11 +71,11 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
 def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapping[Compute, Compute]) -> Readers:
     """Return the computations that read a copied tile, each with its form that reads the source; none where one
     cannot."""
-    first, *others = users
-    if first is not copy:
+    first_user, *later_users = users
+    if first_user is not copy:
         return {}
     readers: Readers = {}
-    for user in others:
+    for user in later_users:
         reader = on_source(changed.get(user, user), copy) if isinstance(user, Compute) else None
         if reader is None:
             return {}
@@ -106,13 +106,13 @@ def on_source(user: Compute, copy: Compute) -> Compute | None:
 def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, readers: Readers) -> bool:
     """Whether the copy's source stays as it is up to the end of the nodes with its readers, which are in its block."""
     at = block.nodes.index(copy)
-    last, inside = at, 0
+    last_reader, inside = at, 0
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
         count = sum(call in readers for call in calls_in(node))
-        last, inside = (k, inside + count) if count else (last, inside)
+        last_reader, inside = (k, inside + count) if count else (last_reader, inside)
     if inside < len(readers):
         return False
-    overwritten = inputs_written(function, block.nodes[at + 1:last + 1])
+    overwritten = inputs_written(function, block.nodes[at + 1:last_reader + 1])
     return overwritten is not None and copy.regions[0].root not in overwritten
 
 
@@ -138,10 +138,10 @@ def _has_long_rows(copy: Nest) -> bool:
 def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> tuple[Nest, ByteRegion] | None:
     """Return the user's nest with the strides of an operand in the source of a copy, and the region there."""
     target, source = copy.regions[1], copy.regions[0]
-    copied, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
+    copied, source_strides = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
         return None
-    if copied == there:                    # all of it lies alike
+    if copied == source_strides:                    # all of it lies alike
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
     if not user.forms:
         user = _divided(user, user.inputs[operand].strides, copied[0])

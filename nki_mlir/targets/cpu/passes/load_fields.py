@@ -19,9 +19,9 @@ class LoadFields(FunctionPass, name="load-fields"):
     def rewrite(self, function: NativeFunction) -> None:
         for call in calls_in(*function.body.nodes):
             if isinstance(call.function, Nest | AddressedNest):
-                known = with_memory(call.function)
-                if beside := _beside(known.nest, call.arguments):
-                    call.function = replace(known, use=replace(known.use, beside=beside))
+                routine = with_memory(call.function)
+                if beside := _beside(routine.nest, call.arguments):
+                    call.function = replace(routine, use=replace(routine.use, beside=beside))
 
 
 def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -30,11 +30,11 @@ class PrefetchRows(FunctionPass, name="prefetch-rows"):
         for call in calls_in(*function.body.nodes):
             if not isinstance(call, Compute) or contraction_of(call.nest) is not None:
                 continue
-            known = with_memory(call.function)                                              # type: ignore[arg-type]
-            ahead = {k: self.ahead(known.nest, operand) for k, operand in enumerate(known.nest.inputs)
+            routine = with_memory(call.function)                                              # type: ignore[arg-type]
+            ahead = {k: self.ahead(routine.nest, operand) for k, operand in enumerate(routine.nest.inputs)
                      if k < len(call.regions) and call.regions[k].root in function.inputs}
-            if not known.use.ahead and any(ahead.values()):
-                call.function = replace(known, use=replace(known.use, ahead=tuple(
+            if not routine.use.ahead and any(ahead.values()):
+                call.function = replace(routine, use=replace(routine.use, ahead=tuple(
                     [(k, step) for k, step in ahead.items() if step])))
 
     def ahead(self, nest: Nest, operand: Operand) -> int:

@@ -23,7 +23,7 @@ class StoreRows(FunctionPass, name="store-rows"):
         pairs = [(block, k) for block in blocks(function.body) for k in reversed(range(len(block.nodes) - 1))
                  if isinstance(block.nodes[k], TileCall) and isinstance(block.nodes[k + 1], Compute)]
         users = function.users() if pairs else {}
-        gone = set[object]()
+        dropped = set[object]()
         for block, k in pairs:
             rows, copy = block.nodes[k:k + 2]
             assert isinstance(rows, TileCall) and isinstance(copy, Compute)
@@ -32,9 +32,9 @@ class StoreRows(FunctionPass, name="store-rows"):
             tile, stored = rows.piece.root, _stored(rows, copy)
             if stored is not None and isinstance(tile, ScratchBuffer) and len(users[tile]) == 2:
                 block.nodes[k:k + 2] = [stored]
-                gone.add(tile)
-        for block in blocks(function.body) if gone else ():
-            block.nodes[:] = [n for n in block.nodes if not (isinstance(n, Allocate) and n.buffer in gone)]
+                dropped.add(tile)
+        for block in blocks(function.body) if dropped else ():
+            block.nodes[:] = [n for n in block.nodes if not (isinstance(n, Allocate) and n.buffer in dropped)]
 
 
 def _stored(call: TileCall, copy: Compute) -> TileCall | None:
@@ -53,7 +53,7 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     (step, *steps), offset = forwarded[0].strides, forwarded[1]
     rows_stored = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
     rows_stored = replace(rows_stored, streams=copy.streams and rows_stored.can_stream)
-    index, table, _, *rest = call.arguments
+    index, table, _, *arguments = call.arguments
     piece = replace(copy.regions[1], offset=offset)
     regions = [copy.regions[1] if region.root is call.piece.root else region for region in call.regions]    # type: ignore
-    return TileCall(rows_stored, (index, table, piece.address, *rest), call.op, regions, call.accesses, piece)
+    return TileCall(rows_stored, (index, table, piece.address, *arguments), call.op, regions, call.accesses, piece)

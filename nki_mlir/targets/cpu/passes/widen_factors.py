@@ -56,8 +56,8 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         inputs, regions = list(nest.inputs), list(call.regions)
         for k in narrow:
             inputs[k], regions[k] = self.converted(function, nest, k, call.regions[k], memory)
-        whole = Nest(nest.extents, nest.reduced, tuple(inputs), 0, nest.outputs, MULTIPLY_ADD, (4,))
-        return compute(whole.simplified, regions)
+        product = Nest(nest.extents, nest.reduced, tuple(inputs), 0, nest.outputs, MULTIPLY_ADD, (4,))
+        return compute(product.simplified, regions)
 
     def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
         """Whether there are factors to convert, all of them small and read often."""
@@ -78,8 +78,9 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         wide = Operand(FLOAT32, tuple(strides))
         buffer = function.allocate(FLOAT32.itemsize * size, memory)
         widened = ByteRegion(buffer, buffer.base, buffer.size, Linear())
-        there, here = (tuple([steps[a] for a in axes]) for steps in (source.strides, strides))
-        conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(), (Operand(source.dtype, there),), 0,
-                          (Operand(FLOAT32, here),), (Step("convert", FLOAT32, (0,)),), (2,))
+        source_strides, packed_strides = (tuple([steps[a] for a in axes]) for steps in (source.strides, strides))
+        conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(),
+                          (Operand(source.dtype, source_strides),), 0,
+                          (Operand(FLOAT32, packed_strides),), (Step("convert", FLOAT32, (0,)),), (2,))
         function.add(compute(conversion.simplified, [region, widened]))
         return wide, widened

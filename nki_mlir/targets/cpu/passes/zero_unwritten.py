@@ -165,10 +165,10 @@ class FreshBuffers:
         for step, count in sorted(steps):
             if step == filled:
                 filled *= count
-        whole = not symbols and not start and filled == view.size
-        fresh.zeroed = not whole
+        fills_buffer = not symbols and not start and filled == view.size
+        fresh.zeroed = not fills_buffer
         by_loops = len(offset.symbols) > 0
-        fresh.state = whole and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
+        fresh.state = fills_buffer and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
                                  if by_loops else True)
 
 

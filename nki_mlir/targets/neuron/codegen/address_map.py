@@ -14,39 +14,39 @@ class FreeRanges:
     """The free bytes of a partition, as ranges in order. ``bank``: what a buffer does not cross unless it is larger, 0
     where there is none."""
 
-    def __init__(self, first: int, end: int, bank: int = 0) -> None:
-        self.ranges = [(first, end)] if first < end else []
+    def __init__(self, start: int, end: int, bank: int = 0) -> None:
+        self.ranges = [(start, end)] if start < end else []
         self.bank = bank
 
     def take(self, size: int, from_end: bool) -> int | None:
         """The address of a buffer of that size; None where no range is large enough. Of several the smallest."""
         best = least = -1
         address = 0
-        for k, (first, end) in enumerate(self.ranges):
-            length = end - first
+        for k, (start, end) in enumerate(self.ranges):
+            length = end - start
             if length < size or 0 <= least < length or (length == least and not from_end):
                 continue
-            at = self.within(first, end, size, from_end)
+            at = self.within(start, end, size, from_end)
             if at is not None:
                 best, least, address = k, length, at
         if best < 0:
             return None
-        first, end = self.ranges[best]
-        self.ranges[best:best + 1] = [part for part in ((first, address), (address + size, end)) if part[0] < part[1]]
+        start, end = self.ranges[best]
+        self.ranges[best:best + 1] = [part for part in ((start, address), (address + size, end)) if part[0] < part[1]]
         return address
 
-    def within(self, first: int, end: int, size: int, from_end: bool) -> int | None:
+    def within(self, start: int, end: int, size: int, from_end: bool) -> int | None:
         """An address in a range that crosses no bank."""
         bank = self.bank
-        at = end - size if from_end else first
+        at = end - size if from_end else start
         if bank and at // bank != (at + size - 1) // bank:
             if size > bank:
-                at = (end - size) // bank * bank if from_end else -(-first // bank) * bank
+                at = (end - size) // bank * bank if from_end else -(-start // bank) * bank
             else:
-                at = at // bank * bank + bank - size if from_end else -(-first // bank) * bank
+                at = at // bank * bank + bank - size if from_end else -(-start // bank) * bank
         elif bank and size > bank and at % bank:
             at = at // bank * bank if from_end else -(-at // bank) * bank
-        return at if first <= at and at + size <= end else None
+        return at if start <= at and at + size <= end else None
 
     def give(self, address: int, size: int) -> None:
         """Take a buffer's bytes back."""
@@ -65,28 +65,28 @@ class Predecessors:
     def __init__(self) -> None:
         self.pieces: list[tuple[int, int, Hashable]] = []
 
-    def take(self, first: int, end: int, owner: Hashable) -> list[Hashable]:
+    def take(self, start: int, end: int, owner: Hashable) -> list[Hashable]:
         """Those who had some of these bytes last; they are the owner's from now on."""
         pieces, owners = self.pieces, list[Hashable]()
         low = 0
         high = len(pieces)
-        while low < high:                       # the first piece that ends behind ``first``
+        while low < high:                       # the first piece that ends behind ``start``
             middle = (low + high) // 2
-            if pieces[middle][1] <= first:
+            if pieces[middle][1] <= start:
                 low = middle + 1
             else:
                 high = middle
         k, remaining = low, list[tuple[int, int, Hashable]]()
         while k < len(pieces) and pieces[k][0] < end:
-            begin, after, other = pieces[k]
-            if other not in owners:
-                owners.append(other)
-            if begin < first:
-                remaining.append((begin, first, other))
+            begin, after, previous = pieces[k]
+            if previous not in owners:
+                owners.append(previous)
+            if begin < start:
+                remaining.append((begin, start, previous))
             if after > end:
-                remaining += [(first, end, owner), (end, after, other)]
+                remaining += [(start, end, owner), (end, after, previous)]
             k += 1
         if not remaining or remaining[-1][1] <= end:
-            remaining.append((first, end, owner))
+            remaining.append((start, end, owner))
         pieces[low:k] = remaining
         return owners

@@ -145,9 +145,10 @@ def check_banks(code: Code) -> None:
             access = tile.access
             if tile.space != PSUM or access.free.symbols:
                 continue
-            first, last = (tile.handle.address[1] + end for end in (tile.bounds[2], tile.bounds[3] - 1))
-            if first // bank != last // bank:
-                raise BankCrossed(buffer=tile.handle.name, first=first, last=last, bank=bank).located(step.location)
+            first_byte, last_byte = (tile.handle.address[1] + end for end in (tile.bounds[2], tile.bounds[3] - 1))
+            if first_byte // bank != last_byte // bank:
+                raise BankCrossed(buffer=tile.handle.name, first=first_byte, last=last_byte,
+                                  bank=bank).located(step.location)
 
 
 def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, machine: Machine) -> MemoryFull:
@@ -179,8 +180,8 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
     needed = peak(lives)[0]
     if needed > memory.limit:
         return None
-    there = [(life, *occupied(life)) for life in fixed]
-    for addresses in attempts(memory, lives, there, needed, thorough):
+    fixed_intervals = [(life, *occupied(life)) for life in fixed]
+    for addresses in attempts(memory, lives, fixed_intervals, needed, thorough):
         if addresses is not None:
             return addresses
     return None
@@ -221,7 +222,7 @@ class Packing:
     def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """Addresses of buffers that are sorted by first use; None where one has no room."""
         placed = self.beside(lives, fixed)
-        return None if placed is None else [first for _, first, _ in placed]
+        return None if placed is None else [start for _, start, _ in placed]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with buffers first that are needed for long."""
@@ -229,28 +230,28 @@ class Packing:
         long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
         if long_lived is None:
             return None
-        others = self.beside([life for life in lives if life.last - life.first <= long], [*long_lived, *fixed])
-        if others is None:
+        short_lived = self.beside([life for life in lives if life.last - life.first <= long], [*long_lived, *fixed])
+        if short_lived is None:
             return None
-        address_of = {life: first for life, first, _ in (*long_lived, *others)}
+        address_of = {life: start for life, start, _ in (*long_lived, *short_lived)}
         return [address_of[life] for life in lives]
 
     def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
         """Buffers in order of first use with their intervals, beside those that have theirs."""
-        there = sorted(placed, key=lambda one: one[0].first)
+        placed_by_step = sorted(placed, key=lambda entry: entry[0].first)
         active: list[Placed] = []
         results: list[Placed] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
         cursor = 0
         for life in lives:
-            active = [one for one in active if one[0].last >= life.first]
-            there = [one for one in there if one[0].last >= life.first]
-            occupied = [(first, after) for _, first, after in active]
-            for other, first, after in there:
+            active = [entry for entry in active if entry[0].last >= life.first]
+            placed_by_step = [entry for entry in placed_by_step if entry[0].last >= life.first]
+            occupied = [(start, after) for _, start, after in active]
+            for other, start, after in placed_by_step:
                 if other.first > life.last:
                     break
-                occupied.append((first, after))
+                occupied.append((start, after))
             occupied.sort()
             size = life.buffer.bytes_per_partition
             address = self.chosen(life, occupied, cursor, size < large)
@@ -261,47 +262,48 @@ class Packing:
             cursor = address + size
         return results
 
-    def chosen(self, life: Lifetime, taken: Sequence[Interval], cursor: int, small: bool) -> int | None:
+    def chosen(self, life: Lifetime, intervals: Sequence[Interval], cursor: int, small: bool) -> int | None:
         """The address of a buffer among sorted intervals; None where there is no room."""
         if self.room == BEHIND:
-            address = self.gap(life, taken, cursor)
-            return address if address is not None or not cursor else self.gap(life, taken, 0)
+            address = self.gap(life, intervals, cursor)
+            return address if address is not None or not cursor else self.gap(life, intervals, 0)
         if self.room == TIGHTEST or (self.room == ENDS and small):
-            rooms = list(self.rooms(life, taken))
+            rooms = list(self.rooms(life, intervals))
             if not rooms:
                 return None
             if self.room == TIGHTEST:
                 return min(rooms, key=lambda room: room[1] - room[0])[0]
             return self.last_fitted(*rooms[-1], life)
-        return self.gap(life, taken, 0)
+        return self.gap(life, intervals, 0)
 
-    def rooms(self, life: Lifetime, taken: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
+    def rooms(self, life: Lifetime, intervals: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
         """From the first address that the buffer may have, to the end, of each gap among sorted intervals that is large
         enough, from ``start`` on."""
         size, limit = life.buffer.bytes_per_partition, self.limit
         at = self.fitted(start, life)
-        for first, after in (*taken, (limit, limit)):
-            if at + size <= first and at + size <= limit:
-                yield at, first
+        for begin, after in (*intervals, (limit, limit)):
+            if at + size <= begin and at + size <= limit:
+                yield at, begin
             if after > at:
                 at = self.fitted(after, life)
 
-    def last_fitted(self, first: int, end: int, life: Lifetime) -> int:
+    def last_fitted(self, start: int, end: int, life: Lifetime) -> int:
         """The last address of a room that the buffer may have."""
         at = end - life.buffer.bytes_per_partition
         step = self.step(life)
-        return max(first, at // step * step)
+        return max(start, at // step * step)
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with large buffers first, which leaves smaller gaps."""
-        rectangles = [(life.first, life.last, first, after) for life, first, after in fixed]
-        there = np.array(rectangles, np.int64).reshape(-1, 4)
-        placed = np.concatenate([there, np.zeros((len(lives), 4), np.int64)])     # first, last step; first, last byte
+        rectangles = [(life.first, life.last, start, after) for life, start, after in fixed]
+        fixed_rectangles = np.array(rectangles, np.int64).reshape(-1, 4)
+        # first, last step; first, last byte
+        placed = np.concatenate([fixed_rectangles, np.zeros((len(lives), 4), np.int64)])
         address_of: dict[Lifetime, int] = {}
-        count = len(there)
+        count = len(fixed_rectangles)
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
-            others = placed[:count]
-            meeting = others[(others[:, 0] <= life.last) & (others[:, 1] >= life.first), 2:]
+            placed_before = placed[:count]
+            meeting = placed_before[(placed_before[:, 0] <= life.last) & (placed_before[:, 1] >= life.first), 2:]
             address = self.gap(life, sorted(map(tuple, meeting.tolist())), 0)
             if address is None:
                 return None
@@ -310,9 +312,9 @@ class Packing:
             count += 1
         return [address_of[life] for life in lives]
 
-    def gap(self, life: Lifetime, taken: Sequence[Interval], start: int) -> int | None:
+    def gap(self, life: Lifetime, intervals: Sequence[Interval], start: int) -> int | None:
         """The first address from ``start`` on with room among sorted intervals."""
-        return next((at for at, _ in self.rooms(life, taken, start)), None)
+        return next((at for at, _ in self.rooms(life, intervals, start)), None)
 
     def step(self, life: Lifetime) -> int:
         """What the buffer's address is a multiple of."""

@@ -28,7 +28,7 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
         dependences.add(k, engine if group is None else (k,), *regions[k])
     carried = []
     for k, (engine, group) in enumerate(issuers):
-        reads, writes = ([next_iteration(region) for region in some] for some in regions[k])
+        reads, writes = ([next_iteration(region) for region in accesses] for accesses in regions[k])
         earlier = dependences.add(number + k, engine if group is None else (number + k,), reads, writes)
         carried.append([other for other in earlier if other < number and depends(regions[k], regions[other], loop)])
     return carried
@@ -39,11 +39,11 @@ def next_iteration(region: Region) -> Region:
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
-def depends(then: Touched, first: Touched, loop: Loop) -> bool:
+def depends(later: Touched, earlier: Touched, loop: Loop) -> bool:
     """Whether a step of a later iteration depends on another one: one of them writes what the other touches."""
-    return any(meets_later(one, other, loop)
-               for some, others in ((first[1], (*then[0], *then[1])), (first[0], then[1]))
-               for one in some for other in others)
+    return any(meets_later(earlier_region, later_region, loop)
+               for earlier_regions, later_regions in ((earlier[1], (*later[0], *later[1])), (earlier[0], later[1]))
+               for earlier_region in earlier_regions for later_region in later_regions)
 
 
 class Advance(NamedTuple):
@@ -62,30 +62,31 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
     assert isinstance(region.symbolic, tuple)
     bytes_of, partitions_of = region.symbolic
     byte, partition = (sum(c for value, c in terms if value is variable) for terms in (bytes_of, partitions_of))
-    others = tuple(tuple((value, c) for value, c in terms if value is not variable)
+    other_terms = tuple(tuple((value, c) for value, c in terms if value is not variable)
                    for terms in (bytes_of, partitions_of))
-    known = not any(variable in variables_of(value) for terms in others for value, _ in terms)
-    return Advance(byte, partition, others, known)
+    is_known = not any(variable in variables_of(value) for terms in other_terms for value, _ in terms)
+    return Advance(byte, partition, other_terms, is_known)
 
 
-def meets_later(first: Region, then: Region, loop: Loop) -> bool:
+def meets_later(earlier: Region, later: Region, loop: Loop) -> bool:
     """Whether a region may share a byte with another one of a later iteration."""
-    if first.memory != then.memory:
+    if earlier.memory != later.memory:
         return False
-    if first.symbolic is None and then.symbolic is None:
-        return first is then or first.overlaps(then)        # the same in all iterations
-    advance = advance_of(first, loop.variable)
-    if not advance.known or advance != advance_of(then, loop.variable):
-        return first.low < then.high and then.low < first.high
+    if earlier.symbolic is None and later.symbolic is None:
+        return earlier is later or earlier.overlaps(later)        # the same in all iterations
+    advance = advance_of(earlier, loop.variable)
+    if not advance.known or advance != advance_of(later, loop.variable):
+        return earlier.low < later.high and later.low < earlier.high
     byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
-    one, other = first.nest, then.nest
+    earlier_nest, later_nest = earlier.nest, later.nest
     for distance in range(1, min(len(loop.span), DISTANCES + 1)):
-        apart = then.start - first.start + byte * distance
-        if apart >= one.extent if byte > 0 else apart + other.extent <= 0 if byte < 0 else False:
+        apart = later.start - earlier.start + byte * distance
+        if apart >= earlier_nest.extent if byte > 0 else apart + later_nest.extent <= 0 if byte < 0 else False:
             return False                            # and further apart at larger distances
         shift = partition * distance
-        if first.first <= then.last + shift and then.first + shift <= first.last and meet(
-                one.pairs, one.unit, one.extent, other.pairs, other.unit, other.extent, apart):
+        if earlier.first <= later.last + shift and later.first + shift <= earlier.last and meet(
+                earlier_nest.pairs, earlier_nest.unit, earlier_nest.extent, later_nest.pairs, later_nest.unit,
+                later_nest.extent, apart):
             return True
         if byte == 0 and partition == 0:
             return False

@@ -36,18 +36,18 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     """Drop copies whose source may be their destination, in place; how many."""
     uses, dropped = uses_of(code), 0
     for block in blocks(code.body):
-        gone: set[InstructionStep] = set()
+        dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
             for at, copy in enumerate(run):
                 if not _may_go(copy, uses):
                     continue
-                before = [step for step in run[max(0, at - apart):at] if step not in gone]
+                before = [step for step in run[max(0, at - apart):at] if step not in dropped_copies]
                 writers = _writers(copy, before, uses)
                 if writers and _write_there(copy, writers, code.machine):
-                    gone.add(copy)
+                    dropped_copies.add(copy)
                     _note(copy, writers, uses)
-        block.nodes = [node for node in block.nodes if node not in gone]
-        dropped += len(gone)
+        block.nodes = [node for node in block.nodes if node not in dropped_copies]
+        dropped += len(dropped_copies)
     return dropped
 
 
@@ -58,8 +58,8 @@ def _may_go(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool
             op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
             or not plain(op)):
         return False
-    used = uses[op.src.handle]
-    return used.free and bool(used.writers) and not op.src.access.symbols_used()
+    source_uses = uses[op.src.handle]
+    return source_uses.free and bool(source_uses.writers) and not op.src.access.symbols_used()
 
 
 def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
@@ -68,13 +68,14 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
     instructions in front of the copy among which they have to be."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
-    used = uses[op.src.handle]
-    first = used.writers[0]
-    start = next((k for k, step in enumerate(before) if step is first), len(before))
+    source_uses = uses[op.src.handle]
+    first_writer = source_uses.writers[0]
+    start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]
-    if between != used.writers or any(step is not copy and step not in used.writers for step in used.readers):
+    if between != source_uses.writers or any(step is not copy and step not in source_uses.writers
+                                             for step in source_uses.readers):
         return []
-    if first in used.readers or first.op.mask or first.op.limits:
+    if first_writer in source_uses.readers or first_writer.op.mask or first_writer.op.limits:
         return []                               # the first does not write all elements
     if any(tile.handle is op.dst.handle for step in before[start:] for tile in tiles_of(step)):
         return []
@@ -99,11 +100,12 @@ def _elements(tile: Tile) -> object:
 
 def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:
     """Let the instructions write the copy's destination, if the target has them all."""
-    made: list[Op] = []
+    rewritten: list[Op] = []
     for step in writers:
-        mine, other = in_one(step.op, copy.op)
-        assert isinstance(other, TensorCopyOp)
-        new = changed(mine, lambda tile, other=other: other.dst if tile.handle is other.src.handle else tile)   # type: ignore[misc]
+        writer_op, copy_op = in_one(step.op, copy.op)
+        assert isinstance(copy_op, TensorCopyOp)
+        new = changed(writer_op, lambda tile, copy_op=copy_op: copy_op.dst if tile.handle is copy_op.src.handle
+                      else tile)   # type: ignore[misc]
         try:
             verify(new)
         except NkiMlirError:
@@ -113,8 +115,8 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
             return False
         if new.runs_on is not step.op.runs_on:
             return False
-        made.append(new)
-    for step, new in zip(writers, made, strict=True):
+        rewritten.append(new)
+    for step, new in zip(writers, rewritten, strict=True):
         step.op, step.work = new, None
     return True
 

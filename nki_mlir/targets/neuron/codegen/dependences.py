@@ -79,39 +79,39 @@ class Dependences:
         return sorted(earlier)
 
     # -- memories that few accesses touch ------------------------------------------------------------------------------
-    def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
+    def _earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
-        few = self.few.get(region.memory)
-        if few is None:
+        accesses = self.few.get(region.memory)
+        if accesses is None:
             if region.memory in self.widths:
-                self._earlier_nearby(region, writes, found)
+                self._earlier_nearby(region, writes, conflicting)
             return
         forgotten = False
-        for access in few:
+        for access in accesses:
             if writes or access.writes:
                 other = access.region
                 if other is region or other.overlaps(region):
-                    found.add(access.node)
+                    conflicting.add(access.node)
                     if writes and region.covers(other):
                         access.live = False
                         forgotten = True
         if forgotten:
-            few[:] = [access for access in few if access.live]
+            accesses[:] = [access for access in accesses if access.live]
 
     def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
-        few = self.few.get(region.memory)
-        if few is None:
+        accesses = self.few.get(region.memory)
+        if accesses is None:
             if region.memory in self.widths:
                 self._note_nearby(region, node, writes, stream)
             return
-        for access in few:
+        for access in accesses:
             if access.writes == writes and access.stream == stream and access.region == region:
                 access.node = node              # it completes after the one before
                 return
-        few.append(TrackedAccess(region, node, writes, stream))
-        if len(few) > FEW:
+        accesses.append(TrackedAccess(region, node, writes, stream))
+        if len(accesses) > FEW:
             del self.few[region.memory]
-            for access in few:
+            for access in accesses:
                 self._note_nearby(access.region, access.node, access.writes, access.stream)
 
     # -- memories that many accesses touch -----------------------------------------------------------------------------
@@ -136,15 +136,15 @@ class Dependences:
     def _near(self, region: Region) -> Nearby:
         """Where accesses lie that may touch a region."""
         levels, pitch = self.levels[region.memory], self.pitches.get(region.memory)
-        known = self.near.get(region)
-        if known is None or known.levels != len(levels) or known.pitch != pitch:
+        nearby = self.near.get(region)
+        if nearby is None or nearby.levels != len(levels) or nearby.pitch != pitch:
             strips = self._strips(region)
-            known = self.near[region] = Nearby(
+            nearby = self.near[region] = Nearby(
                 len(levels), pitch, [bucket for level in levels for bucket in self._buckets_at(region, level)],
                 None if strips is None else (None, *strips))
-        return known
+        return nearby
 
-    def _earlier_nearby(self, region: Region, writes: bool, found: set[int]) -> None:
+    def _earlier_nearby(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         self.queries += 1
         low, high = region.low, region.high
         near = self._near(region)
@@ -160,7 +160,7 @@ class Dependences:
                             access.seen = self.queries
                             other = access.region
                             if other.low < high and low < other.high and other.overlaps(region):
-                                found.add(access.node)
+                                conflicting.add(access.node)
                                 access.live = not (writes and region.covers(other))
                         forgotten |= not access.live
                     if forgotten:
@@ -204,18 +204,18 @@ def physical(buffer: DeviceBuffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(steps: Sequence[InstructionStep], place: Callable[[DeviceBuffer], Address]) -> list[Touched]:
+def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer], Address]) -> list[Touched]:
     """The regions that each step reads and writes; equal regions are one object."""
-    known: dict[Address, dict[Access, Region]] = {}
+    memo: dict[Address, dict[Access, Region]] = {}
     at_origin: dict[Access, Region] = {}            # where a buffer would begin with its memory
 
     def region(tile: Tile, op: Op) -> Region:
-        access, address = tile.access, place(tile.handle)
+        access, address = tile.access, address_of(tile.handle)
         if op.symbols and access.symbols_used():
             return region_of(access, *address, op.symbols, op.ranges)
-        of_buffer = known.get(address)
+        of_buffer = memo.get(address)
         if of_buffer is None:
-            of_buffer = known[address] = {}
+            of_buffer = memo[address] = {}
         known_region = of_buffer.get(access)
         if known_region is None:
             origin = at_origin.get(access)

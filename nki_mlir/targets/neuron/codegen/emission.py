@@ -198,16 +198,16 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
     It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
-    module, *others = dict.fromkeys(variants.values())
-    first = read_code(the_kernel(module))
-    codes = {module: first, **{other: read_code(the_kernel(other), like=first) for other in others}}
-    if not others and points is None:
-        return emit_code(with_grid(first), options)
+    module, *other_modules = dict.fromkeys(variants.values())
+    first_code = read_code(the_kernel(module))
+    codes = {module: first_code, **{other: read_code(the_kernel(other), like=first_code) for other in other_modules}}
+    if not other_modules and points is None:
+        return emit_code(with_grid(first_code), options)
     programs = []
     for point in product(*(range(n) for n in grid)) if points is None else points:
         code = codes[module_at(variants, point)]
         programs += body_at(code, point).nodes
-    return emit_code(Code(first.name, first.machine, first.globals, Block(programs)), options)
+    return emit_code(Code(first_code.name, first_code.machine, first_code.globals, Block(programs)), options)
 
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),

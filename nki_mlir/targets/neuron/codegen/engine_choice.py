@@ -39,8 +39,8 @@ class EngineChoice:
         if op.engine != Engine.UNKNOWN.value:
             return (chosen,)
         if op.queued:
-            others = ISSUERS if self.issued and ANY_ISSUER <= set(op.engines) else ()
-            return chosen, *[engine for engine in others if engine is not chosen and engine in op.engines]
+            issuers = ISSUERS if self.issued and ANY_ISSUER <= set(op.engines) else ()
+            return chosen, *[engine for engine in issuers if engine is not chosen and engine in op.engines]
         if chosen not in op.shared_engines or not self.balanced:
             return (chosen,)
         key = op.form()
@@ -54,9 +54,9 @@ class EngineChoice:
         assert isinstance(op, NisaOp)
         if not op.same_on(engine) or (engine is Engine.GPSIMD and not self.gpsimd):
             return False
-        there = on_engine(op, engine)
+        moved = on_engine(op, engine)
         try:
-            verify(there)
+            verify(moved)
         except NkiMlirError:
             return False
-        return all(f.contested and isinstance(f.error, NotOnTarget) for f in findings(there, self.machine))
+        return all(f.contested and isinstance(f.error, NotOnTarget) for f in findings(moved, self.machine))

@@ -95,9 +95,9 @@ def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
     return run()
 
 
-def expanded(whole: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
+def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
     """The code with loops written out as the candidate has them."""
-    code: Code = step("unroll-loops", whole, lambda: unrolled(whole, candidate.limit, candidate.body))
+    code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
     return code
@@ -137,47 +137,48 @@ class Prepared:
         take_addresses(self.schedules, arrangement)
         return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
 
-    def programs(self, level: int, known: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
-        """Those of the best orders by what these say of their time, and of program order. ``known``: how long the
-        fastest takes so far; what will not be faster is left out."""
+    def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
+        """Those of the best orders by what these say of their time, and of program order. ``best_known_ns``: how
+        long the fastest takes so far; what will not be faster is left out."""
         bound, written = self.schedules.bound(), self.schedules.as_written()
-        if known() <= bound * NEAR[level]:
+        if best_known_ns() <= bound * NEAR[level]:
             return
         tried, best, count, full = {written[:2]}, 0.0, 0, False
         most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
-        for one in sorted(self.arrangements(level, bound * NEAR[level], known()), key=lambda one: one.ns):
-            if count and (one.ns > best * GOOD or count == most or known() <= bound * NEAR[level]):
+        for arrangement in sorted(self.arrangements(level, bound * NEAR[level], best_known_ns()),
+                                  key=lambda arrangement: arrangement.ns):
+            if count and (arrangement.ns > best * GOOD or count == most or best_known_ns() <= bound * NEAR[level]):
                 break
-            if one.ns > known() * NEARLY:
+            if arrangement.ns > best_known_ns() * NEARLY:
                 break
-            if one[:2] in tried:
+            if arrangement[:2] in tried:
                 continue
-            tried.add(one[:2])
+            tried.add(arrangement[:2])
             try:
-                yield one, self.program(one)
+                yield arrangement, self.program(arrangement)
             except MemoryFull:
                 full = True
                 continue
-            best, count = best or one.ns, count + 1
+            best, count = best or arrangement.ns, count + 1
         if full and not count:
             self.code.notes.append(FULL)
-        if known() > max(self.schedules.bound(first=True), self.schedules.in_program_order()):
+        if best_known_ns() > max(self.schedules.bound(first_engine=True), self.schedules.in_program_order()):
             try:
                 yield written, self.program(written)
             except MemoryFull:
                 if not count:
                     raise
 
-    def arrangements(self, level: int, enough: float, known: float) -> Iterator[Arrangement]:
+    def arrangements(self, level: int, enough: float, known_ns: float) -> Iterator[Arrangement]:
         """What the orders give, until one says that it takes no longer than ``enough``, or the first ones that they
         take much longer than the fastest program."""
         best, room = inf, False
         most, orders = self.orders(level)
         for count, order in enumerate(orders, 1):
-            one = self.schedules.found(order._replace(memory=self.memory))
-            yield one
-            best, room = min(best, one.ns), room or one.addresses is not None
-            if best <= enough or (count >= TWO and best > known * HOPELESS):
+            arrangement = self.schedules.found(order._replace(memory=self.memory))
+            yield arrangement
+            best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+            if best <= enough or (count >= TWO and best > known_ns * HOPELESS):
                 break
             if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
                 break
@@ -221,7 +222,7 @@ class TimedCandidates:
         return min((ns for ns, _ in self.timed), default=inf)
 
     def best(self) -> tuple[float, Fastest]:
-        return min(self.timed, key=lambda one: one[0])
+        return min(self.timed, key=lambda entry: entry[0])
 
     def prepared(self, candidate: Candidate) -> Prepared:
         """Candidates that write out the same loops share the expanded code."""
@@ -239,7 +240,7 @@ class TimedCandidates:
                 self.time_rounds(candidate, prepared)
             return prepared
         if candidate.results == 100 and not candidate.memory:
-            self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first=True))
+            self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
@@ -278,16 +279,16 @@ class TimedCandidates:
 
     def with_free_banks(self) -> list[Candidate]:
         """Return the next good candidate with fewer results in PSUM, if its engines may wait for banks."""
-        crowded = {candidate: min((ns for ns, one in self.timed if one.candidate == candidate), default=inf)
+        crowded = {candidate: min((ns for ns, result in self.timed if result.candidate == candidate), default=inf)
                    for candidate in self.crowded}
-        good = min((ns for ns, one in self.timed if one.candidate.results == 100), default=inf) * HOPELESS
+        good = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
         for candidate in sorted(crowded, key=crowded.__getitem__):
             if self.known() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good:
                 return [candidate._replace(results=FREE_BANKS)]
         return []
 
 
-def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
+def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
             spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True) -> Fastest:
     """The fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
     written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
@@ -296,12 +297,12 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
 
     Raises the error of program order where none has a program.
     """
-    search = TimedCandidates(whole, choice, level, evict, overlap)
+    search = TimedCandidates(rolled, choice, level, evict, overlap)
     failed: NkiMlirError | None = None
-    several = candidates(whole, limit, level, overlap)
+    several = candidates(rolled, limit, level, overlap)
     if pipeline and limit is None:
         at = int(several[0].body == SHORT)
-        several[at:at] = pipelined_candidates(whole, level, evict)
+        several[at:at] = pipelined_candidates(rolled, level, evict)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     while waiting or (full and not search.timed):
@@ -333,13 +334,13 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
     if not search.timed:
         assert failed is not None
         written = next(candidate for candidate in several if candidate.body >= BODY)
-        in_program_order_where_it_fits(whole, written, choice, spill)           # the error that it has
+        in_program_order_where_it_fits(rolled, written, choice, spill)           # the error that it has
         raise failed
     ns, best = search.best()
-    if limit is None and search.least_in_order * CLOSE < ns and written_out(whole.body) > STRAIGHT[level] and (
-            in_program_order(whole, choice) < ns):
+    if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level] and (
+            in_program_order(rolled, choice) < ns):
         straight = Candidate(UNROLL_LIMIT, BODY)
-        prepared = Prepared(expanded(whole, straight), straight, choice)
+        prepared = Prepared(expanded(rolled, straight), straight, choice)
         program = prepared.in_program_order()
         if end_of(program) < ns:
             return Fastest(straight, prepared.schedules.as_written(), program)
@@ -354,34 +355,34 @@ def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
     return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))
 
 
-def in_program_order_where_it_fits(whole: Code, candidate: Candidate, choice: EngineChoice, spill: bool
+def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
                                    ) -> tuple[Candidate, Program]:
     """Program order, with tiles that leave SBUF where it does not fit otherwise."""
     failed: MemoryFull | None = None
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
-        one = candidate._replace(memory=memory, loads=candidate.loads and not memory)
+        variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
         try:
-            return one, Prepared(expanded(whole, one), one, choice).in_program_order()
+            return variant, Prepared(expanded(rolled, variant), variant, choice).in_program_order()
         except MemoryFull as error:
             failed = failed or error
     assert failed is not None
     raise failed
 
 
-def candidates(whole: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
+def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
     """Ways to write out loops that give different code, the one that takes the shortest to compile first."""
     straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
         return [straight._replace(limit=limit)]
-    size = written_out(whole.body)
-    loops = [Candidate(body, body) for body in BODIES if size > 2 * body and loops_to_keep(whole.body, body)[0]]
-    short = [Candidate(SHORT, SHORT)] if overlap and size > FEW and loops_to_keep(whole.body, SHORT)[0] else []
+    size = written_out(rolled.body)
+    loops = [Candidate(body, body) for body in BODIES if size > 2 * body and loops_to_keep(rolled.body, body)[0]]
+    short = [Candidate(SHORT, SHORT)] if overlap and size > FEW and loops_to_keep(rolled.body, SHORT)[0] else []
     return [*short, straight, *loops[:1]] if size <= STRAIGHT[level] else [*short, *loops] if loops else [straight]
 
 
-def pipelined_candidates(whole: Code, level: int, evict: bool) -> list[Candidate]:
+def pipelined_candidates(rolled: Code, level: int, evict: bool) -> list[Candidate]:
     """Of code that stays a loop, and where much is tried of any."""
-    if (level == 1 and written_out(whole.body) <= STRAIGHT[level]) or not loops_to_keep(whole.body, BODY)[0]:
+    if (level == 1 and written_out(rolled.body) <= STRAIGHT[level]) or not loops_to_keep(rolled.body, BODY)[0]:
         return []
     return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, pipelined=memory) for memory in IN_FLIGHT]
 
@@ -407,11 +408,11 @@ def end_of(program: Program) -> float:
 
 
 # -- program order of much code ----------------------------------------------------------------------------------------
-def in_program_order(whole: Code, choice: EngineChoice) -> float:
+def in_program_order(rolled: Code, choice: EngineChoice) -> float:
     """About how long program order takes that is written out, by a window of it and its steady state; it is not known
     of code that has no loop to cut short, or that does not fit."""
-    parts = [cut_short(whole, instructions) for instructions in (WINDOW, 2 * WINDOW)]
-    size, short, long = (written_out(code.body) for code in (whole, *parts))
+    parts = [cut_short(rolled, instructions) for instructions in (WINDOW, 2 * WINDOW)]
+    size, short, long = (written_out(code.body) for code in (rolled, *parts))
     if long <= short or long > 4 * WINDOW:
         return inf
     straight = Candidate(UNROLL_LIMIT, BODY)
@@ -423,23 +424,23 @@ def in_program_order(whole: Code, choice: EngineChoice) -> float:
     return late + (size - long) * (late - early) / (long - short)
 
 
-def cut_short(whole: Code, instructions: int) -> Code:
+def cut_short(rolled: Code, instructions: int) -> Code:
     """The code without the last iterations of the loops that run most instructions: about so many are left, or more
     where each loop is left with one iteration."""
-    body = whole.body
-    while (left := written_out(body)) > instructions:
+    body = rolled.body
+    while (remaining := written_out(body)) > instructions:
         loops = [node for node in nodes_in(body)
                  if isinstance(node, Loop) and len(node.span) > 1 and written_out(node.body)]
         if not loops:
             break
         largest = max(loops, key=lambda loop: len(loop.span) * written_out(loop.body))
-        each = written_out(largest.body)
-        others = left - len(largest.span) * each
-        iterations = min(max(1, round((instructions - others) / each)), len(largest.span) - 1)
+        per_iteration = written_out(largest.body)
+        other_instructions = remaining - len(largest.span) * per_iteration
+        iterations = min(max(1, round((instructions - other_instructions) / per_iteration)), len(largest.span) - 1)
         body = with_span(body, largest, largest.span[:iterations])
         if iterations > 1:
             break
-    return Code(whole.name, whole.machine, whole.globals, body, whole.grid, whole.programs)
+    return Code(rolled.name, rolled.machine, rolled.globals, body, rolled.grid, rolled.programs)
 
 
 def with_span(block: Block, loop: Loop, span: range) -> Block:

@@ -113,8 +113,8 @@ class _FusedRun:
             if step is not None and (copy := open_copy(step.op)) is not None:
                 step.op, step.work = copy, None
         if self.fused:
-            gone = set(run).difference(self.steps)
-            block.nodes = [node for node in block.nodes if node not in gone]
+            removed = set(run).difference(self.steps)
+            block.nodes = [node for node in block.nodes if node not in removed]
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
         """Fuse a step with the one that reads what it computes; whether that was possible."""
@@ -143,64 +143,65 @@ class _FusedRun:
         return False
 
     # -- the first step takes over -------------------------------------------------------------------------------------
-    def fuse_copy(self, first: InstructionStep, second: InstructionStep, made: Tile) -> bool:
+    def fuse_copy(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """The first step writes where its result is copied to."""
         op = second.op
         assert isinstance(op, TensorCopyOp)
-        if type(first.op) not in REDIRECTED or first.op.compute is not FLOAT32 or op.dst.shape != made.shape:
+        if type(first.op) not in REDIRECTED or first.op.compute is not FLOAT32 or op.dst.shape != intermediate.shape:
             return False
-        if made.dtype is not FLOAT32 and made.dtype is not op.dst.dtype:
+        if intermediate.dtype is not FLOAT32 and intermediate.dtype is not op.dst.dtype:
             return False
         if (first.op.mask or op.mask or first.op.limits or op.limits) and (first.op.mask, first.op.limits) != (
                 op.mask, op.limits):
             return False
         if self.touched_between(first, second, {op.dst.handle}) or reads(first.op, op.dst.handle):
             return False
-        mine, other = in_one(first.op, op)
-        assert isinstance(other, TensorCopyOp)
-        if mine.runs_on is Engine.TENSOR and not in_one_bank(other.dst, self.machine):
+        first_op, copy = in_one(first.op, op)
+        assert isinstance(copy, TensorCopyOp)
+        if first_op.runs_on is Engine.TENSOR and not in_one_bank(copy.dst, self.machine):
             return False
-        new = changed(mine, lambda tile: other.dst if tile.handle is made.handle else tile)
+        new = changed(first_op, lambda tile: copy.dst if tile.handle is intermediate.handle else tile)
         return self.put(first, second, new, first)
 
-    def fuse_reduction(self, first: InstructionStep, second: InstructionStep, made: Tile) -> bool:
+    def fuse_reduction(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """The first step reduces its result, too."""
         op = second.op
         assert isinstance(op, TensorReduceOp)
-        if made.dtype is not FLOAT32 or op.negate or not reads_whole(op, made) or (
+        if intermediate.dtype is not FLOAT32 or op.negate or not reads_whole(op, intermediate) or (
                 first.op.compute is not FLOAT32 or op.compute is not FLOAT32):
             return False
         if (first.op.mask, first.op.limits) != (op.mask, op.limits) or reads(first.op, op.dst.handle):
             return False
         if self.touched_between(first, second, {op.dst.handle}):
             return False
-        mine, other = in_one(first.op, op)
-        assert isinstance(other, TensorReduceOp)
-        rows, *_ = other.dst.access.dims
-        total = other.dst.patterned(dims=(rows, (1, 1))) if other.dst.free_elements == 1 else other.dst
-        common: dict[str, Any] = {**shared(mine), "reduce_res": total, "reduce_op": other.op}
+        first_op, reduction = in_one(first.op, op)
+        assert isinstance(reduction, TensorReduceOp)
+        rows, *_ = reduction.dst.access.dims
+        total = reduction.dst.patterned(dims=(rows, (1, 1))) if reduction.dst.free_elements == 1 else reduction.dst
+        common: dict[str, Any] = {**shared(first_op), "reduce_res": total, "reduce_op": reduction.op}
         new: Op
-        if isinstance(mine, ActivationOp) and other.op == "add":
-            new = ActivationReduceOp(dst=mine.dst, src=mine.src, bias=mine.bias, scale=mine.scale, fn=mine.fn,
-                                     imm=mine.imm, **common)
-        elif isinstance(mine, TensorScalarOp) and mine.op1 == "bypass" and not mine.reverse0:
-            new = TensorScalarReduceOp(dst=mine.dst, src=mine.src, operand0=mine.operand0, op0=mine.op0,
-                                       imm0=mine.imm0, **common)
+        if isinstance(first_op, ActivationOp) and reduction.op == "add":
+            new = ActivationReduceOp(dst=first_op.dst, src=first_op.src, bias=first_op.bias, scale=first_op.scale,
+                                     fn=first_op.fn,
+                                     imm=first_op.imm, **common)
+        elif isinstance(first_op, TensorScalarOp) and first_op.op1 == "bypass" and not first_op.reverse0:
+            new = TensorScalarReduceOp(dst=first_op.dst, src=first_op.src, operand0=first_op.operand0, op0=first_op.op0,
+                                       imm0=first_op.imm0, **common)
         else:
             return False
         return self.put(first, second, new, first)
 
     # -- the second step takes over ------------------------------------------------------------------------------------
-    def replace(self, first: InstructionStep, second: InstructionStep, made: Tile,
+    def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile,
                 pattern: "Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None]") -> bool:
         """One step in place of the second, if what the first reads is still there."""
-        if made.dtype is not FLOAT32 or first.op.compute is not FLOAT32 or second.op.compute is not FLOAT32:
+        if intermediate.dtype is not FLOAT32 or first.op.compute is not FLOAT32 or second.op.compute is not FLOAT32:
             return False
         if (first.op.mask, first.op.limits) != (second.op.mask, second.op.limits):
             return False
         if self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
             return False
-        fused = pattern(*in_one(first.op, second.op), made)
+        fused = pattern(*in_one(first.op, second.op), intermediate)
         if fused is None:
             return False
         new, negated = fused
@@ -313,9 +314,9 @@ def in_one_bank(tile: Tile, machine: Machine) -> bool:
     buffer, bank, access = tile.handle, machine.psum_bank_bytes, tile.access
     if tile.space != PSUM or buffer.fixed or buffer.addresses:
         return False
-    _, _, first, after = tile.bounds
+    _, _, start, after = tile.bounds
     return buffer.bytes_per_partition <= bank or (
-        first // bank == (after - 1) // bank
+        start // bank == (after - 1) // bank
         and all(c * access.dtype.itemsize % bank == 0 for _, c in access.free.symbols))
 
 
@@ -345,11 +346,11 @@ def shared(op: Op) -> dict[str, Any]:
     return {"mask": op.mask, "limits": op.limits, "symbols": op.symbols, "ranges": op.ranges, "extra": op.extra}
 
 
-def scaled_activation(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+def scaled_activation(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
     """fn(x * scale), fn(x - tile), fn(x + tile): (the activation, a tile that has to be negated)."""
     assert isinstance(first, TensorScalarOp) and isinstance(second, ActivationOp | ActivationReduceOp)
-    if second.src.handle is not made.handle or second.scale is not None or second.imm != 1.0 or reads_again(
-            second, made) or first.op1 != "bypass":
+    if second.src.handle is not intermediate.handle or second.scale is not None or second.imm != 1.0 or reads_again(
+            second, intermediate) or first.op1 != "bypass":
         return None
     tile, fields = first.operand0, dict[str, object]()
     negated = None
@@ -365,35 +366,36 @@ def scaled_activation(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | Non
         return None
     if tile is not None and tile.dtype is not FLOAT32:
         return None
-    return changed(second, lambda t: first.src if t.handle is made.handle else t, **fields), negated
+    return changed(second, lambda t: first.src if t.handle is intermediate.handle else t, **fields), negated
 
 
-def two_scalars(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+def two_scalars(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
     assert isinstance(first, TensorScalarOp) and isinstance(second, TensorScalarOp)
-    if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, made) or first.src.dtype is not FLOAT32:
+    if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, intermediate) or (
+            first.src.dtype is not FLOAT32):
         return None
-    if second.src.handle is not made.handle or first.engine != second.engine:
+    if second.src.handle is not intermediate.handle or first.engine != second.engine:
         return None
     return TensorScalarOp(dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0,
                           op0=first.op0, imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0,
                           reverse1=second.reverse0, engine=second.engine, **shared(second)), None
 
 
-def scalar_and_tile(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
     assert isinstance(first, TensorScalarOp) and isinstance(second, TensorTensorOp)
     if first.op1 != "bypass" or first.src.dtype is not FLOAT32 or second.runs_on is not Engine.VECTOR or (
             first.runs_on is not Engine.VECTOR) or second.lhs.handle is second.rhs.handle:
         return None
-    turned = second.rhs.handle is made.handle
+    turned = second.rhs.handle is intermediate.handle
     return ScalarTensorTensorOp(dst=second.dst, src=first.src, operand0=first.operand0,
                                 rhs=second.lhs if turned else second.rhs, op0=first.op0, op1=second.op,
                                 imm0=first.imm0, reverse0=first.reverse0, reverse1=turned,
                                 **shared(second)), None
 
 
-def reads_again(op: Op, made: Tile) -> bool:
+def reads_again(op: Op, intermediate: Tile) -> bool:
     """Whether an operation reads a tile as more than one operand."""
-    return sum(tile.handle is made.handle for _, tile in op.sources()) > 1
+    return sum(tile.handle is intermediate.handle for _, tile in op.sources()) > 1
 
 
 PATTERNS: dict[tuple[type[Op], type[Op]], tuple[Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None], ...]] = {

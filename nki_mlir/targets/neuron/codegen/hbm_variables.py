@@ -27,11 +27,11 @@ def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuf
         kind, position = buffer.role, buffer.index
         if kind == "local":
             kind, position, internal = "internal", internal, internal + 1
-        first = name = plain(buffer.name or kind)
+        base_name = name = plain(buffer.name or kind)
         k = 1
         while name in names:
             k += 1
-            name = f"{first}_{k}"
+            name = f"{base_name}_{k}"
         names.add(name)
         variables[buffer] = Variable(name, kind, position, buffer.shape, buffer.dtype, bytearray(buffer.data))
     return variables

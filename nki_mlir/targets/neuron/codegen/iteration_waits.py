@@ -90,15 +90,15 @@ class IterationWaits:
     # -- queues --------------------------------------------------------------------------------------------------------
     def choose_queues(self) -> list[int]:
         """The lane of each step. Transfers for which one engine waits share queues."""
-        first: dict[int, int] = {}
+        waiting_engine: dict[int, int] = {}
         for earlier in (self.before, self.carried):
             for k, (engine, _) in enumerate(self.issuers):
                 for other in earlier[k]:
-                    first.setdefault(other, engine)
+                    waiting_engine.setdefault(other, engine)
         kinds: dict[tuple[int, int], list[int]] = defaultdict(list)         # transfers by group and engine
         for k, (engine, group) in enumerate(self.issuers):
             if group is not None:
-                kinds[group, engine if self.stores[group] else first.get(k, engine)].append(k)
+                kinds[group, engine if self.stores[group] else waiting_engine.get(k, engine)].append(k)
         lanes = [engine for engine, _ in self.issuers]
         for group, used in enumerate(self.used):
             counts = {engine: len(transfers) for (g, engine), transfers in kinds.items() if g == group}
@@ -124,7 +124,7 @@ class IterationWaits:
                 self.need(engine, self.lanes[other], self.begin + 2 * other + 1, needed)
             for other in self.carried[k] if iteration else ():
                 self.need(engine, self.lanes[other], self.begin - self.length + 2 * other + 1, needed)
-            for queue in [one for one in needed if self.waiting.get(one, engine) != engine]:
+            for queue in [candidate for candidate in needed if self.waiting.get(candidate, engine) != engine]:
                 self.need(engine, *self.told(queue, needed.pop(queue), k, plan), needed)
             plan.waits.append(self.wait(engine, needed))
             self.complete(lane, self.begin + 2 * k + 1, self.known[engine])
@@ -159,16 +159,16 @@ class IterationWaits:
         """The waits that the others do not imply."""
         if not needed:
             return []
-        known = self.known[engine]
+        engine_clock = self.known[engine]
         clocks = {lane: self.reported[lane][bisect_left(self.times[lane], time)] for lane, time in needed.items()}
         waits = [IterationEvent(lane, (time - 1) % self.length, time < self.begin) for lane, time in needed.items()
                  if not any([clock[lane] >= time for other, clock in clocks.items() if other != lane])]
         for clock in clocks.values():
-            np.maximum(known, clock, known)
+            np.maximum(engine_clock, clock, engine_clock)
         return sorted(waits, key=lambda event: (event.lane, event.time))
 
-    def complete(self, lane: int, time: int, known: Clock) -> None:
-        clock = known.copy()
+    def complete(self, lane: int, time: int, engine_clock: Clock) -> None:
+        clock = engine_clock.copy()
         clock[lane] = self.latest[lane] = time
         self.times[lane].append(time)
         self.reported[lane].append(clock)

@@ -51,7 +51,7 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
     run = _ListScheduler(graph, order, base)
     run.run()
     if len(run.order) < len(graph):
-        return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, inf)
+        return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, inf)
     engines = [run.engines[e] for e in run.engine_of]
     return ListSchedule(run.order, engines, run.addresses if run.free_ranges else None, run.end, run.starts,
                         run.least_loads())
@@ -70,8 +70,8 @@ class _ListScheduler:
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
         choices = graph.shared(order.share, order.issue)
-        used = {choice.engine for some in choices for choice in some}
-        self.engines = [engine for engine in FIRST if engine in used]
+        used_engines = {choice.engine for step_choices in choices for choice in step_choices}
+        self.engines = [engine for engine in FIRST if engine in used_engines]
         self.name_choices(choices)
         self.ranks = graph.ranks(order.ahead)
         self.by_rank = [0] * count
@@ -97,7 +97,7 @@ class _ListScheduler:
         self.port_free = True
         ramps = [machine.costs.engines[engine].ramp for engine in self.engines]
         self.ramps = [None if ramp is None else RampState(ramp) for ramp in ramps]
-        self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used else -1
+        self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used_engines else -1
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.order: list[int] = []
         self.end = 0.0
@@ -108,14 +108,14 @@ class _ListScheduler:
         self.engines_of: list[tuple[int, ...]] = []
         self.only: list[int] = []
         self.on: list[list[Choice | None]] = []
-        for some in choices:
-            form = forms.get(some)
+        for step_choices in choices:
+            form = forms.get(step_choices)
             if form is None:
-                numbers = tuple([self.engines.index(choice.engine) for choice in some])
-                there: list[Choice | None] = [None] * len(self.engines)
-                for e, choice in zip(numbers, some):
-                    there[e] = choice
-                form = forms[some] = numbers, numbers[0] if len(numbers) == 1 else -1, there
+                numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
+                by_engine: list[Choice | None] = [None] * len(self.engines)
+                for e, choice in zip(numbers, step_choices):
+                    by_engine[e] = choice
+                form = forms[step_choices] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
             self.engines_of.append(form[0])
             self.only.append(form[1])
             self.on.append(form[2])
@@ -135,7 +135,7 @@ class _ListScheduler:
                             for s in SPACES] if base is not None else []
         self.addresses = [0] * len(graph.held)
         longest = max(self.count // LONG, 64)
-        self.long = [last - first > longest for first, last in zip(graph.first, graph.last)]
+        self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
         self.uses = list(graph.uses)
         self.version = 0
         self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
@@ -149,9 +149,9 @@ class _ListScheduler:
         """Return for each engine the share of time that steps which no other engine may have keep it busy: a step that
         goes there delays these."""
         alone = [0.0] * len(self.engines)
-        for some, only in zip(choices, self.only):
+        for step_choices, only in zip(choices, self.only):
             if only >= 0:
-                alone[only] += some[0].busy
+                alone[only] += step_choices[0].busy
         most = max(max(alone, default=0.0), 1.0)
         return [busy / most for busy in alone]
 
@@ -169,7 +169,7 @@ class _ListScheduler:
             self.scattered(0.0)
         changed = False
         while events:
-            now, number = heappop(events)
+            time, number = heappop(events)
             if number < count:
                 self.ended(number)
                 changed = True
@@ -179,19 +179,19 @@ class _ListScheduler:
                     changed |= self.seen_by_itself(number - count)
                 else:
                     changed |= self.complete(number - 2 * count)
-                self.end = now
-            if not events or (changed and events[0][0] > now):
-                self.start_all(now)
+                self.end = time
+            if not events or (changed and events[0][0] > time):
+                self.start_all(time)
                 changed = False
                 if not events and len(self.order) < count:
-                    self.scattered(now)
+                    self.scattered(time)
 
-    def scattered(self, now: float) -> None:
+    def scattered(self, time: float) -> None:
         """Nothing can start and nothing will end: go on without addresses."""
         self.free_ranges = []
         self.refused = [None] * len(self.engines)
         self.no_room = [-1] * self.count
-        self.start_all(now)
+        self.start_all(time)
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]
@@ -229,8 +229,8 @@ class _ListScheduler:
         for buffer in self.graph.buffers[k]:
             uses[buffer] -= 1
             if not uses[buffer]:
-                if not transfer and (buffer, k) in (mine := self.soon[engine]):
-                    mine.remove((buffer, k))
+                if not transfer and (buffer, k) in (soon := self.soon[engine]):
+                    soon.remove((buffer, k))
                 self.give_back(buffer)
                 changed = True
         return changed
@@ -250,10 +250,10 @@ class _ListScheduler:
                     self.soon[engine].append((buffer, k))
 
     def give_back(self, buffer: int) -> None:
-        space, size, last = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
+        space, size, last_use = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
         self.room[space] += size
-        if last >= self.oldest:
-            self.pending[space].append((self.oldest, last + 1, -size))
+        if last_use >= self.oldest:
+            self.pending[space].append((self.oldest, last_use + 1, -size))
         if self.free_ranges:
             self.free_ranges[space].give(self.addresses[buffer], size)
         self.version += 1
@@ -262,53 +262,53 @@ class _ListScheduler:
         """Free the buffers of which a step of the engine was the last user, if another step of it needs such memory:
         only other engines have to wait for the end. Return whether there were any."""
         spaces = {self.space[buffer] for buffer in self.graph.buffers[k] if not self.live[buffer]}
-        soon = [one for one in self.soon[engine] if self.space[one[0]] in spaces]
+        soon = [entry for entry in self.soon[engine] if self.space[entry[0]] in spaces]
         if not soon:
             return False
         for buffer, _ in soon:
             self.uses[buffer] = self.count      # its last user does not give it back again
             self.give_back(buffer)
-        self.soon[engine] = [one for one in self.soon[engine] if one not in soon]
+        self.soon[engine] = [entry for entry in self.soon[engine] if entry not in soon]
         return True
 
-    def start_all(self, now: float) -> None:
+    def start_all(self, time: float) -> None:
         """Start on every free engine, until none can."""
         free = self.free
         progress = True
         while progress:
             progress = False
-            for engine, ready in enumerate(self.ready):
-                if ready and free[engine] and (k := self.take(engine, ready, now)) >= 0:
-                    self.start(k, engine, now)
+            for engine, ready_steps in enumerate(self.ready):
+                if ready_steps and free[engine] and (k := self.take(engine, ready_steps, time)) >= 0:
+                    self.start(k, engine, time)
                     progress = True
         if self.triggered:
-            self.move(now)
+            self.move(time)
 
-    def take(self, engine: int, ready: list[int], now: float) -> int:
+    def take(self, engine: int, ready_steps: list[int], time: float) -> int:
         """Remove the first ready step that memory allows from the ready steps, and return it; -1 if there is none."""
         idle = not self.events
         loads, stores = self.queues[2 * engine:2 * engine + 2]
-        state = ready[0], len(ready), self.version, self.port_free, idle, loads, stores
+        state = ready_steps[0], len(ready_steps), self.version, self.port_free, idle, loads, stores
         if self.refused[engine] == state:
             return -1                           # nothing has changed since none was found
         turns = self.graph.takes_turns and engine == self.scalar
-        others: list[int] = []                  # if none needs the functions that are there
+        deferred: list[int] = []                  # if none needs the functions that are there
         waits = False                           # a step is left to an engine that is not free yet: that depends on time
         memory = 2 * self.version + idle
         by_rank, no_room, only = self.by_rank, self.no_room, self.only
         full = not idle and (loads >= QUEUES or stores >= QUEUES)
-        for rank in ready[:self.passed]:
+        for rank in ready_steps[:self.passed]:
             k = by_rank[rank]
             if no_room[k] == memory or (full and self.is_transfer[k] and (
                     stores if self.graph.stores[k] else loads) >= QUEUES):
                 continue
-            if only[k] < 0 and not idle and self.better_elsewhere(k, engine, now):
+            if only[k] < 0 and not idle and self.better_elsewhere(k, engine, time):
                 waits = True
             elif turns and self.graph.tables[k] not in ("", self.table):
-                others.append(k)
+                deferred.append(k)
             elif self.has_room(k, engine):
                 return self.taken(k)
-        for k in others:
+        for k in deferred:
             if self.has_room(k, engine):
                 return self.taken(k)
         k = self.oldest
@@ -329,31 +329,31 @@ class _ListScheduler:
     def taken(self, k: int) -> int:
         rank = self.ranks[k]
         for e in self.engines_of[k]:
-            ready = self.ready[e]
-            del ready[bisect_left(ready, rank)]
+            ready_steps = self.ready[e]
+            del ready_steps[bisect_left(ready_steps, rank)]
         return k
 
-    def better_elsewhere(self, k: int, engine: int, now: float) -> bool:
+    def better_elsewhere(self, k: int, engine: int, time: float) -> bool:
         """Return whether another engine would complete the step earlier, behind the steps that are ready there before
         it."""
-        rank, there, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
-        choice = there[engine]
-        mine = choice.busy * (1 + load[engine]) + choice.result             # type: ignore[union-attr]
+        rank, choices, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
+        choice = choices[engine]
+        ns_here = choice.busy * (1 + load[engine]) + choice.result             # type: ignore[union-attr]
         for e in self.engines_of[k]:
             if e == engine:
                 continue
-            other = there[e]
-            busy, result = other.busy * (1 + load[e]), other.result         # type: ignore[union-attr]
-            ahead = self.free_at[e] - now
+            alternative = choices[e]
+            busy, result = alternative.busy * (1 + load[e]), alternative.result         # type: ignore[union-attr]
+            ahead = self.free_at[e] - time
             if ahead < 0.0:
                 ahead = 0.0
-            if ahead + busy + result >= mine:
+            if ahead + busy + result >= ns_here:
                 continue
             for before in self.ready[e][:self.passed]:
                 if before >= rank:
                     break
                 ahead += on[by_rank[before]][e].busy                        # type: ignore[union-attr]
-            if ahead + busy + result < mine:
+            if ahead + busy + result < ns_here:
                 return True
         return False
 
@@ -378,11 +378,11 @@ class _ListScheduler:
         oldest step starts."""
         space_of, sizes, firsts = self.space, self.graph.size, self.graph.first
         for space in (space_of[new[0]],) if len(new) == 1 else {space_of[buffer] for buffer in new}:
-            size = last = 0
+            size = last_step = 0
             for buffer in new:
                 if space_of[buffer] == space:
                     size += sizes[buffer]
-                    last = max(last, firsts[buffer])
+                    last_step = max(last_step, firsts[buffer])
             room = self.room[space]
             if self.is_transfer[k] and not space and self.events:
                 if size > room - self.results:
@@ -393,58 +393,58 @@ class _ListScheduler:
                 if not (k == self.oldest and not self.events and not self.free_ranges):
                     return False
                 continue
-            if last > self.oldest and self.most[space] + size > self.limit[space] and (
-                    self.needed_until(space, last) + size > self.limit[space]):
+            if last_step > self.oldest and self.most[space] + size > self.limit[space] and (
+                    self.needed_until(space, last_step) + size > self.limit[space]):
                 return False
         return not self.free_ranges or self.give_addresses(new)
 
-    def needed_until(self, space: int, last: int) -> int:
-        """The most bytes that the steps before ``last`` need if the rest is in program order."""
-        needed = self.needed[space]
-        for first, end, size in self.pending[space]:
-            needed[first:end] += size
+    def needed_until(self, space: int, last_step: int) -> int:
+        """The most bytes that the steps before ``last_step`` need if the rest is in program order."""
+        demand = self.needed[space]
+        for begin, end, size in self.pending[space]:
+            demand[begin:end] += size
         self.pending[space].clear()
-        self.most[space] = int(needed[self.oldest:].max())
-        return int(np.maximum.reduce(needed[self.oldest:last]))
+        self.most[space] = int(demand[self.oldest:].max())
+        return int(np.maximum.reduce(demand[self.oldest:last_step]))
 
     def give_addresses(self, new: list[int]) -> bool:
         """Assign addresses to all of the buffers, or to none; return which."""
-        done: list[int] = []
+        assigned: list[int] = []
         for buffer in new:
             ranges, size = self.free_ranges[self.space[buffer]], self.graph.size[buffer]
             address = ranges.take(size, self.long[buffer])
             if address is None:
-                for other in done:
+                for other in assigned:
                     self.free_ranges[self.space[other]].give(self.addresses[other], self.graph.size[other])
                 return False
             self.addresses[buffer] = address
-            done.append(buffer)
+            assigned.append(buffer)
         return True
 
-    def begin(self, k: int, now: float) -> float:
+    def begin(self, k: int, time: float) -> float:
         """Return when a step begins that could begin now. The scalar engine loads functions once its last step has
         ended."""
         table = self.graph.tables[k]
         if table in ("", self.table):
-            return now
+            return time
         self.table = table
-        return max(now, self.scalar_free + self.machine.costs.control.table_load_ns)
+        return max(time, self.scalar_free + self.machine.costs.control.table_load_ns)
 
-    def start(self, k: int, engine: int, now: float) -> None:
+    def start(self, k: int, engine: int, time: float) -> None:
         graph, live, oldest = self.graph, self.live, self.oldest
         choice = self.on[k][engine]
         assert choice is not None
         self.order.append(k)
         self.started[k] = True
-        self.starts[k] = now
+        self.starts[k] = time
         self.engine_of[k] = engine
         for buffer in graph.buffers[k]:
             if not live[buffer]:
                 live[buffer] = True
-                space, size, first = self.space[buffer], graph.size[buffer], graph.first[buffer]
+                space, size, first_use = self.space[buffer], graph.size[buffer], graph.first[buffer]
                 self.room[space] -= size
-                if first > oldest:
-                    self.pending[space].append((oldest, first, size))
+                if first_use > oldest:
+                    self.pending[space].append((oldest, first_use, size))
                     self.most[space] += size
         if k == oldest:
             started = self.started
@@ -455,7 +455,7 @@ class _ListScheduler:
         self.free[engine] = False
         if choice.port:
             self.port_free = False
-        begin = now if graph.tables[k] == "" else self.begin(k, now)
+        begin = time if graph.tables[k] == "" else self.begin(k, time)
         ramp = self.ramps[engine] if choice.share else None
         free = begin + choice.busy if ramp is None else ramp.end(begin, choice.busy, choice.share)
         self.free_at[engine] = free
@@ -473,13 +473,13 @@ class _ListScheduler:
                     break
             heappush(self.events, (free + choice.result, k + 2 * self.count))
 
-    def move(self, now: float) -> None:
+    def move(self, time: float) -> None:
         """Move what was triggered now. DMA engines take what is triggered at one time in the order of the engines."""
         dma = self.machine.costs.dma
         for _, k in sorted(self.triggered):
             transfer = self.graph.transfers[k]
             assert transfer is not None
-            moved = now + dma.trigger_ns + transfer.under_way
+            moved = time + dma.trigger_ns + transfer.under_way
             if not transfer.under_way:
                 moved = self.dma.move(transfer, moved, k)[1]
             heappush(self.events, (moved + dma.notify_ns, k + 2 * self.count))

@@ -67,15 +67,15 @@ class Liveness:
                 for inner in sub_blocks(node):
                     self._block(inner)
 
-    def _use(self, buffer: DeviceBuffer, now: int) -> None:
+    def _use(self, buffer: DeviceBuffer, step: int) -> None:
         depth = self._depth[buffer]
         life = self.of.get(buffer)
         if life is None:
-            life = self.of[buffer] = Lifetime(buffer, now, now)
-        life.last = max(life.last, now)
+            life = self.of[buffer] = Lifetime(buffer, step, step)
+        life.last = max(life.last, step)
         if depth < len(self._loops):
-            first, outside = self._loops[depth]
-            life.first = min(life.first, first)
+            loop_start, outside = self._loops[depth]
+            life.first = min(life.first, loop_start)
             outside.add(buffer)
 
 

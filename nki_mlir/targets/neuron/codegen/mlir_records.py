@@ -84,8 +84,8 @@ class _Reader:
                 continue
             assert spec.dtype is not None
             if spec.space != HBM:
-                what = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
-                raise BadSignature(what=what).located(location_of(kernel.op))
+                problem = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
+                raise BadSignature(what=problem).located(location_of(kernel.op))
             role = "output" if spec.kind == "shared" else "input"
             self.buffers[argument] = self.shared(
                 DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
@@ -192,27 +192,27 @@ class _Reader:
         self.buffers[op.results[0]] = buffer
         return buffer
 
-    def block_address(self, given: list[int]) -> tuple[int, int]:
+    def block_address(self, numbers: list[int]) -> tuple[int, int]:
         """(partition, byte) of a block; a bank comes first in PSUM."""
-        partition, byte = given[-2:]
-        return partition, byte + (given[0] * self.code.machine.psum_bank_bytes if len(given) == 3 else 0)
+        partition, byte = numbers[-2:]
+        return partition, byte + (numbers[0] * self.code.machine.psum_bank_bytes if len(numbers) == 3 else 0)
 
     def constant(self, op: ir.Operation) -> DeviceBuffer:
         name = op.attributes["name"].value
         shape, dtype, space = memref_parts(op.results[0].type)
         data = np.ascontiguousarray(global_array(op)).tobytes()
-        for known in self.code.globals:
-            if (known.name, known.role, known.data) == (name, "constant", data):
-                return known
+        for existing in self.code.globals:
+            if (existing.name, existing.role, existing.data) == (name, "constant", data):
+                return existing
         position = sum(g.role == "constant" for g in self.code.globals)
         return self.shared(DeviceBuffer(name, space, shape, dtype, "constant", position, data,
                                         location=location_of(op)))
 
     def shared(self, buffer: DeviceBuffer) -> DeviceBuffer:
         """The HBM tensor of that role and place; a new one is added."""
-        for known in self.code.globals:
-            if (known.role, known.index) == (buffer.role, buffer.index):
-                return known
+        for existing in self.code.globals:
+            if (existing.role, existing.index) == (buffer.role, buffer.index):
+                return existing
         self.code.globals.append(buffer)
         return buffer
 
@@ -277,8 +277,9 @@ class _RecordsWriter:
     def signature(self) -> None:
         """Drop the program ids and the grid where loops have taken their place."""
         op, block = self.kernel.op, self.kernel.op.regions[0].blocks[0]
-        used = {p.axis for p in self.code.programs}
-        used_arguments = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id" or a.index in used]
+        used_axes = {p.axis for p in self.code.programs}
+        used_arguments = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id"
+                          or a.index in used_axes]
         if len(used_arguments) < len(self.kernel.arguments):
             for k in reversed(range(len(self.kernel.arguments))):
                 if k not in used_arguments:
@@ -295,13 +296,13 @@ class _RecordsWriter:
     def block(self, block: Block, into: ir.Block, condition: Value | None = None) -> None:
         """Write a block that ends with its condition, or with nothing."""
         outer, self.block_now = self.block_now, into
-        known = dict(self.values)
+        saved_values = dict(self.values)
         self.nodes(block)
         if condition is None:
             self.operation("scf.yield")
         else:
             self.operation("scf.condition", [self.truth(condition)])
-        self.block_now, self.values = outer, known
+        self.block_now, self.values = outer, saved_values
 
     def nodes(self, block: Block) -> None:
         for buffer in block.buffers:
@@ -342,10 +343,10 @@ class _RecordsWriter:
     def load(self, node: Load) -> None:
         access = node.tile.access
         assert access.partition is not None
-        subscripts, rest = [], access.free.const
+        subscripts, remaining = [], access.free.const
         for extent in reversed(node.tile.base_shape[1:]):
-            subscripts.append(self.constant(rest % extent))
-            rest //= extent
+            subscripts.append(self.constant(remaining % extent))
+            remaining //= extent
         number = self.operation("memref.load", [self.buffers[node.tile.handle], self.constant(access.partition.const),
                                                 *reversed(subscripts)], [ir.Type.parse(access.dtype.mlir)])
         cast = "arith.index_castui" if access.dtype is BOOL else "arith.index_cast"

@@ -71,17 +71,17 @@ def room(buffer: DeviceBuffer, machine: Machine) -> int:
     return -(-size // bank) * bank if 2 * size > bank else size
 
 
-def to_move(held: list[DeviceBuffer], found: dict[DeviceBuffer, PsumResult], moved: set[DeviceBuffer],
+def to_move(live: list[DeviceBuffer], results: dict[DeviceBuffer, PsumResult], moved: set[DeviceBuffer],
             ) -> dict[DeviceBuffer, PsumResult]:
     """Of the lines whose tiles fill PSUM the one with most that can be moved: all of its tiles."""
     bytes_of: dict[object, int] = {}
-    for buffer in held:
-        if buffer in found and buffer not in moved:
+    for buffer in live:
+        if buffer in results and buffer not in moved:
             bytes_of[line(buffer)] = bytes_of.get(line(buffer), 0) + buffer.bytes_per_partition
     if not bytes_of:
         return {}
     most = max(bytes_of, key=bytes_of.__getitem__)
-    return {buffer: result for buffer, result in found.items() if line(buffer) == most and buffer not in moved}
+    return {buffer: result for buffer, result in results.items() if line(buffer) == most and buffer not in moved}
 
 
 def line(buffer: DeviceBuffer) -> object:
@@ -124,14 +124,15 @@ def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
     """Copy tiles to SBUF behind their last products, for all that reads them."""
     behind: dict[InstructionStep, InstructionStep] = {}
     for buffer, result in chosen.items():
-        there = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
-        result.block.buffers.append(there)
-        last = result.writes[-1]
-        behind[last] = InstructionStep(TensorCopyOp(dst=entire(there), src=entire(buffer)), last.location)
+        sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
+        result.block.buffers.append(sbuf_copy)
+        last_write = result.writes[-1]
+        behind[last_write] = InstructionStep(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer)),
+                                             last_write.location)
         for step in result.readers:
-            step.op = reading(step.op, buffer, there)
+            step.op = reading(step.op, buffer, sbuf_copy)
     for block in blocks(code.body):
-        block.nodes = [node for one in block.nodes for node in (one, behind.get(one)) if node is not None]
+        block.nodes = [node for old in block.nodes for node in (old, behind.get(old)) if node is not None]
 
 
 def entire(buffer: DeviceBuffer) -> Tile:
@@ -140,10 +141,10 @@ def entire(buffer: DeviceBuffer) -> Tile:
     return Tile(buffer, buffer.space, buffer.shape, buffer.dtype, flat.access, buffer.name)
 
 
-def reading(op: Op, buffer: DeviceBuffer, there: DeviceBuffer) -> Op:
+def reading(op: Op, buffer: DeviceBuffer, destination: DeviceBuffer) -> Op:
     """The operation with the tile in its new memory, on the engine that it would have been on."""
     def tile(old: Tile) -> Tile:
-        return old if old.handle is not buffer else Tile(there, SBUF, old.base_shape, old.base_dtype, old.access,
+        return old if old.handle is not buffer else Tile(destination, SBUF, old.base_shape, old.base_dtype, old.access,
                                                          old.label)
     moved = changed(op, tile)
     return on_engine(moved, op.runs_on) if isinstance(op, NisaOp) and moved.runs_on is not op.runs_on else moved

@@ -105,8 +105,8 @@ class Stages:
         begin = self.begin(starts, interval)
         self.times = [divmod(start - begin, interval) for start in starts]      # rounds, and time in the round
         self.possible = self.settle()
-        first = min(rounds for rounds, _ in self.times)
-        self.stage = [int(rounds - first) for rounds, _ in self.times]
+        first_round = min(rounds for rounds, _ in self.times)
+        self.stage = [int(rounds - first_round) for rounds, _ in self.times]
         self.count = max(self.stage) + 1
         self.order = sorted(range(len(starts)), key=lambda k: (self.times[k][1], -self.stage[k], k))
 
@@ -115,8 +115,8 @@ class Stages:
         lives = [(min([starts[k] for k in users]), max([starts[k] for k in users]), buffer)
                  for buffer, users in self.users.items() if users]
         times = np.unique([start % interval for start in starts])
-        first, last = (np.array([life[k] for life in lives], np.float64) for k in (0, 1))
-        rounds = (last - times[:, None]) // interval - (first - times[:, None]) // interval
+        begins, ends = (np.array([life[k] for life in lives], np.float64) for k in (0, 1))
+        rounds = (ends - times[:, None]) // interval - (begins - times[:, None]) // interval
         in_use = [rounds @ np.array([buffer.bytes_per_partition if buffer.space == space else 0
                                      for _, _, buffer in lives], np.float64) for space in (SBUF, PSUM)]
         return float(times[np.lexsort((times, *in_use))[0]])
@@ -135,10 +135,10 @@ class Stages:
                         settled = False
             for buffer, users in self.users.items():
                 if buffer.space == PSUM:
-                    last = max((times[k][0] for k in users), default=0.0)
+                    last_round = max((times[k][0] for k in users), default=0.0)
                     for k in users:
-                        if times[k][0] < last:
-                            times[k] = last, 0.0
+                        if times[k][0] < last_round:
+                            times[k] = last_round, 0.0
                             settled = False
             if settled:
                 return True
@@ -166,8 +166,9 @@ def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Sta
     outside = {tile.handle for step in body for tile in tiles_of(step)} - set(loop.body.buffers)
     graph = SchedulingGraph(window.nodes, code.machine, outside, choice)
     schedule = list_schedule(graph, order, None)
-    last = (number - 1) * size
-    before = [[(other % size, number - 1 - other // size) for other in graph.before[last + k]] for k in range(size)]
+    last_iteration = (number - 1) * size
+    before = [[(other % size, number - 1 - other // size) for other in graph.before[last_iteration + k]]
+              for k in range(size)]
     middle = number // 2 * size
     interval = interval_of(schedule, middle, size, before)
     if not 0 < interval < inf:
@@ -205,10 +206,11 @@ class PipelinedLoop:
     def __init__(self, loop: Loop, stages: Stages) -> None:
         self.loop, self.stages = loop, stages
         self.number = stages.copies()
-        used = {buffer: {stages.stage[k] for k in users} for buffer, users in stages.users.items()}
-        self.copies = [{buffer: replace(buffer) for buffer, of in used.items() if len(of) > 1}
+        buffer_stages = {buffer: {stages.stage[k] for k in users} for buffer, users in stages.users.items()}
+        self.copies = [{buffer: replace(buffer) for buffer, of in buffer_stages.items() if len(of) > 1}
                        for _ in range(self.number)]
-        self.local = [[buffer for buffer, of in used.items() if of == {stage}] for stage in range(stages.count)]
+        self.local = [[buffer for buffer, of in buffer_stages.items() if of == {stage}]
+                      for stage in range(stages.count)]
         self.steps = [InstructionStep(on_engine(step.op, engine), step.location) if step.op.runs_on is not engine
                       else step for step, engine in zip(loop.body.nodes, stages.engines)]
         self.unroller = Unroller({})

@@ -58,10 +58,10 @@ def compute(op: str, lhs: Value, rhs: Value) -> Value:
     if rhs == NEUTRAL.get(op):
         return lhs
     if op in ("min", "max"):
-        for one, other in ((lhs, rhs), (rhs, lhs)):             # one may always be the result
-            below, above = (one, other) if op == "min" else (other, one)
+        for candidate, other in ((lhs, rhs), (rhs, lhs)):             # the candidate may always be the result
+            below, above = (candidate, other) if op == "min" else (other, candidate)
             if value_range(below)[1] <= value_range(above)[0]:
-                return one
+                return candidate
     return Computed(op, lhs, rhs)
 
 
@@ -275,10 +275,10 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
     if not symbols:
         return op
     parts = [plus_number(symbol) for symbol in symbols]
-    left: dict[Value, int] = {}
+    remaining: dict[Value, int] = {}
     for base, _ in parts:
         if base is not None:
-            left.setdefault(base, len(left))
+            remaining.setdefault(base, len(remaining))
 
     def put(form: Linear) -> Linear:
         const, terms = form.const, dict[int, int]()
@@ -286,10 +286,10 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
             base, number = parts[position]
             const += c * number
             if base is not None:
-                terms[left[base]] = terms.get(left[base], 0) + c
+                terms[remaining[base]] = terms.get(remaining[base], 0) + c
         return Linear(const, tuple(sorted((k, c) for k, c in terms.items() if c)), form.axes)
 
-    return with_forms(op, put, symbols=tuple(left), ranges=tuple(value_range(s) for s in left))
+    return with_forms(op, put, symbols=tuple(remaining), ranges=tuple(value_range(s) for s in remaining))
 
 
 def plus_number(value: Value) -> tuple[Value | None, int]:
@@ -298,6 +298,6 @@ def plus_number(value: Value) -> tuple[Value | None, int]:
         case int():
             return None, value
         case Computed("add", lhs, int(number)):
-            base, more = plus_number(lhs)
-            return base, number + more
+            base, offset = plus_number(lhs)
+            return base, number + offset
     return value, 0

@@ -59,9 +59,9 @@ class RegisterFile:
         return register
 
     def _free(self, keep: Sequence[Computed | LoopVariable | int]) -> Register:
-        used = {r.number for r in (*self.pinned.values(), *self.computed.values())}
+        used_numbers = {r.number for r in (*self.pinned.values(), *self.computed.values())}
         for number in range(REGISTERS):
-            if number not in used:
+            if number not in used_numbers:
                 return Register(number)
         for value in self.computed:
             if not any(value is live for live in keep):

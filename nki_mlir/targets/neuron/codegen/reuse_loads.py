@@ -93,22 +93,22 @@ class _Reuse:
                  loaded: dict[DeviceBuffer, InstructionStep], users: Counter[DeviceBuffer], room: int) -> None:
         self.dropped: list[Op] = []
         local, users_here = set(block.buffers), users_of(run)
-        first: dict[DeviceBuffer, int] = {}
-        last: dict[DeviceBuffer, int] = {}
+        first_use: dict[DeviceBuffer, int] = {}
+        last_use: dict[DeviceBuffer, int] = {}
         for k, step in enumerate(run):
             for _, tile in step.op.operands():
                 if tile.space == SBUF:
-                    first.setdefault(tile.handle, k)
-                    last[tile.handle] = k
+                    first_use.setdefault(tile.handle, k)
+                    last_use[tile.handle] = k
         changes = np.zeros(len(run) + 1, np.int64)
-        for buffer, k in first.items():
+        for buffer, k in first_use.items():
             changes[k if buffer in local else 0] += buffer.bytes_per_partition
-            changes[(last[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
+            changes[(last_use[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
         level = np.cumsum(changes)
         limit = code.machine.sbuf_bytes_per_partition * room // 100
         loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the HBM tensor
-        same: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
-        gone: set[InstructionStep] = set()
+        replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
+        dropped_steps: set[InstructionStep] = set()
         for k, step in enumerate(run):
             op = step.op
             if op.acts_outside or isinstance(op, Meeting):
@@ -127,27 +127,27 @@ class _Reuse:
             before = same_source.setdefault(key, buffer)
             if before is buffer:
                 continue
-            begin, size = last[before] + 1, buffer.bytes_per_partition
+            begin, size = last_use[before] + 1, buffer.bytes_per_partition
             if begin < k and level[begin:k].max() + size > limit:
                 same_source[key] = buffer
                 continue
             level[begin:k] += size
-            last[before] = max(last[before], last[buffer])
-            same[buffer] = before
-            gone.add(step)
-        if not gone:
+            last_use[before] = max(last_use[before], last_use[buffer])
+            replacement[buffer] = before
+            dropped_steps.add(step)
+        if not dropped_steps:
             return
-        self.dropped = [step.op for step in run if step in gone]
+        self.dropped = [step.op for step in run if step in dropped_steps]
         for step in run:
-            if step not in gone and any(tile.handle in same for _, tile in step.op.sources()):
-                step.op = changed(step.op, lambda tile: in_tile(tile, same))
-        block.nodes = [node for node in block.nodes if node not in gone]
-        block.buffers = [buffer for buffer in block.buffers if buffer not in same]
+            if step not in dropped_steps and any(tile.handle in replacement for _, tile in step.op.sources()):
+                step.op = changed(step.op, lambda tile: in_tile(tile, replacement))
+        block.nodes = [node for node in block.nodes if node not in dropped_steps]
+        block.buffers = [buffer for buffer in block.buffers if buffer not in replacement]
 
 
-def in_tile(tile: Tile, same: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
+def in_tile(tile: Tile, replacement: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
     """The tile in the buffer that has its elements."""
-    buffer = same.get(tile.handle)
+    buffer = replacement.get(tile.handle)
     if buffer is None:
         return tile
     return tile.starting(buffer, tile.access)

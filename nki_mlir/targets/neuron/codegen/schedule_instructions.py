@@ -92,12 +92,12 @@ class Schedules:
         for block, nodes in self.before:
             for run in runs_of(nodes):
                 self.runs.append(run)
-                self.parts.append([(first, end, SchedulingGraph(run[first:end], code.machine, outside, choice))
-                                   for first, end in parts_of(run)])
+                self.parts.append([(start, end, SchedulingGraph(run[start:end], code.machine, outside, choice))
+                                   for start, end in parts_of(run)])
                 self.times.append(times[block])
         self.fixed = any(buffer.fixed for block in blocks(code.body) for buffer in block.buffers)
-        whole = not self.fixed and all(len(parts) == 1 for parts in self.parts)
-        self.outside = self.stacked(outside) if whole else None
+        unsplit = not self.fixed and all(len(parts) == 1 for parts in self.parts)
+        self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
         self.known: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
 
@@ -118,12 +118,12 @@ class Schedules:
         """Return the arrangement of an order. It is memoized: orders are equal if they differ only in engines that no
         step may choose, or in bytes that loads leave free anyway."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
-        known = self.known.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
-        for loads, arrangement in known.items():
+        by_loads = self.known.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
+        for loads, arrangement in by_loads.items():
             if arrangement.loads <= order.loads <= loads:
                 return arrangement
-        known[order.loads] = self.ordered_runs(order)
-        return known[order.loads]
+        by_loads[order.loads] = self.ordered_runs(order)
+        return by_loads[order.loads]
 
     def ordered_runs(self, order: Order) -> Arrangement:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
@@ -133,28 +133,29 @@ class Schedules:
         for parts, times in zip(self.parts, self.times):
             steps: list[int] = []
             chosen: list[Engine] = []
-            for first, _, graph in parts:
-                one = self.ordered(graph, order, None if self.outside is None else self.base)
-                steps += [first + k for k in one.order]
-                chosen += one.engines
-                ns += one.ns * times
-                loads = max(loads, one.loads)
-                if one.addresses is None:
+            for start, _, graph in parts:
+                schedule = self.ordered(graph, order, None if self.outside is None else self.base)
+                steps += [start + k for k in schedule.order]
+                chosen += schedule.engines
+                ns += schedule.ns * times
+                loads = max(loads, schedule.loads)
+                if schedule.addresses is None:
                     addresses = None
                 elif addresses is not None:
-                    addresses.append(tuple(one.addresses))
+                    addresses.append(tuple(schedule.addresses))
             runs.append(tuple(steps))
             engines.append(tuple(chosen))
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns, loads)
 
-    def bound(self, first: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
-        """ns that no order takes less than; ``first``: none that has each step on its class's first engine; ``loads``:
-        none with these loads besides; ``balanced``: none whose engines share steps as program order balances them."""
+    def bound(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
+        """ns that no order takes less than; ``first_engine``: none that has each step on its class's first engine;
+        ``loads``: none with these loads besides; ``balanced``: none whose engines share steps as program order
+        balances them."""
         transfers = Transfers(self.code.machine)
         total = moving([transfers.of(op) for op in loads], self.code.machine)
         for parts, times in zip(self.parts, self.times):
             for _, _, graph in parts:
-                for part, ns in graph.busy(first, balanced).items():
+                for part, ns in graph.busy(first_engine, balanced).items():
                     total[part] = total.get(part, 0.0) + ns * times
         return max(total.values(), default=0.0)
 
@@ -174,13 +175,13 @@ class Schedules:
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
         """Steps that are marked ``nki.no_reorder`` stay as they are."""
         if NO_REORDER in graph.ops[0].extra:
-            return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, 0.0)
+            return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, 0.0)
         return list_schedule(graph, order, base)
 
     def as_written(self) -> Arrangement:
         """Program order, each step on its class's first engine."""
         return Arrangement(tuple(tuple(range(len(run))) for run in self.runs),
-                           tuple(tuple(some[0].engine for _, _, graph in parts for some in graph.choices)
+                           tuple(tuple(choices[0].engine for _, _, graph in parts for choices in graph.choices)
                                  for parts in self.parts), None, inf)
 
     def arrange(self, arrangement: Arrangement) -> None:
@@ -241,8 +242,8 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int], run: Seque
         address = buffer.address[1]             # type: ignore[index]
         owners = memories[buffer.space].take(address, address + buffer.bytes_per_partition, buffer)
         if owners:
-            mine = set(steps)
-            heads = [k for k in steps if mine.isdisjoint(graph.before[k])]
+            members = set(steps)
+            heads = [k for k in steps if members.isdisjoint(graph.before[k])]
             tails = [k for owner in owners for k in last_users(graph, users[owner])]    # type: ignore[index]
             for k in heads:
                 again.setdefault(k, []).extend(tails)
@@ -257,11 +258,11 @@ def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> list[int]:
 
 def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
     """Where what is ordered by itself begins and ends in a run: steps that are marked stay where they are."""
-    first = 0
+    start = 0
     for _, part in groupby(run, lambda step: NO_REORDER in step.op.extra):
         count = sum(1 for _ in part)
-        yield first, first + count
-        first += count
+        yield start, start + count
+        start += count
 
 
 def is_step(node: object) -> bool:
@@ -286,7 +287,7 @@ def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
 
 def shared_buffers(body: Block) -> set[DeviceBuffer]:
     """On-chip buffers that more than one run uses, or one that another block declares: they are in use throughout."""
-    first: dict[DeviceBuffer, int] = {}
+    first_run: dict[DeviceBuffer, int] = {}
     shared: set[DeviceBuffer] = set()
     number = 0
     for block in blocks(body):
@@ -295,7 +296,7 @@ def shared_buffers(body: Block) -> set[DeviceBuffer]:
         for node in block.nodes:
             number += not isinstance(node, InstructionStep)
             for tile in tiles_of(node):
-                if first.setdefault(tile.handle, number) != number or (
+                if first_run.setdefault(tile.handle, number) != number or (
                         tile.handle not in declared and not isinstance(node, InstructionStep)):
                     shared.add(tile.handle)
                 elif block is not body and tile.handle not in declared:

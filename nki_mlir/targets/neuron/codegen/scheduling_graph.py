@@ -129,8 +129,8 @@ class SchedulingGraph:
         return choices
 
     def on(self, op: Op, engine: Engine) -> Choice:
-        there = op if op.runs_on is engine else on_engine(op, engine)
-        cost = self.machine.cost(engine, there.work())
+        moved_op = op if op.runs_on is engine else on_engine(op, engine)
+        cost = self.machine.cost(engine, moved_op.work())
         fetch = float(self.machine.costs.control.fetch_ns)
         port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
             t.space == PSUM for _, t in op.operands())
@@ -141,9 +141,9 @@ class SchedulingGraph:
     def changes(self, space: str) -> list[int]:
         """What each step in program order takes of a memory, less what the one before it gave back."""
         changes = [0] * (len(self.ops) + 1)
-        for buffer, size, first, end in zip(self.held, self.size, self.first, self.last):
+        for buffer, size, start, end in zip(self.held, self.size, self.first, self.last):
             if buffer.space == space:
-                changes[first] += size
+                changes[start] += size
                 changes[end + 1] -= size
         return changes[:-1]
 
@@ -157,7 +157,8 @@ class SchedulingGraph:
         if number is None:
             shares = self.instructions_shared(share)
             if not issue:
-                shares = [some if transfer is None else some[:1] for some, transfer in zip(shares, self.transfers)]
+                shares = [choices if transfer is None else choices[:1]
+                          for choices, transfer in zip(shares, self.transfers)]
             if shares not in self.sharings:
                 self.sharings.append(shares)
             number = self.sharing_numbers[share, issue] = self.sharings.index(shares)
@@ -165,11 +166,11 @@ class SchedulingGraph:
 
     def instructions_shared(self, share: int) -> list[tuple[Choice, ...]]:
         if share == 0:
-            return [some[:1] for some in self.choices]
+            return [choices[:1] for choices in self.choices]
         if share == 1:
-            return [some if len(some) == 1 or transfer is not None else
-                    tuple([c for n, c in enumerate(some) if not n or c.engine is not Engine.GPSIMD])
-                    for some, transfer in zip(self.choices, self.transfers)]
+            return [choices if len(choices) == 1 or transfer is not None else
+                    tuple([c for n, c in enumerate(choices) if not n or c.engine is not Engine.GPSIMD])
+                    for choices, transfer in zip(self.choices, self.transfers)]
         return self.spread() if share == 3 else self.choices
 
     def spread(self) -> list[tuple[Choice, ...]]:
@@ -178,16 +179,16 @@ class SchedulingGraph:
         busy = dict.fromkeys(Engine, 0.0)
         port = 0.0
         chosen = []
-        for some, transfer in zip(self.choices, self.transfers):
+        for choices, transfer in zip(self.choices, self.transfers):
             if transfer is not None:
-                chosen.append(some)
-                busy[some[0].engine] += some[0].busy if len(some) == 1 else 0.0
+                chosen.append(choices)
+                busy[choices[0].engine] += choices[0].busy if len(choices) == 1 else 0.0
                 continue
-            ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in some]
+            ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in choices]
             at = ends.index(min(ends))
-            busy[some[at].engine] = ends[at]
-            port = ends[at] if some[at].port else port
-            chosen.append((some[at],))
+            busy[choices[at].engine] = ends[at]
+            port = ends[at] if choices[at].port else port
+            chosen.append((choices[at],))
         return chosen
 
     def takes(self, k: int) -> float:
@@ -197,14 +198,14 @@ class SchedulingGraph:
             return choice.busy + choice.result
         return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
 
-    def busy(self, first: bool, balanced: bool = False) -> dict[object, float]:
+    def busy(self, first_engine: bool, balanced: bool = False) -> dict[object, float]:
         """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
-        (``first``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the DMA engines,
-        HBM."""
+        (``first_engine``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the
+        DMA engines, HBM."""
         totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
-        for some in self.spread() if balanced else self.choices:
-            if first or len(some) == 1:
-                totals[some[0].engine] += some[0].busy
+        for choices in self.spread() if balanced else self.choices:
+            if first_engine or len(choices) == 1:
+                totals[choices[0].engine] += choices[0].busy
         return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
 
     def in_program_order(self) -> float:
@@ -212,20 +213,20 @@ class SchedulingGraph:
         has first in program order: it waits for operands, not for memory, queues and DMA engines."""
         dma = self.machine.costs.dma
         free = dict.fromkeys(Engine, 0.0)
-        seen: list[tuple[Engine | None, float, float]] = []     # of each step: engine, seen by itself, by others
-        for some, transfer, before in zip(self.choices, self.transfers, self.before):
-            engine, busy, result, own_result = some[0][:4]
+        visible: list[tuple[Engine | None, float, float]] = []     # of each step: engine, end for it, for others
+        for choices, transfer, before in zip(self.choices, self.transfers, self.before):
+            engine, busy, result, own_result = choices[0][:4]
             start = free[engine]
             for other in before:
-                issuer, mine, others = seen[other]
-                start = max(start, mine if issuer is engine else others)
+                issuer, end_for_issuer, end_for_others = visible[other]
+                start = max(start, end_for_issuer if issuer is engine else end_for_others)
             free[engine] = end = start + busy
             if transfer is None:
-                seen.append((engine, end + own_result, end + result))
+                visible.append((engine, end + own_result, end + result))
             else:
                 moved = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
-                seen.append((None, moved, moved))
-        return max(*free.values(), *[others for _, _, others in seen])
+                visible.append((None, moved, moved))
+        return max(*free.values(), *[end_for_others for _, _, end_for_others in visible])
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:
@@ -238,10 +239,10 @@ class SchedulingGraph:
 
     def ranked(self, ahead: int) -> list[int]:
         if self.chains is None:
-            firsts = [some[0] for some in self.choices]
+            firsts = [choices[0] for choices in self.choices]
             self.chains = self.program_times(firsts), self.rests(firsts)
-        when, rest = self.chains
-        keys = [start - ahead / 100 * after for start, after in zip(when, rest)]
+        starts, rests = self.chains
+        keys = [start - ahead / 100 * after for start, after in zip(starts, rests)]
         ranks = [0] * len(keys)
         for rank, k in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
             ranks[k] = rank
@@ -266,8 +267,8 @@ class SchedulingGraph:
                 result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
             longest = result
             for user in self.users[k]:
-                same = transfer is None and engines[user].engine is engine
-                longest = max(longest, (own_result if same else result) + rests[user])
+                same_engine = transfer is None and engines[user].engine is engine
+                longest = max(longest, (own_result if same_engine else result) + rests[user])
             rests[k] = busy + longest
         return rests
 

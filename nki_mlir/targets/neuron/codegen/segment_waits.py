@@ -56,16 +56,16 @@ class SegmentWaits:
             self.add(step, engine, group, earlier)
 
     def add(self, step: InstructionStep, engine: int, group: int | None, before: Sequence[int]) -> None:
-        known, planned = self.known[engine], self.planned
+        engine_clock, planned = self.known[engine], self.planned
         needed: dict[int, int] = {}
         for k in before:
-            other = planned[k]
-            lane, count = other.lane, other.count
+            predecessor = planned[k]
+            lane, count = predecessor.lane, predecessor.count
             # An engine's own instructions are complete before the next starts; a queue's are not.
-            if lane != engine and count > known[lane] and count > needed.get(lane, 0):
+            if lane != engine and count > engine_clock[lane] and count > needed.get(lane, 0):
                 needed[lane] = count
         lane = engine if group is None else self.queue(engine, group, needed)
-        if lane != engine and self.totals[lane] > known[lane]:
+        if lane != engine and self.totals[lane] > engine_clock[lane]:
             needed[lane] = self.totals[lane]
         waits = list(needed.items())
         if waits:
@@ -74,28 +74,28 @@ class SegmentWaits:
                 waits = sorted([(p, count) for p, count in waits
                                 if not any([clock[p] >= count for q, clock in clocks.items() if q != p])])
             for clock in clocks.values():
-                np.maximum(known, clock, out=known)
+                np.maximum(engine_clock, clock, out=engine_clock)
         self.totals[lane] += 1
         count = self.totals[lane]
-        reported = known.copy()
+        reported = engine_clock.copy()
         reported[lane] = count
         if lane == engine:
-            known[lane] = count
+            engine_clock[lane] = count
         self.reported[lane].append(reported)
         planned.append(Planned(step, engine, lane, count, waits))
 
     def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:
         """The lane of the queue that a transfer is put into, by what its engine will know after the waits it needs."""
-        used = self.used[group]
-        known = self.known[engine].copy()
+        lanes = self.used[group]
+        clock = self.known[engine].copy()
         for p, count in needed.items():
-            np.maximum(known, self.reported[p][count - 1], out=known)
-        first = self.engines + QUEUES * group
-        done = [lane for lane in used if known[lane] == self.totals[lane]]
-        lane = min(done) if done else first + len(used) if len(used) < QUEUES else used[0]
-        if lane in used:
-            used.remove(lane)
-        used.append(lane)
+            np.maximum(clock, self.reported[p][count - 1], out=clock)
+        first_lane = self.engines + QUEUES * group
+        idle_lanes = [lane for lane in lanes if clock[lane] == self.totals[lane]]
+        lane = min(idle_lanes) if idle_lanes else first_lane + len(lanes) if len(lanes) < QUEUES else lanes[0]
+        if lane in lanes:
+            lanes.remove(lane)
+        lanes.append(lane)
         return lane
 
     def unknown(self, engine: int, lane: int) -> bool:

@@ -57,9 +57,9 @@ def spill_shared_tiles(code: Code, limit: int) -> None:
             return
         if shared is None:
             shared = shared_tiles(code)
-        used = {tile.handle for tile in tiles_of(liveness.steps[where])}
+        used_buffers = {tile.handle for tile in tiles_of(liveness.steps[where])}
         candidates = [life.buffer for life in lives if life.first <= where <= life.last and life.buffer in shared
-                      and life.buffer not in used]
+                      and life.buffer not in used_buffers]
         if not candidates:
             return
         at = liveness.steps[where]
@@ -111,8 +111,8 @@ def shared_tiles(code: Code) -> dict[DeviceBuffer, list[RunUse]]:
                 continue
             for k, use in enumerate(of_buffer):
                 use.loads = k > 0 and not overwrites(use.steps[0].op, buffer)
-                last = k == len(of_buffer) - 1 and use.block is block
-                use.stores = not last and any(writes(step.op, buffer) for step in use.steps)
+                is_last = k == len(of_buffer) - 1 and use.block is block
+                use.stores = not is_last and any(writes(step.op, buffer) for step in use.steps)
             shared[buffer] = of_buffer
     return shared
 
@@ -139,12 +139,12 @@ def spill(code: Code, buffer: DeviceBuffer, uses: Sequence[RunUse]) -> None:
     behind: dict[InstructionStep, InstructionStep] = {}
     for use in uses:
         local = replace(buffer, address=None)
-        here = entire(local)
+        local_tile = entire(local)
         written = [step for step in use.steps if writes(step.op, buffer)]
         if use.loads:
-            before[use.steps[0]] = InstructionStep(DmaCopyOp(dst=here, src=at_home), use.steps[0].location)
+            before[use.steps[0]] = InstructionStep(DmaCopyOp(dst=local_tile, src=at_home), use.steps[0].location)
         if use.stores:
-            behind[written[-1]] = InstructionStep(DmaCopyOp(dst=at_home, src=here), written[-1].location)
+            behind[written[-1]] = InstructionStep(DmaCopyOp(dst=at_home, src=local_tile), written[-1].location)
         for step in use.steps:
             step.op = changed(step.op, lambda tile: tile.starting(local, tile.access)        # noqa: B023
                               if tile.handle is buffer else tile)

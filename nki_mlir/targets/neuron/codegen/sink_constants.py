@@ -83,8 +83,9 @@ def box_of(tile: Tile, dense: bool) -> PartitionBytes | None:
     low, high = (end + access.free.const for end in access.reach())
     if dense and tile.free_elements != high - low + 1:
         return None
-    first = access.partition.const
-    return PartitionBytes(first, first + (tile.partitions - 1) * access.dims[0][0] + 1, low * size, (high + 1) * size)
+    first_partition = access.partition.const
+    return PartitionBytes(first_partition, first_partition + (tile.partitions - 1) * access.dims[0][0] + 1,
+                          low * size, (high + 1) * size)
 
 
 def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
@@ -92,11 +93,12 @@ def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
     if box.first >= box.behind or box.low >= box.high:
         return True
     for k, other in enumerate(boxes):
-        first, behind = max(box.first, other.first), min(box.behind, other.behind)
+        first_partition, behind = max(box.first, other.first), min(box.behind, other.behind)
         low, high = max(box.low, other.low), min(box.high, other.high)
-        if first < behind and low < high:
-            parts = (box._replace(behind=first), box._replace(first=behind),
-                     PartitionBytes(first, behind, box.low, low), PartitionBytes(first, behind, high, box.high))
+        if first_partition < behind and low < high:
+            parts = (box._replace(behind=first_partition), box._replace(first=behind),
+                     PartitionBytes(first_partition, behind, box.low, low), PartitionBytes(first_partition, behind,
+                                                                                           high, box.high))
             return all(within(part, boxes[k + 1:]) for part in parts)
     return False
 
@@ -105,7 +107,7 @@ def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], d
     """Whether nodes read nothing of a buffer but what they have written themselves, until they have written all of it
     or, where it ``dies``, to the last of them."""
     written: list[PartitionBytes] = []
-    whole = PartitionBytes(0, buffer.shape[0], 0, prod(buffer.shape[1:]) * buffer.dtype.itemsize)
+    full_box = PartitionBytes(0, buffer.shape[0], 0, prod(buffer.shape[1:]) * buffer.dtype.itemsize)
     for node in nodes:
         if all(tile.handle is not buffer for tile in touched(node)):
             continue
@@ -118,7 +120,7 @@ def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], d
                     return False
         targets = [tile for _, tile in node.op.targets() if tile.handle is buffer]
         written += [box for tile in targets if (box := box_of(tile, dense=True)) is not None]
-        if targets and within(whole, written):
+        if targets and within(full_box, written):
             return True
     return dies
 

@@ -72,13 +72,14 @@ def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
         number = {step: k for k, step in enumerate(liveness.steps)}
         for block in blocks(code.body):
             for run in list(runs_of(block.nodes)):
-                first = number[run[0]]
-                _Run(code, block, run, movable, level[first:first + len(run)], space, limit, recompute).apply()
+                first_number = number[run[0]]
+                _Run(code, block, run, movable, level[first_number:first_number + len(run)], space, limit,
+                     recompute).apply()
 
 
 def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
     """The tiles in a memory that one run of instructions uses, and that its block declares."""
-    first: dict[DeviceBuffer, int] = {}
+    first_run: dict[DeviceBuffer, int] = {}
     elsewhere: set[DeviceBuffer] = set()
     tiles: set[DeviceBuffer] = set()
     number = 0
@@ -87,7 +88,7 @@ def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
             number += 1
             for step in run:
                 for tile in tiles_of(step):
-                    if first.setdefault(tile.handle, number) != number:
+                    if first_run.setdefault(tile.handle, number) != number:
                         elsewhere.add(tile.handle)
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
@@ -171,11 +172,11 @@ class _Run:
             for tile in dict.fromkeys(t.handle for t in tiles_of(step)):
                 self.last[tile] = k
                 if tile in movable:
-                    one = self.tiles.get(tile)
-                    if one is None:
-                        one = self.tiles[tile] = _SpilledTile(tile, room(tile, self.machine))
-                        one.copy_ns = self.ns_of_copy(tile)
-                    one.uses.append(k)
+                    spilled = self.tiles.get(tile)
+                    if spilled is None:
+                        spilled = self.tiles[tile] = _SpilledTile(tile, room(tile, self.machine))
+                        spilled.copy_ns = self.ns_of_copy(tile)
+                    spilled.uses.append(k)
             for _, written in step.op.targets():
                 if written.handle in self.tiles:
                     self.tiles[written.handle].last_write = k
@@ -264,11 +265,11 @@ class _Run:
 
     def restore(self, tile: _SpilledTile, k: int) -> None:
         moved, copies = self.of_line(tile), tile.copy_ns * (1 + tile.stale)
-        there = tile.there
-        assert there is not None
+        current = tile.there
+        assert current is not None
         if tile.recipe is not None and tile.recipe_ns < copies and self.computable(tile, k):
             again = self.run[tile.recipe].op
-            names = {buffer: self.name_at(buffer) for buffer in self.versions[tile.recipe]} | {tile.buffer: there}
+            names = {buffer: self.name_at(buffer) for buffer in self.versions[tile.recipe]} | {tile.buffer: current}
             self.before[k].append(InstructionStep(changed(again, lambda t: renamed(t, names)),
                                                   self.run[tile.recipe].location))
             if tile.slot is None and tile.uses[tile.position - 1] == tile.recipe:
@@ -278,7 +279,7 @@ class _Run:
             tile.stale, tile.behind = True, self.before[k]
             return
         self.keep(tile)
-        self.before[k].append(_Copy(tile, there, store=False))
+        self.before[k].append(_Copy(tile, current, store=False))
         moved.loads += 1
         moved.ns += tile.copy_ns
 
@@ -314,8 +315,8 @@ class _Run:
                 return False
             if buffer.space != HBM and self.last[buffer] < k:
                 return False
-            one = self.tiles.get(buffer)
-            if one is not None and one.there is None and not expected:
+            operand = self.tiles.get(buffer)
+            if operand is not None and operand.there is None and not expected:
                 return False
         return True
 
@@ -338,10 +339,10 @@ class _Run:
         return float(self.machine.cost(op.runs_on, op.work()).busy)
 
     def ns_of_copy(self, buffer: DeviceBuffer) -> float:
-        whole = entire(buffer)
+        entire_tile = entire(buffer)
         if self.space == PSUM:
-            return self.ns(TensorCopyOp(dst=whole, src=whole))
-        return self.ns(DmaCopyOp(dst=whole, src=in_hbm(buffer, buffer, 1, 0)))
+            return self.ns(TensorCopyOp(dst=entire_tile, src=entire_tile))
+        return self.ns(DmaCopyOp(dst=entire_tile, src=in_hbm(buffer, buffer, 1, 0)))
 
     # -- the new code --------------------------------------------------------------------------------------------------
     def slot(self, tile: _SpilledTile) -> DeviceBuffer:
@@ -384,21 +385,21 @@ class _Run:
                 op = reading(op, old, new)
         return changed(op, lambda tile: renamed(tile, names))
 
-    def steps(self, some: Sequence[InstructionStep | _Copy], homes: dict[object, DeviceBuffer], k: int
+    def steps(self, steps_and_copies: Sequence[InstructionStep | _Copy], homes: dict[object, DeviceBuffer], k: int
               ) -> Iterator[InstructionStep]:
-        for one in some:
-            if isinstance(one, InstructionStep):
-                yield one
+        for step in steps_and_copies:
+            if isinstance(step, InstructionStep):
+                yield step
                 continue
-            tile = one.tile
-            there = entire(one.buffer)
+            tile = step.tile
+            local_tile = entire(step.buffer)
             if self.space == PSUM:
                 home_tile = entire(self.slot(tile))
             else:
                 home = homes[line(tile.buffer)]
                 assert tile.slot is not None
                 home_tile = in_hbm(home, tile.buffer, home.shape[0], tile.slot)
-            dst, src = (home_tile, there) if one.store else (there, home_tile)
+            dst, src = (home_tile, local_tile) if step.store else (local_tile, home_tile)
             copy = TensorCopyOp if self.space == PSUM else DmaCopyOp
             yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
 
@@ -408,8 +409,8 @@ class _Run:
         buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()
                                                     if self.moved.get(line(t.buffer)) is moved)
         where = f"{buffer.location.file}:{buffer.location.line}: " if buffer.location else ""
-        there = "HBM" if self.space == SBUF else "SBUF"
-        parts = [f"{moved.stores} copies to {there} and {moved.loads} back"] if moved.stores or moved.loads else []
+        memory = "HBM" if self.space == SBUF else "SBUF"
+        parts = [f"{moved.stores} copies to {memory} and {moved.loads} back"] if moved.stores or moved.loads else []
         parts += [f"computed again {moved.repeated} times"] if moved.repeated else []
         return (f"{where}{self.space.upper()} is full: tiles like {buffer.name or 'this'}, of "
                 f"{buffer.bytes_per_partition} bytes per partition, leave it ({', '.join(parts)}: {moved.ns:.0f} ns)")
@@ -417,8 +418,8 @@ class _Run:
 
 def renamed(tile: Tile, names: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
     """The tile in the buffer that has its elements now."""
-    there = names.get(tile.handle, tile.handle)
-    return tile if there is tile.handle else Tile(there, there.space, tile.base_shape, tile.base_dtype, tile.access,
+    buffer = names.get(tile.handle, tile.handle)
+    return tile if buffer is tile.handle else Tile(buffer, buffer.space, tile.base_shape, tile.base_dtype, tile.access,
                                                   tile.label)
 
 

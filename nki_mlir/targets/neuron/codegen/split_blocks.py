@@ -84,13 +84,13 @@ def may_split(buffer: DeviceBuffer) -> bool:
 def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
     """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
-    first = buffer.addresses[0]
+    first_address = buffer.addresses[0]
     across = next((node for node, tile in uses if not fits(node, tile, size)), None)
     if across is None:
         return size
-    if buffer.addresses != tuple((first[0], first[1] + k * size) for k in range(len(buffer.addresses))):
+    if buffer.addresses != tuple((first_address[0], first_address[1] + k * size) for k in range(len(buffer.addresses))):
         raise BlocksApart(buffer=buffer.name).located(across.location)
-    buffer.address, buffer.fixed, buffer.addresses = first, True, ()
+    buffer.address, buffer.fixed, buffer.addresses = first_address, True, ()
     return 0
 
 
@@ -108,18 +108,18 @@ def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, T
 
 def fits(node: object, tile: Tile, size: int) -> bool:
     """Whether a use touches one block, or can be split at the starts of blocks."""
-    _, _, first, after = tile.bounds
+    _, _, start, after = tile.bounds
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
-    if isinstance(node, InstructionStep) and first // size == (after - 1) // size:
+    if isinstance(node, InstructionStep) and start // size == (after - 1) // size:
         return True
     return isinstance(node, InstructionStep) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
 
 
 def is_run(tile: Tile) -> bool:
     """Whether the free pattern is all elements from the first to the last."""
-    _, _, first, after = tile.bounds
-    return tile.free_elements * tile.dtype.itemsize == after - first
+    _, _, start, after = tile.bounds
+    return tile.free_elements * tile.dtype.itemsize == after - start
 
 
 def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
@@ -159,18 +159,18 @@ class Pieces:
         size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
         key = access, size
         if key not in self.known:
-            _, _, first, after = tile.bounds
-            k = first // size
+            _, _, start, after = tile.bounds
+            k = start // size
             self.known[key] = None if k != (after - 1) // size else (
                 k, Access(access.dtype, access.partition, access.free.plus(Linear(-k * size // item)), access.dims))
-        known = self.known[key]
-        if known is not None:
-            block = blocks_of[known[0]]
-            yield Tile(block, tile.space, block.shape, block.dtype, known[1], block.name)
+        piece = self.known[key]
+        if piece is not None:
+            block = blocks_of[piece[0]]
+            yield Tile(block, tile.space, block.shape, block.dtype, piece[1], block.name)
             return
-        _, _, first, after = tile.bounds
-        for k in range(first // size, (after - 1) // size + 1):
-            block, begin, end = blocks_of[k], max(first, k * size), min(after, (k + 1) * size)
+        _, _, start, after = tile.bounds
+        for k in range(start // size, (after - 1) // size + 1):
+            block, begin, end = blocks_of[k], max(start, k * size), min(after, (k + 1) * size)
             free, dims = Linear((begin - k * size) // item), (access.dims[0], (1, (end - begin) // item))
             yield Tile(block, tile.space, block.shape, block.dtype,
                        Access(access.dtype, access.partition, free, dims), block.name)

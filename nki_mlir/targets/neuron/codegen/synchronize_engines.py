@@ -96,8 +96,8 @@ class _Emitter:
         self.variables = variables_of(code, steps)
         self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes],
                                static_descriptors=code.machine.static_descriptors)
-        used = {step.op.runs_on for step in steps}
-        self.engines = [engine for engine in ENGINES if engine in used]
+        used_engines = {step.op.runs_on for step in steps}
+        self.engines = [engine for engine in ENGINES if engine in used_engines]
         self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))
         loops = straight_loops(code) if overlap else ()
         self.iterations = {loop.body: waits for loop in loops if (waits := self.overlapping(loop)) is not None}
@@ -118,7 +118,7 @@ class _Emitter:
         self.live: dict[DeviceBuffer, dict[Engine, tuple[int, int]]] = {}
         self.meets = False
         self.table = ""                                 # that the scalar engine has, as far as that is known
-        self.block(code.body, last=True)
+        self.block(code.body, ends_program=True)
         self.finish()
 
     def name_queues(self) -> None:
@@ -139,14 +139,15 @@ class _Emitter:
         return lane if lane < len(self.engines) else self.program.queues[self.queue_of[lane]].semaphore
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def block(self, block: Block, last: bool = False, condition: Value = 0) -> None:
-        """Emit a block. ``last``: the program ends behind it. Numbers that the ``condition`` needs stay loaded."""
+    def block(self, block: Block, ends_program: bool = False, condition: Value = 0) -> None:
+        """Emit a block. ``ends_program``: the program ends behind it. Numbers that the ``condition`` needs stay
+        loaded."""
         segments = self.parts[block]
         loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
         parts = enumerate(segments if loaded else ())
         last_uses = {v: k for k, part in parts for v in numbers_used(part) if v in loaded}
         for k, part in enumerate(segments):
-            end = last and k == len(segments) - 1
+            end = ends_program and k == len(segments) - 1
             match part:
                 case SegmentWaits():
                     self.segment(part)
@@ -169,31 +170,31 @@ class _Emitter:
         run: list[InstructionStep] = []
         counts: dict[object, int] = {}
         before: Sequence[Sequence[int]] | None = None           # what steps of the whole run come after
-        first = 0                                               # step of it that the segment begins with
+        start = 0                                               # step of it that the segment begins with
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
                 if run:
-                    yield self.planned(run, before, first)
+                    yield self.planned(run, before, start)
                 yield node
-                run, counts, before, first = [], {}, None, 0
+                run, counts, before, start = [], {}, None, 0
                 continue
-            if not run and not first:
+            if not run and not start:
                 before = self.ordered.get(node)
             lane: object = group_of(node) if node.op.queued else node.op.runs_on
             limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
-                yield self.planned(run, before, first)
-                run, counts, first = [], {}, first + len(run)
+                yield self.planned(run, before, start)
+                run, counts, start = [], {}, start + len(run)
             counts[lane] = counts.get(lane, 0) + 1
             run.append(node)
         if run:
-            yield self.planned(run, before, first)
+            yield self.planned(run, before, start)
 
-    def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, first: int
+    def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, start: int
                 ) -> SegmentWaits:
         """Straight-line code with its waits. What stands in front of the segment is complete when it begins."""
-        if before is not None and (first or len(steps) < len(before)):
-            before = [[k - first for k in some if k >= first] for some in before[first:first + len(steps)]]
+        if before is not None and (start or len(steps) < len(before)):
+            before = [[k - start for k in earlier if k >= start] for earlier in before[start:start + len(steps)]]
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
 
     def issuers(self, steps: Sequence[InstructionStep]) -> list[tuple[int, int | None]]:
@@ -261,9 +262,9 @@ class _Emitter:
         """What lives around a loop that ends here, and is used in it, is live in all of the loop."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
         for buffer, spans in self.live.items():
-            for engine, (first, last) in spans.items() if buffer not in inner else ():
-                if last >= heads[engine]:
-                    spans[engine] = min(first, heads[engine]), len(self.stream(engine)) - 1
+            for engine, (begin, end) in spans.items() if buffer not in inner else ():
+                if end >= heads[engine]:
+                    spans[engine] = min(begin, heads[engine]), len(self.stream(engine)) - 1
 
     def unless(self, engine: Engine, condition: Value) -> int:
         """A branch that is taken where the condition does not hold; it is aimed later."""
@@ -386,11 +387,11 @@ class _Emitter:
                     self.control(self.engines[lane], isa.EventSemaphore(), wait)
                 self.signal(lane, signalled.signals.get((lane, 2 * k), ()))
             engine, lane = waits.issuers[k][0], waits.lanes[k]
-            told = signalled.signals.get((lane, 2 * k + 1), ())
+            signals = signalled.signals.get((lane, 2 * k + 1), ())
             update = (isa.Update(self.semaphore(lane), isa.COMPLETIONS) if lane != engine else
-                      isa.Update(self.pairs[lane, told[0]], 1) if told else None)
+                      isa.Update(self.pairs[lane, signals[0]], 1) if signals else None)
             self.step(Planned(step, engine, lane, 0), self.iteration_waits(plan.waits[k], engine, signalled), update)
-            self.signal(lane, told[1:])
+            self.signal(lane, signals[1:])
         self.add(signalled, -1)
 
     def iteration_waits(self, events: Sequence[IterationEvent], engine: int, signalled: SignalledIteration
@@ -451,15 +452,15 @@ class _Emitter:
         first, which says that it may go on and which it counts down itself.
         """
         self.meets = len(self.engines) > 1
-        first, *others = self.engines
-        arrived, go = self.data_semaphores, {e: self.data_semaphores + 1 + k for k, e in enumerate(others)}
-        for engine in others:
+        first_engine, *other_engines = self.engines
+        arrived, go = self.data_semaphores, {e: self.data_semaphores + 1 + k for k, e in enumerate(other_engines)}
+        for engine in other_engines:
             self.control(engine, isa.EventSemaphore(), update=isa.Update(arrived, 1))
-        if others:
-            self.control(first, isa.EventSemaphore(), isa.Wait(arrived, len(others)))
-        self.control(first, isa.RangeClear(0, arrived if others else arrived - 1))
-        for engine in others:
-            self.control(first, isa.EventSemaphore(), update=isa.Update(go[engine], 1))
+        if other_engines:
+            self.control(first_engine, isa.EventSemaphore(), isa.Wait(arrived, len(other_engines)))
+        self.control(first_engine, isa.RangeClear(0, arrived if other_engines else arrived - 1))
+        for engine in other_engines:
+            self.control(first_engine, isa.EventSemaphore(), update=isa.Update(go[engine], 1))
             self.control(engine, isa.EventSemaphore(), isa.Wait(go[engine], 1), isa.Update(go[engine], -1))
 
     def finish(self) -> None:

@@ -188,35 +188,35 @@ class Unroller:
         self.into(copy, block, values, buffers, fresh)
         return copy
 
-    def into(self, made: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
+    def into(self, target: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
         """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
         if block.buffers and fresh:
             buffers = buffers | {buffer: replace(buffer) for buffer in block.buffers}
-        made.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
+        target.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
         for node in block.nodes:
             match node:
                 case InstructionStep():
-                    made.nodes += self.step(node, values, buffers)
+                    target.nodes += self.step(node, values, buffers)
                 case Loop() if node in self.rolled:
                     copies = min(self.rolled[node], len(node.span))
-                    whole = len(node.span) // copies * copies
-                    self.loop(made, node, node.span[:whole:copies], copies, values, buffers)
-                    self.iterations(made, node, node.span[whole:], values, buffers)
+                    multiple = len(node.span) // copies * copies
+                    self.loop(target, node, node.span[:multiple:copies], copies, values, buffers)
+                    self.iterations(target, node, node.span[multiple:], values, buffers)
                 case Loop() if not does_nothing(node.body):     # which may have more iterations than anyone can count
-                    self.iterations(made, node, node.span, values, buffers)
+                    self.iterations(target, node, node.span, values, buffers)
                 case Branch():
-                    self.branch(made, node, values, buffers)
+                    self.branch(target, node, values, buffers)
                 case Load():
                     values[node.variable] = variable = replace(node.variable)
-                    made.nodes.append(Load(variable, moved_to(node.tile, buffers), node.location))
+                    target.nodes.append(Load(variable, moved_to(node.tile, buffers), node.location))
                 case While():
-                    self.while_loop(made, node, dict(values), buffers)
+                    self.while_loop(target, node, dict(values), buffers)
 
-    def iterations(self, made: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
+    def iterations(self, target: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
         for i in span:
-            self.into(made, loop.body, {**values, loop.variable: i}, buffers)
+            self.into(target, loop.body, {**values, loop.variable: i}, buffers)
 
-    def loop(self, made: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
+    def loop(self, target: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
         """A register loop over ``span``, ``copies`` iterations in its body."""
         variable = replace(loop.variable, low=span[0], high=span[-1])
         inner = Block()
@@ -224,19 +224,19 @@ class Unroller:
             value = self.known.setdefault(("add", variable, k * loop.span.step),
                                           Computed("add", variable, k * loop.span.step)) if k else variable
             self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
-        made.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
+        target.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
 
-    def while_loop(self, made: Block, node: While, values: Values, buffers: Buffers) -> None:
+    def while_loop(self, target: Block, node: While, values: Values, buffers: Buffers) -> None:
         test, body = (self.block(inner, values, buffers) for inner in (node.test, node.body))
-        made.nodes.append(While(test, self.value(node.condition, values), body, node.location))
+        target.nodes.append(While(test, self.value(node.condition, values), body, node.location))
 
-    def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
+    def branch(self, target: Block, node: Branch, values: Values, buffers: Buffers) -> None:
         condition = self.value(node.condition, values)
         if isinstance(condition, int):
-            self.into(made, node.then if condition else node.otherwise, values, buffers)
+            self.into(target, node.then if condition else node.otherwise, values, buffers)
         else:
             then, otherwise = (self.block(inner, values, buffers) for inner in (node.then, node.otherwise))
-            made.nodes.append(Branch(condition, then, otherwise, node.location))
+            target.nodes.append(Branch(condition, then, otherwise, node.location))
 
     def value(self, value: Value, values: Values) -> Value:
         """The value with numbers in place of variables. Equal values of the same variables are one object."""
@@ -278,23 +278,23 @@ class Unroller:
         fields = copy.__dict__
         fields.update(op.__dict__)
         fields["symbols"] = fields["ranges"] = ()
-        for name, tile, used, accesses in operands:
+        for name, tile, positions, accesses in operands:
             buffer, access = buffers.get(tile.handle, tile.handle), tile.access
-            if used:
-                key = tuple([numbers[position] for position in used])
-                known = accesses.get(key)
-                if known is None:
-                    known = accesses[key] = access.over(
+            if positions:
+                key = tuple([numbers[position] for position in positions])
+                numbered = accesses.get(key)
+                if numbered is None:
+                    numbered = accesses[key] = access.over(
                         lambda form: Linear(form.at(numbers), (), form.axes))       # type: ignore[arg-type]
-                access = known
+                access = numbered
             elif buffer is tile.handle:
                 continue
             fields[name] = tile.starting(buffer, access)
         return copy
 
     def symbolic_operand(self, name: str, tile: Tile) -> "SymbolicOperand":
-        used = tuple(sorted(tile.access.symbols_used()))
-        return SymbolicOperand(name, tile, used, self.accesses.setdefault(tile.access, {}))
+        positions = tuple(sorted(tile.access.symbols_used()))
+        return SymbolicOperand(name, tile, positions, self.accesses.setdefault(tile.access, {}))
 
     def is_safe(self, step: InstructionStep) -> bool:
         """Whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
@@ -319,16 +319,16 @@ def without_mask(op: Op) -> list[Op]:
     """The operation as one or more without a mask; none where no element is active."""
     if not op.mask and not op.limits:
         return [op]
-    whole = bounded(op)
-    if whole is None:
+    bounded_op = bounded(op)
+    if bounded_op is None:
         return []
-    if not whole.mask:
-        pieces = [whole]
-    elif any(c.form.symbols for c in whole.mask):
+    if not bounded_op.mask:
+        pieces = [bounded_op]
+    elif any(c.form.symbols for c in bounded_op.mask):
         raise Unsupported(feature=f"a mask of '{op.full_name()}' that depends on a value known at run time only",
                           instead="mask by a loop variable with constant bounds")
     else:
-        pieces = list(_rows(whole))
+        pieces = list(_rows(bounded_op))
     check_bounds(pieces)
     return pieces
 
