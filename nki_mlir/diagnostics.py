@@ -165,7 +165,7 @@ class DeviceRules(Enum):
 class UnknownRulesLevel(NkiMlirError, ValueError):
     code = "NKI-DEVICE-RULES"
     message = "NKI_MLIR_DEVICE_RULES is '{found}'"
-    fix = "set it to off, warn or error; unset, broken rules are errors and doubtful ones warnings"
+    fix = "set it to off, warn or error; by default a rule that is certain is an error, a contested one a warning"
 
 
 class DeviceRuleWarning(UserWarning):

@@ -27,14 +27,14 @@ SWITCH = "NKI_MLIR_PLUGINS"                             # off: installed plugins
 class BrokenPlugin(NkiMlirError):
     code = "NKI-PLUGIN"
     message = "{what} of plugin {origin} cannot be loaded: {text}"
-    fix = "mend or uninstall it; NKI_MLIR_PLUGINS=off leaves installed plugins out"
+    fix = "fix or uninstall the plugin; NKI_MLIR_PLUGINS=off ignores installed plugins"
 
 
 class PluginVersion(NkiMlirError):
     code = "NKI-PLUGIN-VERSION"
     message = "plugin {origin} is for version {found} of the plugin interface, this is version {version}"
-    why = "what a plugin may rely on is said for a version (docs/plugins.md)"
-    fix = "write NKI_MLIR_API = {version} into package {package} once it is made for it"
+    why = "the interface for plugins has a version (docs/plugins.md)"
+    fix = "update the package to this version, and write NKI_MLIR_API = {version} into {package}"
 
 
 class SameName(NkiMlirError):

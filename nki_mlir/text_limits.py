@@ -62,22 +62,22 @@ _SEPARATES[list(b"][(){}<>,:;")] = True
 class TextTooDeep(NkiMlirError):
     code = "NKI-TEXT-LIMIT"
     message = "{what} exceeds the limit of {limit}"
-    why = "MLIR's parser recurses or allocates by this number, and a text that is data must not end the process"
+    why = "MLIR's parser recurses or allocates in proportion to this number, and a larger text could end the process"
     fix = "{fix}"
 
 
 class TextNotUnicode(NkiMlirError):
     code = "NKI-TEXT-UNICODE"
-    message = "the text has {character} by itself, which is half of a character"
+    message = "the text has {character} alone, which is half of a surrogate pair"
     why = "no file can hold it, and MLIR's parser reads UTF-8"
-    fix = "write both halves, or the character itself"
+    fix = "write the character itself, or both halves"
 
 
 class AliasCycle(NkiMlirError):
     code = "NKI-ALIAS-CYCLE"
-    message = "alias {alias} stands for what names {alias} again"
-    why = "MLIR's parser would replace aliases by what they stand for without end"
-    fix = "let no alias name itself, or one that names it"
+    message = "alias {alias} refers to {alias} again"
+    why = "MLIR's parser would expand the alias without end"
+    fix = "define aliases without a cycle"
 
 
 def check_text(text: str, name: str = "<text>") -> None:
@@ -218,7 +218,7 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
     if total > limit:
         largest = int(starts[int(np.argmax(np.array(sizes, float)))])
         raise _error(text, name, largest, f"what aliases stand for, {min(total, 10**12):,} attributes and types,",
-                     limit, "name fewer aliases in the text of an alias")
+                     limit, "use fewer aliases in the definition of an alias")
 
 
 def _check_operators(plain: str, text: str, name: str) -> None:

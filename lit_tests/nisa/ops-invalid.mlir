@@ -241,7 +241,7 @@ func.func @activation(
     %dst: memref<4x6xf32, "sbuf">,
     %src: memref<4x6xf32, "sbuf">,
     %bias: memref<4x1xf32, "sbuf">) {
-  // expected-error@+1 {{'activation' needs operands of one shape, got dst[4, 6] and bias[4, 1]}}
+  // expected-error@+1 {{'activation' needs operands of the same shape, got dst[4, 6] and bias[4, 1]}}
   "nisa.activation"(%dst, %src, %bias) {
     access = [#chip_4x6_f32, #chip_4x6_f32, #chip_4x1_f32],
     engine = "scalar", fn = "exp", imm = 1.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,

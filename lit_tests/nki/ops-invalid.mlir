@@ -181,7 +181,7 @@ func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'unary' needs operands of one shape, got dst[4, 6] and src[4, 5] [NKI-SHAPE]}}
+  // expected-error@+1 {{'unary' needs operands of the same shape, got dst[4, 6] and src[4, 5] [NKI-SHAPE]}}
   "nki.unary"(%dst, %src) {
     access = [#chip_4x6_f32, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 5]]>], fn = "exp", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()

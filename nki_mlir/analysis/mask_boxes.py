@@ -24,12 +24,12 @@ Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of 
 
 class AlwaysOutOfBounds(OutOfBounds):
     message = "an index is {excess} elements outside its dimension wherever this operation runs"
-    fix = "make mask=, or an if around the operation, exclude it"
+    fix = "exclude the index with mask=, or with an if around the operation"
 
 
 class UnderMask(BrokenRule):
     message = "{what} under its mask"
-    fix = "let the mask leave as many elements as the instruction takes, or mask what is stored"
+    fix = "use a mask that selects as many elements as the instruction needs, or mask the store instead"
 
 
 @dataclass(frozen=True)

@@ -359,12 +359,12 @@ class Builder:
         iteration = op.iteration()
         terms = list(mask.spread(iteration.extents).terms) if isinstance(mask, Mask) else []
         if piece and any(c for e, _ in terms for axis, c in enumerate(e.axes) if axis not in op.axes_apart(iteration)):
-            raise UnsupportedMask(what=f"the mask of '{op.name}' is a negation or an |, over elements that it combines")
+            raise UnsupportedMask(what=f"the mask of '{op.name}', which combines elements, contains ~, != or |")
         lifts = {name: lift_to(iteration, name) for name in views}
         for name, view in views.items():
             if view.mask is not None:
                 if view.mask.negated:
-                    raise UnsupportedMask(what="the mask attached to a tile is a negation or an |")
+                    raise UnsupportedMask(what="the mask attached to a tile contains ~, != or |")
                 terms += [(lifts[name](e), equal) for e, equal in view.mask.terms]
         joint = Mask(tuple(terms))
         truth = joint.known() if terms else True

@@ -70,13 +70,13 @@ class TensorTruth(KernelError, ValueError):
 
 class DynamicControlFlow(KernelError):
     code = "err_dynamic_control_flow_not_supported"
-    message = "a Python condition depends on the value of a tile, which is known on the device only"
+    message = "a Python condition depends on the value of a tile, which only the device knows"
     fix = "select with nl.where, or mask the operation"
 
 
 class DeviceValue(KernelError, TypeError):
     code = "NKI-DEVICE-VALUE"
-    message = "Python needs the value of a tile, which is known on the device only"
+    message = "Python needs the value of a tile, which only the device knows"
     fix = "compute with the tile itself, or pass the number to the kernel as a constant"
 
 
@@ -118,7 +118,7 @@ class BadSubscript(KernelError, TypeError):
 class EmptySubscript(KernelError):
     code = "NKI-EMPTY"
     message = "a subscript of tensor {name} picks no elements: its shape is {shape}"
-    fix = "leave the operation out with a Python if where a slice may be empty"
+    fix = "skip the operation with a Python if when the slice is empty"
 
 
 class MaskedView(UnsupportedMask):

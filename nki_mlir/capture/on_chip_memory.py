@@ -32,7 +32,7 @@ class HeldAtOnce(TargetRule):
     message = ("{count} tiles that are live at once take {needed} bytes of each partition, {memory} of {target} has "
                "{limit}: {held}")
     why = "the compiler spills tiles that do not fit to HBM, or refuses the kernel"
-    fix = "make tiles smaller, or use one for the last time before the next is allocated"
+    fix = "make tiles smaller, or use a tile for the last time before you allocate the next"
 
 
 class AddressesCollide(TargetRule):

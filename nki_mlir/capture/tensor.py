@@ -367,7 +367,7 @@ class View:
                 raise BlockTensorNotTile(shape=self.shape)
             if first.free and first.count > 1:
                 if any(d.partition for d in dims):
-                    raise PartitionAccess(what="the free offset of a tile depends on its partition axis")
+                    raise PartitionAccess(what="the free offset of a tile differs from partition to partition")
                 raise BlockTensorNotTile(shape=self.shape)
             if first.count > PARTITIONS:
                 raise TooManyPartitions(count=first.count, limit=PARTITIONS)

@@ -69,8 +69,8 @@ class OperationObserver:
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
         """Report a DMA between tensors of different shapes."""
         self.report("dma-shape", WARNING, f"{op} moves a tensor of shape {list(src)} into one of shape {list(dst)}: "
-                    f"elements are paired in the order of their rows", user_location(),
-                    f"give both the same shape, for example with src.reshape({tuple(dst)}), where that order is meant")
+                    f"the copy pairs elements in row-major order", user_location(),
+                    f"give both the same shape, for example with src.reshape({tuple(dst)}), if you want that order")
 
     def note_sum(self, op: Op, views: Sequence[View], at: Location | None) -> None:
         """Report a sum that rounds to 16 bits or fewer after each addition."""
@@ -83,7 +83,7 @@ class OperationObserver:
                 self.narrow_sums[at, view.buffer] = count = self.narrow_sums.get((at, view.buffer), 0) + 1
                 if count == 2:
                     self.report("precision", WARNING, f"{described(op)} adds to {view.buffer.name}, which is "
-                                f"{tile.dtype}, again and again: each sum is rounded", at,
+                                f"{tile.dtype} repeatedly, and rounds each sum", at,
                                 "accumulate in float32, and convert once at the end")
 
     def end(self, has_idle_loops: bool) -> None:

@@ -152,7 +152,7 @@ class KernelRaised(NkiMlirError):
 class OutputFailed(NkiMlirError):
     code = "NKI-OUTPUT"
     message = "the output cannot be written: {reason}"
-    fix = "make room, or name another place for it"
+    fix = "free some space, or write to another file"
 
 
 class HostMemory(NkiMlirError):

@@ -52,8 +52,8 @@ def reduce_file(source: str, text: str, command: str) -> str:
                                                 check=False).returncode == 0
             return known[changed]
         if not accepted(text):
-            raise SourceError(f"--test does not end with status 0 on {source} as it is: it must accept a file that "
-                              "shows the mistake; '! COMMAND' accepts the files on which COMMAND fails")
+            raise SourceError(f"--test does not end with status 0 on {source} as it is: the command must accept a "
+                              "file that shows the mistake; '! COMMAND' accepts the files on which COMMAND fails")
         smaller = reduced(text, accepted, suffix == ".py")
     print(f"{len(text.splitlines())} lines, {len(text)} characters: {len(smaller.splitlines())} lines, {len(smaller)} "
           f"characters after {len(known)} tests", file=sys.stderr)

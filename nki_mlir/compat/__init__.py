@@ -246,8 +246,8 @@ VENDOR_ONLY = tuple(f"{package}." for package in (
 
 class VendorOnly(NkiMlirError, RuntimeError):
     code = "NKI-VENDOR-ONLY"
-    message = "{name} is private to the vendor, and no part of this toolchain"
-    why = "kernels that the vendor ships, and its private modules, are not documented as a language is"
+    message = "{name} is private to the vendor, and this toolchain does not have it"
+    why = "the vendor does not document its private modules and kernels"
     fix = "call a kernel whose source you have, with nki.jit"
 
 

@@ -12,7 +12,7 @@ class TransferOutOfBounds(Fault):
     kind, fields = "transfer-range", ("into_tcm", "first", "count", "elements")
     code = "NKI-GPSIMD-TRANSFER"
     message = "a transfer of {count} elements from element {first} on leaves the tensor, which has {elements}"
-    why = "offsets count elements of the flat tensor, not bytes; the transfer was left out"
+    why = "offsets count elements of the flat tensor, not bytes; the emulation skipped the transfer"
     fix = "for row r of n elements the offset is r * n"
 
 
@@ -20,14 +20,14 @@ class TransferBeyondBlock(Fault):
     kind, fields = "tcm-range", ("size", "start", "block", "way")
     code = "NKI-GPSIMD-TCM-RANGE"
     message = "a transfer would {way} {size} bytes at byte {start} of a TCM block of {block} bytes"
-    why = "the block is allocated in {other}; the transfer was left out"
+    why = "the block is allocated in {other}; the emulation skipped the transfer"
 
 
 class TransferAfterFree(Fault):
     kind, fields = "tcm-freed", ("size", "block", "unused", "way")
     code = "NKI-GPSIMD-TCM-FREED"
     message = "a transfer would {way} {size} bytes of a TCM block that is freed"
-    why = "it is freed in {other}; the transfer was left out"
+    why = "it is freed in {other}; the emulation skipped the transfer"
 
 
 class TransferNotTcm(Fault):
@@ -49,7 +49,7 @@ class TransferType(Fault):
     kind, fields = "tcm-type", ("given", "wanted")
     code = "NKI-GPSIMD-TRANSFER-TYPE"
     message = "a transfer of elements of {given} bytes is made for a tensor whose elements have {wanted}"
-    fix = "give the accessor's functions the tensor's element type"
+    fix = "call the functions of the accessor with the element type of the tensor"
 
 
 # -- loads and stores of the kernel itself -----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class DivisionByZero(Fault):
     kind = "divide"
     code = "NKI-GPSIMD-DIVISION"
     message = "an integer is divided by zero, or the lowest one by -1"
-    why = "the quotient is not defined; the core ends here"
+    why = "the quotient is not defined, and the core stops here"
 
 
 class IndexOutOfRange(Fault):
@@ -121,7 +121,7 @@ class AccessorInMulticore(Fault):
     kind, fields = "multicore-accessor", ("what",)
     code = "NKI-GPSIMD-MULTICORE"
     message = "{what} is opened in multicore mode"
-    why = "the cores do not see each other's caches: there are TCM accessors only"
+    why = "the caches of the cores are not coherent, so only TCM accessors are allowed"
     fix = "use tcm_accessor(), or build the library with multicore=False"
 
 
@@ -201,8 +201,8 @@ class WritesInput(Fault):
     kind = "writes-input"
     code = "NKI-GPSIMD-INPUT"
     message = "the kernel writes a tensor that is an argument"
-    why = "arguments keep their values: the write was left out"
-    fix = "write get_dst_tensor(), or a tensor that the kernel makes"
+    why = "arguments are read-only, so the emulation skipped the write"
+    fix = "write to the tensor of get_dst_tensor(), or to a tensor that the kernel creates"
 
 
 # -- sizes, dtypes, operands -------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class NoSuchDim(Fault):
 class NoDtype(Fault):
     kind = "no-dtype"
     code = "NKI-GPSIMD-OPTIONS"
-    message = "a tensor is made without a dtype"
+    message = "a tensor is created without a dtype"
     fix = "give one: torch::zeros(size, torch::kFloat)"
 
 
@@ -242,26 +242,26 @@ class OperandShapes(Fault):
     kind = "operand-shapes"
     code = "NKI-GPSIMD-OPERANDS"
     message = "the operands of an elementwise function, or its result, have different shapes"
-    why = "nothing is broadcast"
+    why = "these functions do not broadcast"
 
 
 class ResultType(Fault):
     kind, fields = "result-type", ("dtype_computed", "dtype")
     code = "NKI-GPSIMD-RESULT-TYPE"
-    message = "a function that computes {dtype_computed} is given a result of {dtype}"
+    message = "a function that computes {dtype_computed} writes a result of {dtype}"
 
 
 class BitwiseType(Fault):
     kind, fields = "bitwise-type", ("dtype",)
     code = "NKI-GPSIMD-BITWISE"
-    message = "a bitwise function is given a tensor of {dtype}"
+    message = "a bitwise function reads a tensor of {dtype}"
     fix = "use integers"
 
 
 class FractionalAlpha(Fault):
     kind = "alpha"
     code = "NKI-GPSIMD-ALPHA"
-    message = "alpha is no whole number, and the tensors are integers"
+    message = "alpha is not an integer, and the tensors are integers"
 
 
 class NegativePower(Fault):
@@ -289,7 +289,7 @@ class DataInShape(Fault):
     kind = "shape-data"
     code = "NKI-GPSIMD-SHAPE-DATA"
     message = "a shape function uses the elements of a tensor"
-    why = "it runs before there is data: tensors have sizes and dtypes only"
+    why = "a shape function runs before the data exist: its tensors have sizes and dtypes only"
 
 
 class DestinationInShape(Fault):
@@ -319,5 +319,5 @@ class Thrown(Fault):
 class PrintedOnCore(KernelWarning):
     kind = "printf-core"
     code = "NKI-GPSIMD-PRINTF"
-    message = "what this kernel prints on cores other than 0 is not shown"
+    message = "the device does not show what this kernel prints on cores other than 0"
     fix = "if (get_cpu_id() == 0) printf(...)"

@@ -36,13 +36,13 @@ class GraphAbi(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-GRAPH-ABI"
     message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine, "
                "this is version {version}")
-    fix = "make the graph again, with a library that is built again"
+    fix = "build the library again, and export the graph again"
 
 
 class OperatorChanged(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-CHANGED"
     message = "operator {operator} of the loaded library {library} {what} {found}, in the graph it {what} {wanted}"
-    fix = "load the library that the graph was made with, or make the graph again"
+    fix = "load the library with which the graph was exported, or export the graph again"
 
 
 class OperatorRefuses(NkiMlirError, TypeError):

@@ -29,8 +29,8 @@ NAME = re.compile("[a-z_][a-z0-9_]*")          # of operations and their fields,
 
 class LateOperation(NkiMlirError):
     code = "NKI-PLUGIN-LATE"
-    message = "operation {op} of a plugin comes after the first kernel was captured"
-    why = "the dialects are made once in a process, of all op classes that there are by then"
+    message = "a plugin defines operation {op} after the first kernel was captured"
+    why = "a process builds the dialects once, from the op classes that are loaded then"
     fix = "name its module in the entry points nki_mlir.ops, or load the plugin before a kernel runs"
 
 

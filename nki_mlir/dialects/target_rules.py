@@ -84,7 +84,7 @@ class CrossesBank(TargetRule):
 
 class MemoryOfEngine(TargetRule):
     code = "NKI-ENGINE-MEMORY"
-    message = "operand '{operand}' of '{op}' is in PSUM, which the gpsimd engine of {target} does not see"
+    message = "operand '{operand}' of '{op}' is in PSUM, which the gpsimd engine of {target} cannot access"
     fix = "copy it to SBUF first, or use the vector engine"
 
 
@@ -96,8 +96,8 @@ class NotOnTarget(TargetRule):
 
 class NotOnEngine(TargetRule):
     code = "NKI-ENGINE-OPERATION"
-    message = "the {engine} engine has no {what}, which '{op}' asks of it"
-    why = "{what} is of the {engines} engine"
+    message = "the {engine} engine has no {what}, which '{op}' needs"
+    why = "only the {engines} engine has {what}"
     fix = "leave the engine to the compiler, or name one that has it"
 
 

@@ -47,7 +47,7 @@ class PartitionAccess(KernelError):
 class PartitionMismatch(KernelError):
     code = "err_num_partition_mismatch"
     message = "number of partitions (dimension 0 size of a tile) mismatch in parameters ({tiles}) of '{op}'"
-    fix = "give all operands one number of partitions; nisa.dma_copy copies one row to all of them"
+    fix = "give all operands the same number of partitions; nisa.dma_copy copies a row to all partitions"
 
 
 class ShapeMismatch(KernelError):
@@ -182,7 +182,7 @@ class Check:
             if tile.shape != first:
                 if tile.on_chip and tiles[0][1].on_chip and tile.shape[0] != first[0]:
                     raise PartitionMismatch(tiles=", ".join(f"{n}{list(t.shape)}" for n, t in tiles), op=self.name)
-                raise ShapeMismatch(what=f"'{self.name}' needs operands of one shape, got "
+                raise ShapeMismatch(what=f"'{self.name}' needs operands of the same shape, got "
                                          f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}",
                                     fix=agreement(first, tile.shape))
 
@@ -248,7 +248,8 @@ class Check:
         """Check that the present tiles have one number of partitions."""
         counts = {label: tile.shape[0] for label, tile in self.present(*labels)}
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
-        self.rule(len(set(counts.values())) <= 1, f"{' and '.join(counts)} have one number of partitions, got {listed}",
+        self.rule(len(set(counts.values())) <= 1,
+                  f"{' and '.join(counts)} have the same number of partitions, got {listed}",
                   "give each the same partitions")
 
     def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:

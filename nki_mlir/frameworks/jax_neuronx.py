@@ -18,7 +18,7 @@ from nki_mlir.language.launch_grid import cores_of, flat_grid
 
 class NoOutShape(NkiMlirError, TypeError):
     code = "NKI-OUT-SHAPE"
-    message = "nki_call of {name} is not told the shape of its output"
+    message = "nki_call of {name} has no out_shape"
     fix = "pass out_shape=jax.ShapeDtypeStruct(shape, dtype), or a sequence of them"
 
 

@@ -63,7 +63,7 @@ class NotOnCpu(NkiMlirError, ValueError):
 
 class NotStrided(NkiMlirError, TypeError):
     code = "NKI-TORCH-LAYOUT"
-    message = "{what} is passed to kernel {name}; kernels read tensors that have all elements, as numbers"
+    message = "{what} is passed to kernel {name}; kernels read dense tensors of numbers"
     fix = "convert it first: {convert}"
 
 
@@ -75,7 +75,7 @@ class NotScripted(NkiMlirError, RuntimeError):
 
 class UpdatesWithGradient(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-UPDATE"
-    message = "kernel {name} updates a tensor that requires grad, of which no derivative would know"
+    message = "kernel {name} updates a tensor that requires grad, and autograd would not see the update"
     fix = "update it under torch.no_grad(), or in a torch.autograd.Function with ctx.mark_dirty and a backward"
 
 

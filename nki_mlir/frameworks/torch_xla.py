@@ -43,7 +43,7 @@ def custom_call(record: KernelRecord, written: Sequence[torch.Tensor],
 class LoadedBefore(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-XLA"
     message = "torch_xla was imported after a kernel had been compiled, and its compiler may end the process then"
-    why = "it shares some tables of LLVM with the library that was loaded first, though not their version"
+    why = "both contain LLVM in different versions and share some of its global tables"
     fix = "import torch_xla at the start of the program"
 
 

@@ -34,7 +34,7 @@ OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
 class BadAssignment(NkiMlirError):
     code = "NKI-GRADE-ASSIGNMENT"
     message = "{file}: {what}"
-    fix = "see docs/scoring.md for what an assignment has"
+    fix = "docs/scoring.md describes the fields of an assignment"
 
 
 class NoSubmission(NkiMlirError):

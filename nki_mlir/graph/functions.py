@@ -122,7 +122,7 @@ def check_alone(program: Operation, call: Operation) -> None:
     """Raise ``Unsupported`` if the programs of a kernel meet: they would become iterations of a loop, and an iteration
     cannot wait for a later one."""
     if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
-        raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
+        raise Unsupported(feature="a kernel whose programs wait for each other, in a program with a graph",
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
@@ -190,7 +190,7 @@ def buffers(op: ir.Operation) -> list[Value]:
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
         if kind is None or kind.get_strides_and_offset() != (list(dense(kind.shape)), 0):
-            raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
+            raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a buffer"
                               ).located(location_of(op))
         allocations.append(allocated(kind))
     return allocations

@@ -175,8 +175,8 @@ class Placement:
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())
         if one.table.tile(()).access.symbols_used():
-            raise Unsupported(feature="rows taken from a part that begins where run time says, as engine instructions",
-                              instead="take the rows of the whole, by numbers that count from its start")
+            raise Unsupported(feature="a gather of rows from a slice with a run-time start, as engine instructions",
+                              instead="gather from the complete tensor, with indices that count from its first row")
         count = prod(one.extents[a] for a in one.axes)
         width = prod(one.sizes[1:])
         rows = self.tiles.buffer((count,), INT32, HBM)
@@ -371,8 +371,8 @@ def folded(nest: TileNest) -> Fold:
     in the dtype of the arithmetic and rounds once."""
     fold = fold_of(nest)
     if fold is None or fold.identity is None or ALU[fold.fn].reduce is None:
-        raise Unsupported(feature="a reduction whose step is no sum, product, extreme or logical operation as engine "
-                                  "instructions", instead="run this program on the CPU")
+        raise Unsupported(feature="a reduction whose body is not a sum, product, minimum, maximum or logical "
+                                  "operation, as engine instructions", instead="run this program on the CPU")
     return fold
 
 

@@ -23,8 +23,8 @@ KIND_OF = {float: "NUMBER", int: "INTEGER", bool: "FLAG", tuple: "INTEGERS"}    
 
 class NotRegular(NkiMlirError):
     code = "NKI-PLUGIN-INSTRUCTION"
-    message = "no function can be made for {op}: {what}"
-    why = "a function is made where the class has a tile dst that is written, tiles that are read, and plain attributes"
+    message = "cannot create a function for {op}: {what}"
+    why = "the class needs a tile dst that it only writes, tiles that it reads, and attributes of plain types"
     fix = "change the class"
 
 

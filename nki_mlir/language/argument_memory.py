@@ -29,8 +29,8 @@ class RepeatedElements(BadArgument):
 
 
 class OverlappingArguments(BadArgument):
-    message = ("the kernel writes its parameter {name}, whose array has elements of that of {other} at other "
-               "positions, and at least one of the two is not C-contiguous")
+    message = ("the kernel writes its parameter {name}, whose array overlaps the array of {other} with a shift, "
+               "and at least one of the two is not C-contiguous")
     fix = "pass a copy of one of them, or C-contiguous arrays"
 
 

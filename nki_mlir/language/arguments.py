@@ -29,7 +29,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 class BadArgument(KernelError, TypeError):
     code = "NKI-ARGUMENT"
     message = "{what}"
-    fix = "call the kernel with the arguments its signature asks for"
+    fix = "call the kernel with the arguments of its signature"
 
 
 class WrongCall(BadArgument):
@@ -74,8 +74,8 @@ TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
 
 class EndlessRecursion(KernelError, RecursionError):
     code = "NKI-RECURSION"
-    message = "the Python of the kernel calls itself more than {limit:,} calls deep"
-    why = "it runs while the kernel is captured, so what ends the recursion is decided without the values of tiles"
+    message = "the kernel's Python functions call each other more than {limit:,} calls deep"
+    why = "Python runs during the capture, so no condition on the values of tiles can end the recursion"
     fix = "end it with a condition on a constant, or write it as a loop"
 
 
@@ -446,7 +446,7 @@ class NoDerivative(NkiMlirError, RuntimeError):
 
     code = "NKI-TORCH-GRADIENT"
     message = "kernel {name} is called with a tensor that {has}, and a kernel has no derivative"
-    why = "its result has no {what}: what is computed from it would miss in the {derivative} of that tensor"
+    why = "its result has no {what}, so the {derivative} of that tensor would lack the terms of the kernel"
     fix = ("call it in the forward of a torch.autograd.Function and give that a {rule}; where no gradient is wanted, "
            "call it {without}")
 

@@ -207,7 +207,7 @@ def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
 
 class BadGridAxis(KernelError, IndexError):
     code = "NKI-GRID-AXIS"
-    message = "axis {axis} of a launch grid of {rank} dimensions"
+    message = "a launch grid of {rank} dimensions has no axis {axis}"
     fix = "launch the kernel with a grid that has the axis, kernel[g0, g1, ...], or use another axis"
 
 

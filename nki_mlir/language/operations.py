@@ -353,7 +353,7 @@ class PartitionAxis(KernelError, IndexError):
 
 class BadAxis(KernelError, IndexError):
     code = "NKI-AXIS"
-    message = "axis {axis} of a tile of {rank} dimensions"
+    message = "a tile of {rank} dimensions has no axis {axis}"
     fix = "use the free axes 1 to {last}, or -1 to -{last}"
 
 

@@ -33,7 +33,7 @@ DETACHED = "baremetal", "benchmark"      # modes whose results share no memory w
 class BadResult(KernelError, TypeError):
     code = "NKI-RESULT"
     message = "{what}"
-    fix = "make outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return them whole"
+    fix = "make outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return these tensors"
 
 
 class ElementsLeftOut(UserWarning):
@@ -97,7 +97,7 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
     if buffer.on_chip:
         return _copied_out(builder, view, at)
     if view.dtype is not buffer.dtype or not is_whole(view):
-        raise BadResult(what=f"the kernel returns a part of {buffer.name}; outputs are whole tensors").located(at)
+        raise BadResult(what=f"the kernel returns a part of {buffer.name}; an output is a complete tensor").located(at)
     if buffer.role == "local":
         if builder.symbolic and buffer.scope is not builder.scopes[0]:
             raise OutOfScope(name=buffer.name).located(at)
@@ -108,8 +108,8 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
 def _copied_out(builder: Builder, tile: View, at: Location) -> Buffer:
     """Allocate an output, and store the tile to it when the kernel ends."""
     if math.prod(builder.grid) != 1:
-        raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, of which each "
-                               "program of the grid has its own").located(at)
+        raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, and each "
+                               "program of the grid has another one").located(at)
     output = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
     builder.rename(output, tile.buffer.name)
     output.created_at = at

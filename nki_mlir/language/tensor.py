@@ -29,7 +29,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 
 class HostFunction(KernelError, TypeError):
     code = "NKI-HOST-FUNCTION"
-    message = "NumPy's {name} is called on a tile, whose values are known on the device only"
+    message = "NumPy's {name} is called on a tile, whose values only the device knows"
     fix = "use the function of nki.language that computes it: nl.{name} where there is one"
 
 
@@ -41,8 +41,8 @@ class NoProductOperator(KernelError, TypeError):
 
 class BadNewAxis(KernelError, IndexError):
     code = "NKI-AXIS"
-    message = "axis {axis} of a view that has {rank} dimensions then"
-    fix = "give each new dimension its own place among them"
+    message = "the new view has {rank} dimensions, and no axis {axis}"
+    fix = "give each new dimension a different axis of the new view"
 
 
 # The reflected method for a NumPy operation with a number on its left; the names of NumPy's reductions are below.

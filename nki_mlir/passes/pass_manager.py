@@ -193,7 +193,7 @@ class UpstreamOption(NkiMlirError):
 class UpstreamFailed(NkiMlirError):
     code = "NKI-PASS-FAILED"
     message = "pass '{name}' failed: {text}"
-    fix = "run it with --mlir-print-ir-before={name} to see what it was given"
+    fix = "run it with --mlir-print-ir-before={name} to see its input"
 
 
 def is_upstream_pass(name: str) -> bool:

@@ -82,7 +82,7 @@ class Commands:
             case "continue":
                 return True
             case "quit":
-                raise Quit("the run was ended at a stop")
+                raise Quit("the run ended at a stop")
             case "print":
                 self.say(str(evaluated(rest, debugger.names(moment))))
             case "tiles":

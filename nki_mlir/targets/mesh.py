@@ -25,7 +25,7 @@ NAMES = {"programs": "core", "ranks": "rank"}
 class NoMeeting(NkiMlirError):
     code = "NKI-NO-MEETING"
     message = "{waiting}"
-    why = "each waits for something that no other does"
+    why = "each waits for an exchange that no other member makes"
     fix = "let all members make the same exchanges, in the same order"
 
 

@@ -110,7 +110,7 @@ def beta_subscripts_in_the_wrong_order(x):
 
 
 # -- memory that nothing has written -----------------------------------------------------------------------------------
-@case("error", r"element \[0, 0\] of total, made at line \d+, is read, and nothing has written it", "write all of it first")
+@case("error", r"element \[0, 0\] of total, made at line \d+, is read before it is written", "write all of it first")
 @beta.jit
 def beta_sum_from_unwritten_memory(x):
     out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -123,7 +123,7 @@ def beta_sum_from_unwritten_memory(x):
     return out
 
 
-@case("error", r"element \[0, 0\] of total, made at line \d+, is read, and nothing has written it", "write all of it first")
+@case("error", r"element \[0, 0\] of total, made at line \d+, is read before it is written", "write all of it first")
 @nki.jit
 def current_sum_from_unwritten_memory(x):
     out = nlc.ndarray((128, 1), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -388,7 +388,7 @@ def current_integer_too_large(x):
     return out
 
 
-@case("warning", r"binary \(add\) adds to total, which is bfloat16, again and again: each sum is rounded",
+@case("warning", r"binary \(add\) adds to total, which is bfloat16 repeatedly, and rounds each sum",
       "accumulate in float32")
 @beta.jit
 def beta_sum_in_bfloat16(x):

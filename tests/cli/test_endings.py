@@ -83,7 +83,7 @@ def test_a_full_disk_is_an_error_of_one_rule(arguments):
                                 f"main({arguments[1:]}))"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 1
     assert ended.stderr == ("error: the output cannot be written: No space left on device [NKI-OUTPUT]\n"
-                            "  fix: make room, or name another place for it\n")
+                            "  fix: free some space, or write to another file\n")
 
 
 def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

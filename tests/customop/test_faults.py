@@ -75,11 +75,11 @@ RAISED = [
     ("negative_size", "negative-size", "a dimension of a tensor is -1"),
     ("size_range", "size-range", "dimension 2 of a tensor that has 2 is asked for"),
     ("sizes_range", "size-range (sizes)", "dimension 2 of a tensor that has 2 is asked for"),
-    ("no_dtype", "no-dtype", "a tensor is made without a dtype"),
+    ("no_dtype", "no-dtype", "a tensor is created without a dtype"),
     ("operand_shapes", "operand-shapes", "the operands of an elementwise function, or its result, have different shapes"),
-    ("result_type", "result-type", "a function that computes float32 is given a result of int32"),
-    ("bitwise_type", "bitwise-type", "a bitwise function is given a tensor of float32"),
-    ("alpha", "alpha", "alpha is no whole number, and the tensors are integers"),
+    ("result_type", "result-type", "a function that computes float32 writes a result of int32"),
+    ("bitwise_type", "bitwise-type", "a bitwise function reads a tensor of float32"),
+    ("alpha", "alpha", "alpha is not an integer, and the tensors are integers"),
     ("undefined", "undefined-tensor", "an undefined torch::Tensor is used"),
     ("check", "check", "wanted 3 dimensions, not 2"),
     ("divided", "divide", DIVIDED), ("remainder", "divide (remainder)", DIVIDED), ("lowest", "divide (lowest)", DIVIDED),
@@ -285,7 +285,8 @@ def test_text_of_a_fault__is_complete(one, x):
     assert re.fullmatch(r".*faults.cpp:\d+:3: error: a transfer of 8 elements from element 508 on leaves the tensor, which "
                         r"has 512 \[NKI-GPSIMD-TRANSFER\]", lines[0])
     assert lines[1].endswith("x.tcm_accessor().tensor_to_tcm<float>(b, x.numel() - 4, 8);  // transfer-range")
-    assert lines[3:] == ["  why: offsets count elements of the flat tensor, not bytes; the transfer was left out",
+    assert lines[3:] == ["  why: offsets count elements of the flat tensor, not bytes; the emulation skipped "
+                         "the transfer",
                          "  fix: for row r of n elements the offset is r * n"]
 
 

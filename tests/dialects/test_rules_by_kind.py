@@ -140,7 +140,8 @@ def test_shapes_that_differ(rule: Rule) -> None:
         found = getattr(full(name), label)
         wider = resized(found, -1)
         assert headline(full(name, **{label: wider})) == (
-            f"'{own}' needs operands of one shape, got {labels[0]}{list(first.shape)} and {label}{list(wider.shape)}")
+            f"'{own}' needs operands of the same shape, got {labels[0]}{list(first.shape)} and "
+            f"{label}{list(wider.shape)}")
         if first.on_chip and found.on_chip and name != "nisa.nc_match_replace8":     # its vals are looked at first
             taller = resized(found, 0)
             shapes = {k: list((taller if k == label else getattr(full(name), k)).shape) for k in labels}

@@ -93,7 +93,7 @@ def test_text_of_the_error():
     with pytest.raises(VendorOnly) as raised:
         Stub("neuronxcc.nki.kernels.attention.flash_fwd")()
     assert str(raised.value).splitlines()[-2:] == [
-        "  why: kernels that the vendor ships, and its private modules, are not documented as a language is",
+        "  why: the vendor does not document its private modules and kernels",
         "  fix: call a kernel whose source you have, with nki.jit"]
 
 

@@ -264,7 +264,7 @@ def test_nki_call__output_that_is_read_as_well(executor):
 
 
 def test_nki_call__refuses_missing_and_unwritten_outputs():
-    with pytest.raises(NoOutShape, match="nki_call of add_into is not told the shape of its output"):
+    with pytest.raises(NoOutShape, match="nki_call of add_into has no out_shape"):
         nki_call(kernels.add_into, A, B)
     shape = jax.ShapeDtypeStruct(A.shape, A.dtype)
 

@@ -381,5 +381,5 @@ def test_programs_that_meet__are_called_from_the_graph():
     program = LinkedProgram(text)
     assert not program.is_one_program
     same(program(A), [expected], 1e-6)
-    with pytest.raises(Unsupported, match="a kernel whose programs meet, in one program with a graph"):
+    with pytest.raises(Unsupported, match="a kernel whose programs wait for each other, in a program with a graph"):
         simulate_linked(text, [A])

@@ -109,7 +109,7 @@ def test_views_that_overlap_at_other_positions(overlap, on):
         with pytest.raises(TypeError) as error:
             read_after_write.on(on)(*OVERLAPS[overlap](base)[::order])
         assert error.value.headline == (
-            "the kernel writes its parameter b, whose array has elements of that of a at other positions, and at least "
+            "the kernel writes its parameter b, whose array overlaps the array of a with a shift, and at least "
             "one of the two is not C-contiguous")
         assert error.value.advice[1] == "pass a copy of one of them, or C-contiguous arrays"
         np.testing.assert_array_equal(base, memory())
@@ -220,7 +220,7 @@ def test_simulation(layout):
     current_nki.simulate(copied_on)(x, x)
     np.testing.assert_array_equal(x, expected)
     base = memory()
-    with pytest.raises(TypeError, match="writes its parameter b, whose array has elements of that of a"):
+    with pytest.raises(TypeError, match="writes its parameter b, whose array overlaps the array of a"):
         current_nki.simulate(copied_on)(base[:8, :8], base[7::-1, :8])
     np.testing.assert_array_equal(base, memory())
 
@@ -245,7 +245,7 @@ def test_parameters_that_are_written_and_not_returned(layout, on):
     written_unsaid.on(on)(a, b)
     np.testing.assert_array_equal(b, expected)
     base = memory()
-    with pytest.raises(TypeError, match="writes its parameter b, whose array has elements of that of a"):
+    with pytest.raises(TypeError, match="writes its parameter b, whose array overlaps the array of a"):
         written_unsaid.on(on)(base[:8, :8], base[7::-1, :8])
     np.testing.assert_array_equal(base, memory())
 

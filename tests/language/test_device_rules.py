@@ -79,7 +79,7 @@ def starts_at_quadrants_in_a_loop(x):
     return out
 
 
-@case(BROKEN, "power on the vector engine", "the vector engine has no power, which 'tensor_tensor' asks of it")
+@case(BROKEN, "power on the vector engine", "the vector engine has no power, which 'tensor_tensor' needs")
 def power_on_vector(x):
     tile = nl.abs(nl.load(x))
     return output(nisa.tensor_tensor(tile, tile, np.power, engine=nisa.vector_engine))                  # here
@@ -93,7 +93,7 @@ def power_on_gpsimd(x):
 
 
 @case(BROKEN, "power of a number on the vector engine",
-      "the vector engine has no power, which 'tensor_scalar' asks of it")
+      "the vector engine has no power, which 'tensor_scalar' needs")
 def scalar_power_on_vector(x):
     return output(nisa.tensor_scalar(nl.abs(nl.load(x)), np.power, 2.0, engine=nisa.vector_engine))     # here
 
@@ -235,7 +235,7 @@ def too_many_elements(x):
     return output(nisa.tensor_copy(tile))                                                                # here
 
 
-@case(CONTESTED, "operators of GpSimd", "the gpsimd engine has no maximum, which 'tensor_tensor' asks of it")
+@case(CONTESTED, "operators of GpSimd", "the gpsimd engine has no maximum, which 'tensor_tensor' needs")
 def maximum_on_gpsimd(x):
     tile = nl.load(x)
     return output(nisa.tensor_tensor(tile, tile, np.maximum, engine=nisa.gpsimd_engine))                 # here

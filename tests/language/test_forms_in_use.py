@@ -193,7 +193,7 @@ def test_dtypes_of_frameworks(on):
 
 def test_axes_beyond_the_grid_are_refused(on):
     for call in (lambda: nl.program_id(1), lambda: nl.num_programs(1)):
-        with pytest.raises(BadGridAxis, match="axis 1 of a launch grid of 0 dimensions"):
+        with pytest.raises(BadGridAxis, match="a launch grid of 0 dimensions has no axis 1"):
             run(on, kernel_of(lambda x, call=call: nl.multiply(x, call())), X)
     assert nl.program_id.record.newest.text == "(axis)"
 

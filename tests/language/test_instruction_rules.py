@@ -106,7 +106,7 @@ RULES = {
         CONTESTED, "'tensor_scalar_reduce': reverse0 is documented as not supported",
         lambda t: reduced(t, np.max, reverse0=True), lambda t: reduced(t, np.max), "trn2"),
     "bits on GpSimd": (
-        BROKEN, "the gpsimd engine has no bitwise_and, which 'tensor_scalar' asks of it",
+        BROKEN, "the gpsimd engine has no bitwise_and, which 'tensor_scalar' needs",
         lambda t: nisa.tensor_scalar(full((32, 32), 1, nl.int32), np.bitwise_and, 1, engine=nisa.gpsimd_engine),
         lambda t: nisa.tensor_scalar(full((32, 32), 1, nl.int32), np.bitwise_and, 1), "trn2"),
     "operators without an entry": (
@@ -153,7 +153,7 @@ RULES = {
         BROKEN, "'range_select': counts elements up to 1.67772e+07",
         lambda t: ranges(t, range_start=(1 << 24) - 8), lambda t: ranges(t, range_start=1 << 23), "trn2"),
     "range_select elsewhere": (
-        CONTESTED, "'range_select': puts -3.40282e+38 where the range ends, got 0",
+        CONTESTED, "'range_select': puts -3.40282e+38 outside of the range, got 0",
         lambda t: ranges(t, on_false_value=0.0), lambda t: ranges(t, on_false_value=nl.fp32.min), "trn2"),
     "affine_select of integers": (
         CONTESTED, "'affine_select': selects floats and integers of 8 and 16 bits, got int32",
@@ -178,7 +178,7 @@ RULES = {
     "dma_copy of PSUM": (
         BROKEN, "to be in address space 'hbm|sbuf'", lambda t: copied(psum(t)), copied, "trn2"),
     "dma_transpose axes": (
-        BROKEN, "dma_transpose with axes (1, 2, 0); of that many dimensions it takes (2, 1, 0)",
+        BROKEN, "dma_transpose with axes (1, 2, 0) is not supported; for that many dimensions use (2, 1, 0)",
         lambda t: dma_transposed(t, (1, 2, 0)), lambda t: dma_transposed(t, (2, 1, 0)), "trn2"),
     "nc_matmul of integers": (
         BROKEN, "operand 'moving' of 'nc_matmul' has dtype int8, which must be a float type",

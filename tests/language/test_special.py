@@ -177,7 +177,7 @@ def test_shuffles_and_local_gathers_take_masks_of_whole_groups(executor, rows, f
         return turned, gathered
     x, index = floats(P, 16), np.arange(P, dtype=np.uint16)[:, None] % 16
     if not fits:
-        with pytest.raises(NkiMlirError, match="'nc_stream_shuffle': a mask on partitions leaves whole groups of 32"):
+        with pytest.raises(NkiMlirError, match="'nc_stream_shuffle': a mask on partitions must select complete groups of 32"):
             run(executor, kernel, x, index)
         return
     turned, gathered = np.full_like(x, 7), np.zeros((P, 16), np.float32)

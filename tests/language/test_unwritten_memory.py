@@ -28,7 +28,7 @@ def reported(on, *texts):
     said = [str(w.message) for w in found if w.category is UnwrittenRead]
     assert len(said) == (len(texts) if on in CHECKS else 0), said
     for text, expected in zip(said, texts):
-        assert text == f"{expected} is read, and nothing has written it: 0.0 here, anything on a device"
+        assert text == f"{expected} is read before it is written: 0.0 here, anything on a device"
 
 
 def dirty(on):
@@ -212,7 +212,7 @@ def test_output_that_is_read_before_it_is_written(on):
 
 
 def test_report__is_at_the_reading_line():
-    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read, and nothing has written it") as found:
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read before it is written") as found:
         run("interpreter", written_behind, X)
     assert (found[0].filename, found[0].lineno) == (__file__, written_behind.__code__.co_firstlineno + 3)
 

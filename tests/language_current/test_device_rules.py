@@ -68,10 +68,10 @@ def test_operators_of_gpsimd(on):
     """Those of tensor_scalar are listed; of tensor_tensor documents say that a chosen engine wins."""
     def body(d, t):
         nisa.tensor_tensor(d, t, t, nl.maximum, engine=nisa.engine.gpsimd)
-    with pytest.warns(DeviceRuleWarning, match="the gpsimd engine has no maximum, which 'tensor_tensor' asks of it"):
+    with pytest.warns(DeviceRuleWarning, match="the gpsimd engine has no maximum, which 'tensor_tensor' needs"):
         made, = on_tiles(on, body, [((128, 64), nl.float32)], X)
     np.testing.assert_array_equal(made, X)
-    with pytest.raises(NkiValidationError, match="the gpsimd engine has no maximum, which 'tensor_scalar' asks of it"):
+    with pytest.raises(NkiValidationError, match="the gpsimd engine has no maximum, which 'tensor_scalar' needs"):
         on_tiles(on, lambda d, t: nisa.tensor_scalar(d, t, nl.maximum, 0.5, engine=nisa.engine.gpsimd),
                  [((128, 64), nl.float32)], X)
 

@@ -92,8 +92,8 @@ REFUSED = [
     (lambda d, x: nisa.exponential(d, x, reduce_cmd=CMD.reset), "'exponential' is 'reset', which must be one of idle, reduce, reset_reduce, load_reduce"),
 
     (lambda d, x: nisa.exponential(d, x, reduce_init=2.0), "an initial value only with reduce_cmd load_reduce"),
-    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=7), "axis 7 of a tile of 2 dimensions"),
-    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=()), "axis () of a tile of 2 dimensions"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=7), "a tile of 2 dimensions has no axis 7"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=()), "a tile of 2 dimensions has no axis ()"),
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=(1, -1)), "names an axis twice"),
     (lambda d, x: nisa.dropout(d, x, 2.0), "the probability of dropout is 2.0"),
     (lambda d, x: nisa.activate2(d, nl.exp, x, None, 1.0, nl.multiply, nl.add), "imm0 is missing"),

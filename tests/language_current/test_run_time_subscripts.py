@@ -144,10 +144,10 @@ def test_patterns_in_every_dimension(on, dim, memory):
 
 REFUSED = {
     "two": (lambda t, i: t[:, i, i], "a second index of a tensor that is already indexed at run time"),
-    "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index is an integer, a tensor of float32 is none"),
+    "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index tensor has integers, got a tensor of float32"),
     "indices of a free dimension": (lambda t, i: t[:, nl.zeros((4, 1), nl.int32)],
                                     "a tensor of 4 indices is for the first dimension that is no integer, not for dimension 1"),
-    "a table": (lambda t, i: t[nl.zeros((4, 2), nl.int32)], r"indices are \[N, 1\], a tensor of shape \[4, 2\] is none"),
+    "a table": (lambda t, i: t[nl.zeros((4, 2), nl.int32)], r"a tile of indices has shape \[N, 1\], got \[4, 2\]"),
     "a broadcast": (lambda t, i: t[:, 0:1].broadcast(1, 5)[:, i], "a broadcast dimension cannot be indexed at run time"),
 }
 

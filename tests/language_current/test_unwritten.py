@@ -234,7 +234,7 @@ def test_private_memory_that_nothing_has_written(on, dtype, fresh):
         np.testing.assert_array_equal(got[:, 5:], np.full((4, 3), fresh if on == "eager" else 0, dtype))
         held = dtype(fresh if on == "eager" else 0)
         assert [str(w.message) for w in found if w.category is UnwrittenRead] == [
-            f"element [0, 5] of kept is read, and nothing has written it: {held} here, anything on a device"
+            f"element [0, 5] of kept is read before it is written: {held} here, anything on a device"
         ] * (on != "jit")
 
 
@@ -271,5 +271,5 @@ def of_one_core(x):
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])
 def test_what_no_core_wrote_before_a_barrier_is_unwritten_behind_it(executor):
-    with pytest.warns(UnwrittenRead, match=r"element \[0, 4\] of shared is read, and nothing has written it"):
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 4\] of shared is read before it is written"):
         run(executor, of_one_core, X, cores=2)

@@ -250,7 +250,7 @@ REFUSED = {
         "tensor_scalar operand0 of the operator rsqrt, which has one input, must be None or 0"),
     "tensor_scalar: gpsimd maximum": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.maximum, 2.0, engine=nisa.engine.gpsimd),
-        "the gpsimd engine has no maximum, which 'tensor_scalar' asks of it"),
+        "the gpsimd engine has no maximum, which 'tensor_scalar' needs"),
     "tensor_scalar: square v3": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.square, None),
         "'tensor_scalar' of square needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "tensor_scalar: abs_max v3": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.abs_max, 1.0),
@@ -271,7 +271,7 @@ REFUSED = {
         "attribute 'op' of 'tensor_reduce' is 'equal', which must be one of add, subtract, multiply, average, maximum, "
         "minimum, abs_max, abs_min, bitwise_and, bitwise_or, bitwise_xor, logical_and, logical_or, logical_xor"),
     "tensor_reduce: no such axis": (lambda: nisa.tensor_reduce(tile(4, 1), nl.add, tile(4, 4), 7),
-        "axis 7 of a tile of 2 dimensions"),
+        "a tile of 2 dimensions has no axis 7"),
     # statistics and searches
     "statistics and searches: bn 513": (lambda: nisa.bn_stats(tile(4, 6), tile(4, 513)),
         "size of dimension 1 in 'src[4, 513]' of 'bn_stats' exceed architecture limitation of 512."),
@@ -308,7 +308,7 @@ REFUSED = {
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),
         "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
-        "'nc_stream_shuffle': dst and src have one dtype and one free shape"),
+        "'nc_stream_shuffle': dst and src have the same dtype and free shape"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
         "operand 'dst' of 'nc_stream_shuffle' begins at partition 32 and has 96 partitions"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
@@ -326,7 +326,7 @@ REFUSED = {
         "affine_select pattern [[1, 5]] has 5 elements, dst 4 per partition"),
     # gathers and lists
     "gathers and lists: P%16": (lambda: nisa.local_gather(tile(8, 16), tile(8, 16), tile(8, 1, dtype=nl.uint16)),
-        "'local_gather': src and index have one number of partitions, a multiple of 16, got 8 and 8"),
+        "'local_gather': src and index have the same number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
         "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
@@ -338,7 +338,7 @@ REFUSED = {
         "size of dimension 1 in 'index[16, 257]' of 'local_gather' exceed architecture limitation of 256."),
     "gathers and lists: dst dtype": (
         lambda: nisa.local_gather(tile(16, 16, dtype=BF16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
-        "'local_gather': dst and src have one dtype"),
+        "'local_gather': dst and src have the same dtype"),
     "gathers and lists: ngather float idx": (lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4)),
         "operand 'indices' of 'nc_n_gather' has dtype float32, which must be uint32"),
     "gathers and lists: nonzero dst": (lambda: nisa.nonzero_with_count(tile(4, 8, dtype=nl.int32), tile(4, 8)),

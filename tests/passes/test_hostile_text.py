@@ -85,7 +85,8 @@ def test_the_error_says_where_what_and_the_limit():
         check_text("module {\n  " + "[" * 300, "deep.mlir")
     assert str(error.value) == (
         f"deep.mlir:2:{DEPTH + 2}: error: nesting of 301 levels exceeds the limit of 250 [NKI-TEXT-LIMIT]\n"
-        "  why: MLIR's parser recurses or allocates by this number, and a text that is data must not end the process\n"
+        "  why: MLIR's parser recurses or allocates in proportion to this number, and a larger text could end "
+        "the process\n"
         "  fix: nest regions, attributes, types and expressions less deeply")
 
 
@@ -159,7 +160,7 @@ def test_aliases_count_as_what_they_stand_for():
     many = "#a = [1]\n" + "".join(f"#b{k} = [{', '.join(['#a'] * 50)}]\n" for k in range(100))
     check_text(many + "module {\n" + "".join(f'  "x"() {{v = #b{k % 100}}} : () -> ()\n' for k in range(2000)) + "}")
     check_text("#a = [1]\nmodule attributes {b = #a} {}\n#c = [#a]\nmodule attributes {b = #c, d = #a} {}")
-    with pytest.raises(AliasCycle, match=r"alias #l[01] stands for what names #l[01] again"):
+    with pytest.raises(AliasCycle, match=r"alias #l[01] refers to #l[01] again"):
         check_text('module {} loc(#l0)\n#l0 = loc("a"(#l1))\n#l1 = loc("b"(#l0))')
 
 
@@ -250,7 +251,7 @@ def test_the_language_server_shows_it_as_an_error():
     assert len(errors) == 1 and "levels exceeds the limit" in json.dumps([str(part) for part in errors[0]])
     half = language_server.errors_of("module {\n  // \ud800\n}", "half.mlir")
     assert [(line, column) for line, column, _ in half] == [(1, 5)]
-    assert "the text has U+D800 by itself, which is half of a character" in half[0][2]
+    assert "the text has U+D800 alone, which is half of a surrogate pair" in half[0][2]
 
 
 @pytest.mark.parametrize("step, said", [("%c0", "0"), ("%i", "known at run time only")])

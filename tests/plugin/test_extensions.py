@@ -236,7 +236,7 @@ def test_operations__have_names_that_mlir_has(package, name, more, wrong):
 def test_operations__come_before_the_dialects(package):
     assert mlir_ops.OPERATIONS
     package("p_late", {"m.py": OP.format(cls="Late", name="p_late", role="Out", more="")})
-    with pytest.raises(catalogue.LateOperation, match=r"operation nisa.p_late of a plugin comes after the first kernel"):
+    with pytest.raises(catalogue.LateOperation, match=r"a plugin defines operation nisa.p_late after the first kernel"):
         catalogue.add(Extension("ops", "a", "p_late.m", "p_late"))
 
 
@@ -252,7 +252,7 @@ def test_functions__are_made_of_regular_classes(role, more, what):
     before = dict(REGISTRY)
     try:
         exec(OP.format(cls="Odd", name="p_odd", role=role, more=more), names)
-        with pytest.raises(NotRegular, match=f"no function can be made for nisa.p_odd: {what}"):
+        with pytest.raises(NotRegular, match=f"cannot create a function for nisa.p_odd: {what}"):
             instruction(names["Odd"], "odd.")
     finally:
         forget_classes(before)

@@ -188,7 +188,7 @@ def test_psum_of_gpsimd():
     operands = [("y", 'memref<128x64xf32, "psum">')]
     body = instruction("iota", operands, [access("0, 0", [(1, 128), (1, 64)])],
                        ', engine = "gpsimd", expression = affine_map<(d0, d1) -> (d1)>')
-    with pytest.raises(MemoryOfEngine, match="is in PSUM, which the gpsimd engine of trn2 does not see"):
+    with pytest.raises(MemoryOfEngine, match="is in PSUM, which the gpsimd engine of trn2 cannot access"):
         verify("trn2", operands, body)
     verify("trn3", operands, body)
 

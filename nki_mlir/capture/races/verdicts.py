@@ -17,27 +17,27 @@ class IterationsMeet(KernelError):
     message = ("{tensor}{element} is {done} by iteration {first} of the loop over {loop} here, and {also} by iteration "
                "{second} at {place}")
     why = "iterations of nl.affine_range run in any order, or at the same time"
-    fix = "keep what they write apart, accumulate with +=, or make the loop an nl.sequential_range"
+    fix = "let each iteration write different elements, accumulate with +=, or make the loop an nl.sequential_range"
 
 
 class ProgramsMeet(KernelError):
     code = "NKI-RACE-PROGRAMS"
     message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {place}"
     why = "programs of a grid run in any order, or at the same time"
-    fix = "let each program write its own part, or order them with a barrier"
+    fix = "let each program write different elements, or order the programs with a barrier"
 
 
 class ProgramsRepeat(KernelError):
     code = "NKI-SAME-WRITES"
     message = "{count} programs write the same values to {tensor} here"
-    why = "what is written does not depend on {what}"
+    why = "the values that they write do not depend on {what}"
     fix = "divide the work by {what}, or launch the kernel on one program"
 
 
 class UnknownRaceLevel(NkiMlirError, ValueError):
     code = "NKI-RACES"
     message = "NKI_MLIR_RACES is '{found}'"
-    fix = "set it to off, warn or error; unset, races are warnings"
+    fix = "set it to off, warn or error; by default they are warnings"
 
 
 class RaceWarning(UserWarning):

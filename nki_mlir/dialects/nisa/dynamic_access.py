@@ -147,8 +147,8 @@ class ColumnsAddressed(DataAddressed):
         check.same_partitions("dst", "src", "index")
         rows, count = self.index.shape[0], self.piece.free_elements
         offsets = self.index.free_elements * (rows % self.group or min(rows, self.group))
-        check.rule(offsets >= count, "the partitions that share offsets have one for each element of a row, "
-                   f"got {offsets} for {count}", "give the index more columns")
+        check.rule(offsets >= count, "takes an offset for each element of a row from the partitions that share "
+                   f"offsets, got {offsets} for {count}", "give the index more columns")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
@@ -291,10 +291,10 @@ class OnChip(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have one number of partitions",
+        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have the same number of partitions",
                    "give both the same number of partitions")
         super().verify(check)
-        check.rule(self.offset.shape[0] == 1, "one value counts for all partitions", "give the offset one partition")
+        check.rule(self.offset.shape[0] == 1, "takes one offset for all partitions", "give the offset one partition")
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,

@@ -82,7 +82,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         p, f = self.src.shape[0], self.src.free_elements
         check.rule(p % Machine.quadrant == 0 and f % PACKED == 0,
                    f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}",
-                   "fill the tile up to whole quadrants and quads")
+                   "pad the tile to complete quadrants and quads")
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
                    "the scale tile has a row for each group and a column for each quad, "
@@ -138,7 +138,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
                    "give both one of these numbers of partitions")
         check.rule(m % 2 == 0 and m <= Machine.stationary_free_max,
                    f"takes an even number of up to 128 stationary columns, got {m}",
-                   "divide more columns among products; fill up an odd number")
+                   "split more columns into several products; pad an odd number")
         check.shape("dst", (m, n))
         for scale, columns in ((self.stationary_scale, m), (self.moving_scale, n)):
             rows = scale_row(max(k // GROUP - 1, 0)) + 1

@@ -96,7 +96,7 @@ KEEP = 255
 
 
 class GatherOutOfBounds(IndirectOutOfBounds):
-    why = "a gather reads elements of its own partition, which are that many"
+    why = "a gather reads elements of the same partition, which has that many"
     fix = "correct the indices; nisa.local_gather has num_valid_indices for fewer of them"
 
 
@@ -115,9 +115,9 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
         check.on_chip("dst", "src")
         check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
                    f"takes {QUADRANT} entries of 0..31 or 255",
-                   "give a source for each partition of a quadrant, 255 where it keeps its value")
+                   "give a source for each partition of a quadrant; 255 keeps the partition's value")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
-                   "dst and src have one dtype and one free shape", "give dst the dtype and the free shape of src")
+                   "dst and src have the same dtype and free shape", "give dst the dtype and the free shape of src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         result = dst.copy()
@@ -146,13 +146,13 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.all_in((SBUF,), "src", "dst", "index")
         check.dtype("index", UINT16)
         check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
-                   f"src and index have one number of partitions, a multiple of {GROUP}, got {self.src.shape[0]} and "
-                   f"{self.index.shape[0]}",
+                   f"src and index have the same number of partitions, a multiple of {GROUP}, got "
+                   f"{self.src.shape[0]} and {self.index.shape[0]}",
                    f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
         check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index",
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
-        check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype", "give dst the dtype of src")
+        check.rule(self.dst.dtype is self.src.dtype, "dst and src have the same dtype", "give dst the dtype of src")
         gathered = self.index.free_elements * GROUP * self.elements
         check.rule(self.dst.shape[0] == self.src.shape[0] and self.dst.free_elements == gathered,
                    "dst has the partitions of src, and elements for each of 16 rows of indices, "

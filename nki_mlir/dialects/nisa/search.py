@@ -20,7 +20,7 @@ EIGHT, LONGEST = 8, Machine.search_max
 def check_length(op: Op, check: Check, label: str) -> None:
     n = getattr(op, label).free_elements
     check.rule(EIGHT <= n <= LONGEST, f"takes {EIGHT} to {LONGEST} values a partition in {label}, got {n}",
-               "divide longer rows; fill shorter ones up, for maxima with the lowest number")
+               "split longer rows; pad shorter rows, for maxima with the lowest number")
 
 
 class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX8", opcode=0x53):
@@ -167,13 +167,13 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         check.same_partitions("values", "indices", "src")
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
         check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions",
-                   "fill up the last group of 16 partitions")
+                   "pad the last group to 16 partitions")
         check.rule(8 <= self.n <= Machine.topk_list_max and self.n <= capacity,
                    f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}",
-                   "divide longer lists; fill shorter ones up, for maxima with the lowest number")
+                   "split longer lists; pad shorter lists, for maxima with the lowest number")
         check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.indices.free_elements,
                    f"gives 1 to {self.n} results in both tiles, got {k} and {self.indices.free_elements}",
-                   "give values and indices one shape, of no more elements than the list")
+                   "give values and indices one shape, with at most as many elements as the list")
 
     def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements

@@ -21,7 +21,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     module, _, name = function.name.rpartition(".")
     target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
-        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there",
+        raise NkiTypeError(f"{name}() is called in a form of the beta generation, which this function does not have",
                            fix="see help() of it for the form of this generation").here()
     result = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:

@@ -80,7 +80,7 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
         if wide.shape[0] == narrow.shape[0] and wide.ndim == narrow.ndim and narrow.size == narrow.shape[0]:
             warn(f"{op} broadcasts {list(narrow.shape)} to {list(wide.shape)}, which is not portable; use .broadcast")
             return
-    invalid(f"{op} takes tiles of one shape, got {list(x.shape)} and {list(y.shape)}",
+    invalid(f"{op} takes tiles of the same shape, got {list(x.shape)} and {list(y.shape)}",
             fix="give both one shape, for example with nl.broadcast_to", code="NKI-SHAPE")
 
 

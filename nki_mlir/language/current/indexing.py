@@ -97,7 +97,7 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
             invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile",
                     code="NKI-SUBSCRIPT")
         case NkiTensor():
-            require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none",
+            require(item.dtype.is_integer, f"an index tensor has integers, got a tensor of {item.dtype}",
                     fix="make its tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
         case DynamicSlice():
@@ -134,7 +134,7 @@ def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
     """Return a gather view with one row of dimension ``dim`` for each index."""
     view.check_direct("a second index")
-    require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none",
+    require(index.size == index.shape[0], f"a tile of indices has shape [N, 1], got {list(index.shape)}",
             fix="give a tile of shape (N, 1)")
     indirection = Indirection("vector", index, view.strides[dim], view.shape[dim])
     return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=indirection)

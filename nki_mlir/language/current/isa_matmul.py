@@ -152,8 +152,8 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
         right = low._dense(right)
         views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:
-        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have shapes that do not divide "
-                "each other", fix="make dst as wide as moving, or moving a multiple of it")
+        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have sizes of which neither is a "
+                "multiple of the other", fix="make dst as wide as moving, or moving a multiple of it")
     target, moving = views
     if is_transpose:
         if moving.ndim != 2:

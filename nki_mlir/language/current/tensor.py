@@ -159,7 +159,7 @@ class NkiTensor(OlderMethods):
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Return a slice of dimension ``dim``, which may be empty. The caller has checked the bounds."""
-        require(dim != 0 or not self._has_rows, "a slice of a dimension that is indexed by a tensor",
+        require(dim != 0 or not self._has_rows, "a dimension that a tensor indexes cannot be sliced",
                 fix="slice before indexing")
         view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
         return view.like(offset=self.offset + start * self.strides[dim])
@@ -458,8 +458,8 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     if not tensor.size:
         if not prod(tensor.storage.buffer.shape):               # the allocation itself is empty
             return
-        invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty",
-                fix="leave the operation out with a Python if where a part may be empty")
+        invalid(f"{tensor.name} is used through a view, and that view, of shape {list(tensor.shape)}, is empty",
+                fix="skip the operation with a Python if when the part is empty")
     row, start = tensor.storage.row(tensor.dtype), tensor.offset
     steps, part = list(zip(tensor.strides, tensor.shape)), "the tensor"
     if tensor.on_chip:

@@ -11,8 +11,8 @@ from nki_mlir.machine import Engine
 
 class Deadlock(NkiMlirError):
     code = "NKI-DEADLOCK"
-    message = "no engine can go on: {waiting}"
-    why = "each waits for a semaphore that nothing which can still run counts up far enough"
+    message = "no engine can continue: {waiting}"
+    why = "each waits for a semaphore value that no remaining instruction can reach"
     fix = "compare the waits with the updates in the assembly text"
 
 

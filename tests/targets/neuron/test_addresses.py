@@ -154,7 +154,7 @@ def test_error__blocks_that_are_used_together_and_lie_apart(second):
 
 
 def test_error__blocks_that_were_not_split():
-    with pytest.raises(BlocksWhole, match="both has an address for each of its blocks and is one buffer"):
+    with pytest.raises(BlocksWhole, match="both has an address for each of its blocks, but is a single buffer"):
         allocate(pair(((64, 96), (64, 128))))
 
 

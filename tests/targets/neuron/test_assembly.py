@@ -85,7 +85,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@y[1][64]", 15, "", "Expected operand 'rhs' of 'tensor_tensor'"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x3fff0[1][64]", 15, "", "Out-of-bound access"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] also=9", 15, "9 channels", "TENSOR_TENSOR has no field also, found"),
-    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] op=sub", 15, "op=sub", "op is given twice"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] op=sub", 15, "op=sub", "op occurs twice"),
     ("rhs=fp32@0x0[1][64]", "rhs=float@0x0[1][64]", 15, "float", "there is no element type float"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[9223372036854775807][64]", 15, "",
      "rhs has a step or an extent of more than 1,099,511,627,776"),

@@ -110,11 +110,11 @@ def test_unwritten_bytes__are_an_error_where_they_are_read():
     assert broken("dst=fp32@0x0[1][128] src=fp32@x[1,128][128,128]", "dst=fp32@0x0[1][64] src=fp32@x[1,128][64,128]") == [
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) reads byte 256 of partition 0 of sbuf, which nothing has written "
         "[NKI-STREAM-UNWRITTEN]\n"
-        "  why: memory on chip holds what was there before, of this kernel or of another\n"
+        "  why: on-chip memory has old values, from this kernel or from another\n"
         "  fix: write all of it first, or read what has been written",
         "k.py:8:1: error: dve 0001 TENSOR_TENSOR (k.py:8) reads byte 256 of partition 0 of sbuf, which nothing has written "
         "[NKI-STREAM-UNWRITTEN]\n"
-        "  why: memory on chip holds what was there before, of this kernel or of another\n"
+        "  why: on-chip memory has old values, from this kernel or from another\n"
         "  fix: write all of it first, or read what has been written"]
 
 
@@ -168,7 +168,7 @@ def test_live_ranges__are_in_each_form():
 def test_a_transfer_that_nobody_awaits__is_an_error():
     assert broken("sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE\n", "") == [
         "k.py:9:1: error: no engine waits for sp 0001 DMA (k.py:9) before the program ends [NKI-STREAM-END]\n"
-        "  why: the program is complete when its engines are, whether or not the data have arrived\n"
+        "  why: the program completes with its engines, even if a transfer is still running\n"
         "  fix: let sp at its end wait for S[5] (qSyncIO1)>=16"]
 
 
@@ -176,7 +176,7 @@ def test_a_mark_that_is_too_low__is_an_error():
     assert broken(".sbuf 1536", ".sbuf 1024") == [
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches byte 1535 of a partition of sbuf, the program says that it "
         "uses 1024 bytes [NKI-STREAM-MARK]\n"
-        "  why: what runs beside the program may use the memory behind the mark\n"
+        "  why: a program that runs at the same time may use the memory beyond the mark\n"
         "  fix: let .sbuf be at least 1536"]
 
 
@@ -204,7 +204,7 @@ def test_a_clear_that_nothing_orders__is_an_error():
         "error: sp 0003 EVENT_SEMAPHORE_RANGE_CLEAR clears S[3] (qGpSimdIO0), which pool 0001 EVENT_SEMAPHORE uses, and "
         "nothing orders them [NKI-STREAM-CLEAR]\n"
         "  why: an update that a clear overtakes is lost, and a wait for it never ends\n"
-        "  fix: let all engines that use the semaphore meet before it is cleared, and after"]
+        "  fix: let all engines that use the semaphore wait for each other before the clear and after it"]
 
 
 def test_a_count_down_that_nothing_orders__is_an_error():
@@ -218,7 +218,7 @@ def test_a_count_down_that_nothing_orders__is_an_error():
     assert found(text.replace(last, f"{last}sp 0003: S[6] (Go)>=1 EVENT_SEMAPHORE S[6] (Go)--@complete\n")) == [
         "error: sp 0003 EVENT_SEMAPHORE counts S[6] (Go) down, for which pool 0002 EVENT_SEMAPHORE waits, and nothing orders "
         "them [NKI-STREAM-COUNT]\n"
-        "  why: where the count comes first, the wait may never end\n"
+        "  why: if the semaphore is counted down first, the wait may never end\n"
         "  fix: let pool 0002 EVENT_SEMAPHORE wait for a semaphore that no other engine counts down, or order them by another "
         "one"]
 
@@ -245,7 +245,7 @@ def test_bytes__are_said_by_the_tensor_that_they_lie_in():
 
 def test_a_deadlock__shows_its_cycle():
     assert broken("S[4] (qSyncIO0)>=16 ACTIVATE", "S[0] (Tensor)>=1 ACTIVATE")[0].startswith(
-        "error: no engine can go on: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
+        "error: no engine can continue: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
         "count up behind that; act waits at 0001 ACTIVATE (k.py:6) for S[0] (Tensor)>=1, which is 0, which pe would count up "
         "behind that [NKI-DEADLOCK]")
 

@@ -51,7 +51,7 @@ def test_error__deadlock_names_who_waits_for_what():
     with pytest.raises(Deadlock) as caught:
         run(text)
     assert caught.value.headline == (
-        "no engine can go on: act waits at 0000 EVENT_SEMAPHORE for S[0] (Vector)>=2, which is 1, which dve would "
+        "no engine can continue: act waits at 0000 EVENT_SEMAPHORE for S[0] (Vector)>=2, which is 1, which dve would "
         "count up behind that; dve waits at 0001 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
         "count up behind that")
 

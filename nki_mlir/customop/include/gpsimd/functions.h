@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Factories and elementwise functions. Operands have one shape: nothing is broadcast. Dtypes are promoted as in PyTorch.
+// Factories and elementwise functions. Operands have one shape: these functions do not broadcast. Dtypes are promoted as in PyTorch.
 #pragma once
 #include <gpsimd/tensor.h>
 

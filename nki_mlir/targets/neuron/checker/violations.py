@@ -25,7 +25,7 @@ class UnorderedAccesses(StreamViolation):
 class UnwrittenBytes(StreamViolation):
     code = "NKI-STREAM-UNWRITTEN"
     message = "{event} reads {where}, which nothing has written"
-    why = "memory on chip holds what was there before, of this kernel or of another"
+    why = "on-chip memory has old values, from this kernel or from another"
     fix = "write all of it first, or read what has been written"
 
 
@@ -40,7 +40,7 @@ class OutsideOfBuffers(StreamViolation):
 class Unawaited(StreamViolation):
     code = "NKI-STREAM-END"
     message = "no engine waits for {event} before the program ends"
-    why = "the program is complete when its engines are, whether or not the data have arrived"
+    why = "the program completes with its engines, even if a transfer is still running"
     fix = "{wait}"
 
 
@@ -48,20 +48,20 @@ class UnorderedClear(StreamViolation):
     code = "NKI-STREAM-CLEAR"
     message = "{clear} clears S[{number}] ({name}), which {event} uses, and nothing orders them"
     why = "an update that a clear overtakes is lost, and a wait for it never ends"
-    fix = "let all engines that use the semaphore meet before it is cleared, and after"
+    fix = "let all engines that use the semaphore wait for each other before the clear and after it"
 
 
 class UnorderedCount(StreamViolation):
     code = "NKI-STREAM-COUNT"
     message = "{down} counts S[{number}] ({name}) down, for which {event} waits, and nothing orders them"
-    why = "where the count comes first, the wait may never end"
+    why = "if the semaphore is counted down first, the wait may never end"
     fix = "let {event} wait for a semaphore that no other engine counts down, or order them by another one"
 
 
 class WrongMark(StreamViolation):
     code = "NKI-STREAM-MARK"
     message = "{event} touches byte {byte} of a partition of {memory}, the program says that it uses {mark} bytes"
-    why = "what runs beside the program may use the memory behind the mark"
+    why = "a program that runs at the same time may use the memory beyond the mark"
     fix = "let .{memory} be at least {needed}"
 
 

@@ -36,10 +36,10 @@ class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
 
 class MemoryFull(NkiMlirError):
     code = "NKI-MEMORY-FULL"
-    message = ("{memory} is full: {count} tiles that are needed at once take {needed} bytes per partition, "
+    message = ("{memory} is full: {count} tiles that are live at once take {needed} bytes per partition, "
                "{machine} has {limit}")
-    why = "needed here are {live}"
-    fix = "use smaller tiles, or store what is needed only later"
+    why = "live here: {live}"
+    fix = "use smaller tiles, or store tiles that are used only later"
 
 
 class BankCrossed(NkiMlirError):
@@ -56,7 +56,7 @@ class AddressConflict(NkiMlirError):
 
 class BlocksWhole(NkiMlirError):
     code = "NKI-ADDRESS"
-    message = "{buffer} has an address for each of its blocks and is one buffer"
+    message = "{buffer} has an address for each of its blocks, but is a single buffer"
     fix = "run split-blocks first"
 
 

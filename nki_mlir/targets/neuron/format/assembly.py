@@ -267,7 +267,7 @@ class _Parser:
         fields_by_name: dict[str, Text] = {}
         while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
             if match[1] in fields_by_name:
-                raise line.fail(f"{match[1]} is given twice")
+                raise line.fail(f"{match[1]} occurs twice")
             fields_by_name[match[1]] = Text(match[2], line, match.start(2))
         return fields_by_name
 

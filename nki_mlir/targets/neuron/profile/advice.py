@@ -251,9 +251,9 @@ def no_overlap(seen: Evidence) -> Change | None:
     way = 2 * float(dma.trigger_ns + dma.notify_ns) + 2 * max(max(s.transfer.parts) for s in steps if s.transfer)
     lines = lines_of(steps)
     busy = max([*seen.busy.values(), *(core.dma.busy for core in seen.run.cores)])
-    return Change(f"{len(steps)} loads ({named(lines)}) go to one tile, each when it is no longer used: engines and "
-                  f"transfers take turns, and the busiest of them is busy {busy / seen.total:.0%}; give each iteration "
-                  "its own tile", lines, end=busy + way)
+    return Change(f"{len(steps)} loads ({named(lines)}) write the same tile, and each waits until the last use of the "
+                  "previous values: engines and transfers take turns, and the busiest of them is busy "
+                  f"{busy / seen.total:.0%}; allocate a tile in each iteration", lines, end=busy + way)
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------

@@ -140,10 +140,10 @@ def test_error__sbuf_full():
     with pytest.raises(MemoryFull) as caught:
         allocate(b.code)
     assert str(caught.value) == (
-        "kernel.py:12:9: error: SBUF is full: 3 tiles that are needed at once take 220008 bytes per partition, "
+        "kernel.py:12:9: error: SBUF is full: 3 tiles that are live at once take 220008 bytes per partition, "
         "trn2 has 212984 [NKI-MEMORY-FULL]\n"
-        "  why: needed here are a 160000 (line 10), c 60000 (line 11), d 8 (line 12)\n"
-        "  fix: use smaller tiles, or store what is needed only later")
+        "  why: live here: a 160000 (line 10), c 60000 (line 11), d 8 (line 12)\n"
+        "  fix: use smaller tiles, or store tiles that are used only later")
 
 
 def test_error__psum_full():

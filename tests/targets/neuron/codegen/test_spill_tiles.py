@@ -105,7 +105,7 @@ def test_streams__compute_the_same_in_any_order(options):
 
 
 def test_without_spilling__it_is_an_error():
-    with pytest.raises(MemoryFull, match=r"SBUF is full: 10 tiles that are needed at once take 327680 bytes"):
+    with pytest.raises(MemoryFull, match=r"SBUF is full: 10 tiles that are live at once take 327680 bytes"):
         emit_code(Crowded(3).b.code, Emission(spill=False))
 
 
@@ -174,7 +174,7 @@ def test_operands_of_one_step_that_do_not_fit__are_an_error():
     for t in wide:
         b.memset((t, 0, ROWS, 0, 20000), 1)
     b.add(*((t, 0, ROWS, 0, 20000) for t in wide))
-    with pytest.raises(MemoryFull, match=r"SBUF is full: 3 tiles that are needed at once take 240000 bytes"):
+    with pytest.raises(MemoryFull, match=r"SBUF is full: 3 tiles that are live at once take 240000 bytes"):
         emit_code(b.code, Emission())
 
 

@@ -246,7 +246,7 @@ CROSSED = {"act": [activation(0x1000, 0x0, waits="S[0] (Vector)>=1", signals="S[
            "dve": ["EVENT_SEMAPHORE", copy(0x3000, 0x0, waits="S[1] (Scalar)>=1", signals="S[0] (Vector)++@complete"),
                    ],
            "pe": ["S[1] (Scalar)>=9 EVENT_SEMAPHORE"]}
-TEXT = ("no engine can go on: act waits at 0000 ACTIVATE for S[0] (Vector)>=1, which is 0, which dve would count up "
+TEXT = ("no engine can continue: act waits at 0000 ACTIVATE for S[0] (Vector)>=1, which is 0, which dve would count up "
         "behind that; dve waits at 0001 COPY for S[1] (Scalar)>=1, which is 0, which act would count up behind that")
 
 
@@ -266,7 +266,7 @@ def test_the_simulator_says_the_same():
 def test_a_wait_for_nobody_is_named_by_itself():
     with pytest.raises(Deadlock) as raised:
         ran({"pe": ["S[1] (Scalar)>=9 EVENT_SEMAPHORE"]})
-    assert raised.value.headline == ("no engine can go on: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=9, "
+    assert raised.value.headline == ("no engine can continue: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=9, "
                                      "which is 0")
 
 
