@@ -4,14 +4,15 @@
 The mistakes are in the examples of ``help()``: a tile of another dtype, in HBM, or of more rows than partitions.
 """
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.documentation.page import ISA, example
 from nki_mlir.language.signatures.table import BETA, CURRENT
 
-from ..language.test_documentation import drawn, kernel, parts, public
+from ..language.example_kernels import example_of, public, source
 
 NAMES = [name for name in public(ISA, BETA) if name in public(ISA, CURRENT)
          and all(example(ISA, name, generation) for generation in (BETA, CURRENT))]
@@ -22,20 +23,19 @@ COMPARES_SHAPES = {"dma_transpose"}         # of the current generation: with ds
 COMPARED: set[str] = set()
 
 
-def error_of(generation, name, label, path, dtype=None, space=None, rows=None):
-    """What becomes of the example with another tile: the code and the fix of its error, or None."""
-    tiles, code, values, _ = parts(example(ISA, name, generation))
-    old = tiles[label]
-    shape = (rows or old[1][0], *old[1][1:])
-    tiles[label] = dtype or old[0], shape, space or old[2], old[3]
-    results = [result for result in dict.fromkeys(result for _, result, _ in values) if result != label]
-    if not results:
+def error_of(generation, name, label, dtype=None, space=None, rows=None):
+    """Run the example with another tile; return the code and the fix of its error, or None if it runs."""
+    example = example_of(ISA, name, generation)
+    tile = example.tiles[label]
+    changed = replace(tile, dtype=dtype or tile.dtype, shape=(rows or tile.shape[0], *tile.shape[1:]),
+                      memory=space or tile.memory)
+    example = replace(example, tiles={**example.tiles, label: changed},
+                      values=[value for value in example.values if value[1] != label])
+    if not example.results:
         return None
-    module, given = kernel(generation, tiles, code, results, path)
-    random = np.random.default_rng(1)
-    arrays = [drawn(random, *tiles[t][:2], tiles[t][3]) for t in given]
+    module = source(generation, example.inputs, example.body())
     try:
-        module.nki.jit(module.example, mode="simulation")(*arrays)
+        module.nki.jit(module.example, mode="simulation")(*example.arrays)
     except NkiMlirError as error:
         return error.code, error.advice[1]
     return None
@@ -43,17 +43,17 @@ def error_of(generation, name, label, path, dtype=None, space=None, rows=None):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
-def test_mistake__has_one_code_and_one_fix(name, tmp_path, monkeypatch):
+def test_mistake__has_one_code_and_one_fix(name, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")           # which has all instructions
-    of_beta, of_current = (parts(example(ISA, name, generation))[0] for generation in (BETA, CURRENT))
+    of_beta, of_current = (example_of(ISA, name, generation).tiles for generation in (BETA, CURRENT))
     for label in of_beta.keys() & of_current.keys():
         for mistake in MISTAKES:
-            if "dtype" in mistake and "bfloat" in of_beta[label][0]:
+            if "dtype" in mistake and "bfloat" in of_beta[label].dtype:
                 continue
-            beta = error_of(BETA, name, label, tmp_path, **mistake)
+            beta = error_of(BETA, name, label, **mistake)
             if beta is None or ("rows" in mistake and (beta[0] != PARTITIONS or name in COMPARES_SHAPES)):
                 continue
-            if current := error_of(CURRENT, name, label, tmp_path, **mistake):
+            if current := error_of(CURRENT, name, label, **mistake):
                 assert current == beta, (label, mistake)
                 COMPARED.add(f"{name} {label} {mistake}")
 
