@@ -14,6 +14,7 @@ from nki_mlir.language.current import instruction as current_instruction
 from nki_mlir.language.current import isa_compute
 from nki_mlir.language.current.calls import CURRENT
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.entries.entry import Regular
 from nki_mlir.language.signatures import table
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.signatures.kinds import KINDS
@@ -52,7 +53,7 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
         *((("kinds", ", ".join(kinds)),) if kinds else ()),
         (table.RELEASES[0], f"({', '.join(shown)}, *, mask=None, dtype=None)"),
         (table.RELEASES[table.FIRST_OF_CURRENT], f"(dst, {', '.join(shown)}, name=None)")))
-    entry = regular.Regular(does, sources, named={n: f for n, f in attributes.items() if n != f}, op=cls.name)
+    entry = Regular(does, sources, named={n: f for n, f in attributes.items() if n != f}, op=cls.name)
     beta = bound(regular.function(title, entry, BETA, beta_isa.TEXTS, beta_isa.computing), f"nki.isa.{title}", BETA)
     current = current_instruction.instruction(
         regular.function(title, entry, CURRENT, isa_compute.TEXTS, isa_compute.writing, not_given="name"))

@@ -9,7 +9,9 @@ import libcst as cst
 
 from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
+from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import TRANSFERS, EngineRows
 from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
@@ -30,8 +32,9 @@ from nki_mlir.migration.names import operator
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
-HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.dma_copy", "nisa.nc_stream_shuffle",
-                    "nisa.tensor_copy_predicated", "nisa.select_reduce", "nisa.tensor_copy_dynamic_dst"}
+HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
+    f"nisa.{name}" for name in INSTRUCTIONS for forms in [signatures(f"nki.isa.{name}", BETA)]
+    if forms and "dst" in forms[0].names)}
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
 FLOAT32 = "nl.float32"

@@ -13,7 +13,7 @@ import libcst as cst
 
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
-from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
 from nki_mlir.migration.language_calls import axes_of, last_axes, reduced, shape_items
@@ -302,7 +302,6 @@ def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
     return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={src}{mode}{a.passed('dge_mode')})", Fact())
 
 
-@recipe("nc_stream_shuffle", "tensor_copy_predicated", "select_reduce")
 def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the call with the destination as its first argument."""
     return call_with_destination(calls, a, a.function.partition(".")[2])
@@ -335,3 +334,8 @@ def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def get_nc_version(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the call, whose result is a number."""
     return calls.new(f"{calls.nisa}.get_nc_version()", NumberFact())
+
+
+for _name in HAVE_DESTINATION:
+    if _name.startswith("nisa."):
+        INSTRUCTIONS.setdefault(_name, with_destination)

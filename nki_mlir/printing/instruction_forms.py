@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The call of ``nki.isa`` for each operation: what of the operation each parameter is.
 
-Instructions of ``language/regular.py`` have that table's entries; here are the others.
+Regular instructions have it in their entries; here are the others.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from inspect import Parameter, signature
 
 from nki_mlir.dialects.op import REGISTRY, Elementwise, Op
 from nki_mlir.language.current import isa
-from nki_mlir.language.regular import REGULAR
+from nki_mlir.language.entries import REGULAR
 from nki_mlir.language.signatures.table import signatures
 
 OPERATORS = ("op", "op0", "op1", "fn", "reduce_op", "comp0", "comp1")

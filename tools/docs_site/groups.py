@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page of the reference for each function: by its purpose, and for instructions by their engine."""
+"""The page of the reference for each function, by its purpose. Instructions have theirs in ``language/entries``."""
+
+from nki_mlir.language import entries
 
 LANGUAGE = {
     "memory": ("Loads, stores and copies", "load store load_transpose2d copy gather_flattened atomic_rmw"),
@@ -19,21 +21,7 @@ LANGUAGE = {
     "loops": ("Loops, launches and printing", "affine_range sequential_range static_range dynamic_range fori_loop "
               "while_loop no_reorder program_id num_programs program_ndim device_print"),
 }
-INSTRUCTIONS = {
-    "tensor-engine": ("Tensor engine: products and transposes", "nc_matmul nc_matmul_mx nc_transpose"),
-    "elementwise": ("Elementwise instructions", "activation activate2 exponential tensor_tensor tensor_scalar "
-                    "scalar_tensor_tensor reciprocal quantize_mx dropout"),
-    "reductions": ("Reductions, scans and statistics", "activation_reduce tensor_reduce tensor_partition_reduce "
-                   "tensor_scalar_reduce tensor_scalar_cumulative tensor_tensor_scan select_reduce bn_stats bn_aggr"),
-    "copies": ("Copies, constants and selections", "tensor_copy tensor_copy_predicated tensor_copy_dynamic_src "
-               "tensor_copy_dynamic_dst memset iota affine_select range_select"),
-    "searches": ("Searches, gathers and shuffles", "max8 nc_find_index8 nc_match_replace8 topk nonzero_with_count "
-                 "sequence_bounds local_gather nc_n_gather nc_stream_shuffle"),
-    "dma": ("Transfers", "dma_copy dma_transpose dma_compute"),
-    "random": ("Random numbers", "rng rand2 set_rng_seed rand_get_state rand_set_state"),
-    "registers": ("Registers, cores and the machine", "register_alloc register_move register_load register_store "
-                  "core_barrier sendrecv get_nc_version get_nc_sub_version"),
-}
+INSTRUCTIONS = {group.page: (group.title, " ".join(group.entries)) for group in entries.GROUPS}
 VIEWS = {"views": (
     "Views of tensors", "ap broadcast expand_dim flatten_dims indirect permute rearrange reinterpret_cast "
                    "reshape reshape_dim select slice squeeze_dim vector_select view")}

@@ -12,6 +12,7 @@ from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.beta.enums import nc_version
 from nki_mlir.language.beta.isa_compute import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
+from nki_mlir.language.entries.entry import Regular
 from nki_mlir.language.functions import dropout
 from nki_mlir.language.functions import fp32 as fp32
 from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
@@ -28,7 +29,7 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else DEFAULT_TARGET).generation)
 
 
-def computing(name: str, cls: type[Op], entry: regular.Regular) -> object:
+def computing(name: str, cls: type[Op], entry: Regular) -> object:
     """Return the function that emits an instruction, which writes a new tile, or ``dst`` if the call has one."""
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
     accumulates = any(field.name == "accumulator" for field in cls.tiles)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions of the Vector, Scalar and GpSimd engines that compute: elementwise, reductions, activations.
 
-Instructions that only emit their operation come from the table in ``language/regular.py``: ``writing`` emits them, and
+Instructions that only emit their operation come from ``language/regular.py``: ``writing`` emits them, and
 ``RULES`` has the checks that only this generation makes.
 """
 
@@ -32,6 +32,8 @@ from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import core_rule, device, invalid, older, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.entries import INSTRUCTIONS
+from nki_mlir.language.entries.entry import Regular
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 
@@ -238,12 +240,6 @@ def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None
 
 
 # -- accumulation registers --------------------------------------------------------------------------------------------
-COMMANDS = dict.fromkeys(
-    ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
-    ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
-    "exponential": ("idle", "reduce", "reset_reduce", "load_reduce")}
-
-
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
                 command: str, **attributes: object) -> None:
     """Emit an instruction that accumulates in the engine's registers and writes them to ``reduce_res``, if given."""
@@ -256,11 +252,11 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
 
 
 def command_of(op: str, command: e.reduce_cmd) -> str:
-    """Return the name of a ``reduce_cmd`` argument, checked against ``COMMANDS``. For an instruction that is not listed
-    there the operation checks it."""
-    name, has = str(command.name), COMMANDS.get(op)
-    core_rule(has is None or name in has, WrongAttribute, attribute="reduce_cmd", op=op, found=repr(name),
-              expected=f"one of {', '.join(has or ())}")
+    """Return the name of a ``reduce_cmd`` argument, checked against those of the instruction's entry. Without any the
+    operation checks it."""
+    name, commands = str(command.name), INSTRUCTIONS[op].commands if op in INSTRUCTIONS else ()
+    core_rule(not commands or name in commands, WrongAttribute, attribute="reduce_cmd", op=op, found=repr(name),
+              expected=f"one of {', '.join(commands)}")
     return name
 
 
@@ -348,8 +344,8 @@ TEXTS: dict[str, regular.Convert] = {
     "reduce_cmd": lambda command, name, parameter: command_of(name, command)}
 
 
-def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
-    """Return the function that emits an instruction of the table ``regular``. Tiles of one shape are paired with
+def writing(name: str, cls: type[Op], entry: Regular) -> object:
+    """Return the function that emits a regular instruction. Tiles of one shape are paired with
     ``dst``, others are rows of any length."""
     flat, rule = entry.shape is not None, RULES.get(name)
     reads = any(tile.name == "dst" and tile.reads for tile in cls.tiles)

@@ -6,7 +6,7 @@ current``. Functions of one form share a page: ``{formula}`` is the one of the f
 ``scipy.special``. Methods return views, which copy nothing.
 """
 
-from nki_mlir.language.documentation.instructions import Page
+from nki_mlir.language.entries.entry import Page
 
 TILE = "[P, F...] in SBUF or PSUM"
 COMMON = {

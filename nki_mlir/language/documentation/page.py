@@ -18,7 +18,8 @@ import numpy as np
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.documentation import instructions, language
-from nki_mlir.language.documentation.instructions import Page
+from nki_mlir.language.entries import INSTRUCTIONS
+from nki_mlir.language.entries.entry import Page
 from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -38,7 +39,7 @@ def by_name(table: dict[str, T]) -> dict[str, T]:
 
 ISA, LANGUAGE, TENSOR, COLLECTIVES = "nki.isa", "nki.language", "nki.language.NkiTensor", "nki.collectives"
 PAGES = {
-    (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS | instructions.BETA_INSTRUCTIONS,
+    **{(ISA, g): {n: e.page_of(g == BETA) for n, e in INSTRUCTIONS.items()} for g in (CURRENT, BETA)},
     (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES,
     (TENSOR, CURRENT): language.VIEWS, (COLLECTIVES, CURRENT): instructions.COLLECTIVES}
 COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON, TENSOR: language.COMMON_OF_VIEWS,
@@ -60,6 +61,9 @@ def texts(file: str) -> dict[str, dict[str, str]]:
 
 
 _examples = texts("examples.txt")
+_examples[ISA] |= {name: textwrap.dedent(entry.example).strip("\n") for name, entry in INSTRUCTIONS.items()}
+_examples[f"{ISA} beta"] |= {name: textwrap.dedent(entry.beta_example).strip("\n")
+                             for name, entry in INSTRUCTIONS.items() if entry.beta_example}
 EXAMPLES = {(module, generation): _examples[module] | (_examples[f"{module} beta"] if generation == BETA else {})
             for module, generation in PAGES}
 

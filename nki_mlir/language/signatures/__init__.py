@@ -2,7 +2,7 @@
 """The calls that kernels of every release may make: one table of signatures, one binder, one check per kind of
 parameter.
 
-``isa.txt``, ``language.txt`` and ``others.txt`` are the history of each public name. ``table`` reads them and lists
-further calls that kernels use, ``kinds`` says what a parameter takes, ``binding`` converts a call in any release's
-form to the newest form.
+``language/entries``, ``isa.txt``, ``language.txt`` and ``others.txt`` have the history of each public name. ``table``
+reads them and lists further calls that kernels use, ``kinds`` says what a parameter takes, ``binding`` converts a call
+in any release's form to the newest form.
 """

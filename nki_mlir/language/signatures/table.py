@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of public names, read from the texts beside this file, and what calls in use have beyond it.
+"""The history of public names, and what calls in use have beyond it.
+
+The texts beside this file have it, and of instructions their entries (``language/entries``).
 
 A text has modules in brackets, lines of names that share a history, and an entry for each release that changed them::
 
@@ -25,11 +27,14 @@ call it, and what to do on older ones::
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+
+from nki_mlir.language.entries import INSTRUCTIONS
 
 TEXTS = ("language.txt", "isa.txt", "others.txt")
 RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2.27", "2.28", "2.29", "2.29.1", "2.30",
@@ -90,8 +95,11 @@ def generation_of(release: str) -> str:
 def texts() -> dict[str, tuple[tuple[str, str], ...]]:
     """Map names like ``nki.language.add`` to the lines of their entries, each with its first word apart."""
     table: dict[str, tuple[tuple[str, str], ...]] = {}
-    for file in TEXTS:
-        joined = re.sub(r"\n {12}", " ", Path(__file__).with_name(file).read_text("utf-8"))
+    histories_of_instructions = "\n".join(["[nki.isa]", *(
+        f"{name}\n{textwrap.indent(textwrap.dedent(entry.releases).strip(), '    ')}"
+        for name, entry in INSTRUCTIONS.items())])
+    for text in (*(Path(__file__).with_name(file).read_text("utf-8") for file in TEXTS), histories_of_instructions):
+        joined = re.sub(r"\n {12}", " ", text)
         module, names, entries = "", [], []     # type: ignore[var-annotated]
         for line in [*(line for line in joined.splitlines() if line[:1] != "#"), "[]"]:
             entry = ENTRY.match(line)

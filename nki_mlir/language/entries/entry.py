@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the table of instructions says of one: its signatures, operands, commands, documentation and examples."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from nki_mlir.scalar.dtypes import DType
+
+Extents: TypeAlias = tuple[int, ...]
+Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the tiles' shapes and the attributes
+
+# What several instructions call errors.
+STATES = "Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
+SAME = "A tile of another shape than the rest, and operands that are all in PSUM, are errors."
+SHAPES = "A tile of another shape than these, or in another memory, is an error."
+
+
+class Page(NamedTuple):
+    """The documentation of a function. ``ops`` are the operations of the ``nisa`` dialect that the instruction
+    becomes; engines and cost are read from them. ``takes`` describes arguments that ``COMMON`` does not."""
+
+    ops: tuple[str, ...]
+    takes: dict[str, str]
+    result: str
+    errors: str
+
+
+@dataclass(frozen=True)
+class Regular:
+    """How the parameters of an instruction that consists only of its operation map to the operation's class.
+
+    A parameter that is in no list is the attribute of its name. The instruction's tiles have the result's shape, unless
+    there is a ``shape``: then they are rows of any lengths, as those in ``rows`` always are.
+    """
+
+    does: str
+    tiles: dict[str, str]                                               # parameter -> tile
+    scalars: dict[str, tuple[str, str]] = field(default_factory=dict)   # parameter -> tile, attribute of a number
+    named: dict[str, str] = field(default_factory=dict)                 # parameter -> attribute of another name
+    rows: dict[str, str] = field(default_factory=dict)                  # parameter -> tile
+    shape: Shape | None = None                                          # of a result that differs from its tiles
+    dtype: DType | None = None                                          # of a result that differs from its tiles
+    op: str = ""                                                        # the operation, if its name differs
+    positions: str = ""                 # a result that has, or is selected by, positions from the first element on
+    initial: str = "reduce_init"        # the parameter that ``load_reduce`` writes to the accumulation registers
+
+
+def columns(count: int) -> Shape:
+    """Return the shape function for rows of ``count`` elements."""
+    return lambda shapes, attributes: (shapes[0][0], count)
+
+
+@dataclass(frozen=True)
+class InstructionEntry:
+    """All that the table says of a function of ``nki.isa``.
+
+    ``releases`` are its signatures in the form of ``signatures/table.py``; without ``regular`` both generations write
+    the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; the
+    operation's class checks those of an entry without any. ``example`` has the form that ``documentation/examples.txt``
+    describes; the beta generation has ``beta_example`` in its stead, and ``beta_page`` has the fields in which its page
+    differs.
+    """
+
+    releases: str
+    page: Page
+    example: str
+    beta_example: str = ""
+    beta_page: Mapping[str, Any] = field(default_factory=dict)
+    regular: Regular | None = None
+    commands: tuple[str, ...] = ()
+
+    def page_of(self, is_beta: bool) -> Page:
+        """Return the page of a generation; ``takes`` of ``beta_page`` add to those of the page."""
+        if not is_beta:
+            return self.page
+        differing = dict(self.beta_page)
+        return self.page._replace(**differing | {"takes": self.page.takes | differing.get("takes", {})})
+
+
+@dataclass(frozen=True)
+class Group:
+    """The entries of a page of the reference: its file, its title."""
+
+    page: str
+    title: str
+    entries: Mapping[str, InstructionEntry]
