@@ -275,7 +275,7 @@ def combine(dst: Any, src: Any, op: object, mask: Any) -> None:
 
 class TransposedAxes(KernelError):
     code = "NKI-TRANSPOSE-AXES"
-    message = "dma_transpose with axes {axes}is not supported; for that many dimensions use {legal}"
+    message = "dma_transpose with axes {axes} is not supported; for that many dimensions use {legal}"
     fix = "leave axes out, or permute the tensor's view"
 
 
