@@ -69,11 +69,11 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
-    first_writer = source_uses.writers[0]
+    first_writer = next(iter(source_uses.writers))
     start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]
-    if between != source_uses.writers or any(step is not copy and step not in source_uses.writers
-                                             for step in source_uses.readers):
+    if len(between) != len(source_uses.writers) or between != list(source_uses.writers) or any(
+            step is not copy and step not in source_uses.writers for step in source_uses.readers):
         return []
     if first_writer in source_uses.readers or first_writer.op.mask or first_writer.op.limits:
         return []                               # the first does not write all elements
@@ -126,8 +126,9 @@ def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: dict[
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source, target = uses[op.src.handle], uses[op.dst.handle]
-    at = target.writers.index(copy)
-    target.writers[at:at + 1] = writers
-    target.readers += [step for step in writers if step in source.readers]
+    after = list(target.writers)
+    at = after.index(copy)
+    target.writers = dict.fromkeys([*after[:at], *writers, *after[at + 1:]])
+    target.readers.update(dict.fromkeys(step for step in writers if step in source.readers))
     source.writers.clear()
     source.readers.clear()

@@ -67,11 +67,11 @@ def fuse_instructions(code: Code) -> int:
 
 @dataclass(eq=False)
 class BufferUses:
-    """Who uses a buffer: the steps that write it, those that read it; ``free``: nobody else does, and the compiler
-    places it."""
+    """Who uses a buffer: the steps that write it, those that read it, in order, as keys of dicts from which a step is
+    removed in constant time; ``free``: nobody else does, and the compiler places it."""
 
-    writers: list[InstructionStep] = field(default_factory=list)
-    readers: list[InstructionStep] = field(default_factory=list)
+    writers: dict[InstructionStep, None] = field(default_factory=dict)
+    readers: dict[InstructionStep, None] = field(default_factory=dict)
     free: bool = True
 
 
@@ -91,9 +91,9 @@ def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
 
 def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
     for handle in dict.fromkeys(tile.handle for _, tile in step.op.targets()):
-        uses.setdefault(handle, BufferUses()).writers.append(step)
+        uses.setdefault(handle, BufferUses()).writers[step] = None
     for handle in dict.fromkeys(tile.handle for _, tile in step.op.sources()):
-        uses.setdefault(handle, BufferUses()).readers.append(step)
+        uses.setdefault(handle, BufferUses()).readers[step] = None
 
 
 class _FusedRun:
@@ -122,7 +122,7 @@ class _FusedRun:
             return False
         (_, between), *_ = first.op.targets()
         uses = self.uses[between.handle]
-        if not uses.free or uses.writers != [first] or between.access.symbols_used():
+        if not uses.free or len(uses.writers) != 1 or first not in uses.writers or between.access.symbols_used():
             return False
         for second in uses.readers:
             if (at := self.position.get(second)) is None or not k < at <= k + APART or not plain(second.op):
@@ -210,16 +210,16 @@ class _FusedRun:
         if not self.put(first, second, new, second):
             return False
         if negated is not None:
-            reduction = self.uses[negated.handle].writers[0]
+            reduction, = self.uses[negated.handle].writers
             reduction.op = changed(reduction.op, lambda tile: tile, negate=not reduction.op.negate)     # type: ignore[attr-defined]
         return True
 
     def can_negate(self, tile: Tile, reader: InstructionStep) -> bool:
         """Whether a tile is a reduction that nobody but one step reads."""
         uses = self.uses[tile.handle]
-        if not uses.free or len(uses.writers) != 1 or uses.readers != [reader]:
+        if not uses.free or len(uses.writers) != 1 or list(uses.readers) != [reader]:
             return False
-        writer = uses.writers[0]
+        writer, = uses.writers
         return (type(writer.op) is TensorReduceOp and writer.op.compute is FLOAT32 and writer.op.dst.dtype is FLOAT32
                 and self.position.get(writer, APART) < self.position[reader])
 
@@ -235,8 +235,8 @@ class _FusedRun:
             return False
         for step in (first, second):
             for uses in {self.uses[tile.handle]: None for tile in tiles_of(step)}:
-                uses.writers[:] = [other for other in uses.writers if other is not step]
-                uses.readers[:] = [other for other in uses.readers if other is not step]
+                uses.writers.pop(step, None)
+                uses.readers.pop(step, None)
         self.steps[self.position.pop(other)] = None
         where.op, where.work = new, None
         note(self.uses, where)

@@ -2,6 +2,7 @@
 """One instruction for two: which become one, which must not, and that values stay bit for bit."""
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -216,3 +217,24 @@ def test_a_tile_stays_in_one_bank__wherever_its_buffer_goes(size, start, moves, 
     buffer = b.on_chip("p", (128, size // 4), "psum")
     access = Access(FLOAT32, Linear(0), Linear(start, ((0, moves),) if moves else ()), ((1, 128), (1, 300)))
     assert in_one_bank(Tile(buffer, PSUM, (128, size // 4), FLOAT32, access), b.code.machine) is expected
+
+
+def pairs_in_one_tile(count: int) -> Code:
+    """Pairs of instructions that become one, all of which read and write one tile."""
+    b = Builder()
+    shared = b.on_chip("shared", (ROWS, WIDTH))
+    tile = Expressions.tile(shared)
+    for k in range(count):
+        between = Expressions.tile(b.on_chip(f"t{k}", (ROWS, WIDTH)))
+        b.step(TensorScalarOp, dst=between, src=tile, op0="multiply", imm0=0.5)
+        b.step(TensorScalarOp, dst=tile, src=between, op0="add", imm0=1.0)
+    return b.code
+
+
+def test_time__grows_with_the_number_of_users_of_a_tile():
+    def seconds(count: int) -> float:
+        code, started = pairs_in_one_tile(count), time.process_time()
+        assert fuse_instructions(code) == count
+        return time.process_time() - started
+    seconds(10)
+    assert seconds(8_000) < 25 * min(seconds(1_000) for _ in range(3))         # eight times as many pairs
