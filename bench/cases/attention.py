@@ -61,7 +61,7 @@ def flash_backward(dtype: str = "float32") -> Case:
         return scores @ k, scores.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ g
 
     def torch_formula(q: Any, k: Any, v: Any, g: Any, out: Any, sums: Any) -> Any:
-        weights = (q @ k.mT * SCALE - sums).exp()
+        weights = (q @ k.mT * SCALE - sums).exp().to(q.dtype)
         scores = weights * (g @ v.mT - (g * out).sum(2, keepdim=True)) * SCALE
         return scores @ k, scores.mT @ q, weights.mT @ g
     arrays = tuple(random(HEADS, STEPS, WIDTH, seed=n, dtype=dtype) for n in range(4))

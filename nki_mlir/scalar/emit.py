@@ -124,6 +124,10 @@ class ScalarEmitter:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)
 
+    def rounded_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """Emit an f32 rounded to bf16, as f32; a subclass may use other instructions than those of ``steps``."""
+        return steps(a)
+
     sqrt = _of_values(math, "sqrt")
     floor = _of_values(math, "floor")
     ceil = _of_values(math, "ceil")

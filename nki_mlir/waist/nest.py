@@ -75,10 +75,11 @@ class Operand:
 class Step:
     """One operation of a scalar body.
 
-    ``kind`` is constant, position, convert, wrap, bitcast, alu, activation, math or gather; ``name`` the function;
-    ``operands`` are numbers of values: the inputs, then the outputs' old values, then the steps' results, in order.
-    ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), the linear form of a position over
-    axes and symbols, or which table a gather reads, its row by the operand.
+    ``kind`` is constant, position, convert, wrap, bitcast, alu, activation, math, gather or lookup; ``name`` the
+    function; ``operands`` are numbers of values: the inputs, then the outputs' old values, then the steps' results, in
+    order. ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), the linear form of a
+    position over axes and symbols, or which table a gather reads, its row by the operand. A lookup reads the element
+    of its second operand, an input that is a table, at the bits of its first one, a float of 16 bits.
     """
 
     kind: str

@@ -43,27 +43,49 @@ class NestEvaluator:
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
         self.code, self.nest, self.vector = code, nest, vector
         self.symbols = list(symbols)
+        self.needed = self._needed_values()
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point) -> Point:
-        """Compute every step whose operands are known at the point, and return the point with their values."""
+        """Compute every needed step whose operands are known at the point; return the point with their values."""
         values = dict(point.known)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k
-            if number in values or not self._ready(step, values, point):
-                continue
-            values[number] = self.step(step, values, point)
+            if number in self.needed and number not in values and self._ready(step, values, point):
+                values[number] = self.step(step, values, point)
         return replace(point, known=values)
 
-    @staticmethod
-    def _ready(step: Step, known_values: dict[int, Value], point: Point) -> bool:
+    def _needed_values(self) -> set[int]:
+        """Return the values from which the results are computed.
+
+        A rounding that is only read in float32 is none of them: code rounds in float32.
+        """
+        needed: set[int] = set()
+        pending = list(self.nest.results)
+        while pending:
+            value = pending.pop()
+            step = self.nest.step(value)
+            if value not in needed and step is not None:
+                pending += self._operands(step)
+            needed.add(value)
+        return needed
+
+    def _operands(self, step: Step) -> Sequence[int]:
+        """Return the values that the code of a step reads."""
+        wide = self.before_rounding(step) if step.kind == "convert" else None
+        return step.operands if wide is None else (wide,)
+
+    def _ready(self, step: Step, known_values: dict[int, Value], point: Point) -> bool:
         if step.kind == "position":
             return all(axis in point.positions for axis, _ in step.number.axes)
-        return all(v in known_values for v in step.operands)
+        return all(v in known_values for v in self._operands(step))
 
     def step(self, step: Step, known_values: dict[int, Value], point: Point) -> Value:
         code = self.code
-        values = [known_values[v] for v in step.operands]
+        values = [known_values[v] for v in self._operands(step)]
+        if step.kind == "lookup":
+            index, table = values
+            return code.looked_up(index, table, step.dtype)
         if any(isinstance(v.type, ir.VectorType) for v in values):
             values = [code.spread(v, point.lanes) for v in values]
         match step.kind:
@@ -71,10 +93,9 @@ class NestEvaluator:
                 return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
-                wide = self.before_rounding(step)
-                if wide is not None:
-                    return rounded_to(code, known_values[wide], source)
-                return expand_convert(code, values[0], source, step.dtype)
+                rounds = self.before_rounding(step) is not None
+                return rounded_to(code, values[0], source) if rounds else expand_convert(
+                    code, values[0], source, step.dtype)
             case "alu":
                 return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
             case "activation":

@@ -324,9 +324,10 @@ class NativeFunction:
         return buffer
 
     def constant(self, array: np.ndarray) -> Linear:
-        """Keep an array as a constant of the function; returns its address."""
-        self.constants.append(array)
-        return slot_value(CONSTANTS - len(self.constants) + 1)
+        """Keep an array as a constant of the function, once; returns its address."""
+        number = next((k for k, other in enumerate(self.constants) if other is array), len(self.constants))
+        self.constants[number:] = self.constants[number:] or [array]
+        return slot_value(CONSTANTS - number)
 
     def text(self) -> str:
         """Print the nodes."""

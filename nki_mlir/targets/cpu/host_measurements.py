@@ -20,6 +20,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, PanelProduct, RegisterTile, tiles
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
+from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_of
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
 from nki_mlir.targets.runtime import host, object_cache
 from nki_mlir.targets.runtime.host import Caches
@@ -27,6 +28,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 ROUNDS = 20
 DEPTH, PANELS = 256, (16, 4)        # of the product that is timed: its factors stay in the first two caches
+ARGUMENTS = 1 << 13                 # of a function that is timed beside its table: they stay in the first cache
 SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
 MOST_READ = 128 << 20              # bytes to measure memory by
 LEAST_FIRST = 32 << 10              # bytes of the first cache, which loads of this kind do not tell from the second
@@ -64,16 +66,35 @@ def rate_of_unit(unit: str) -> float:
     return words_of_unit(unit) * (1 if unit == "float32" else 2)
 
 
+def gain_of_table(function: TabulatedFunction) -> float:
+    """Return the time of a function in times of that of lookups in its table."""
+    return _gain_of_table(function.over(ARGUMENTS), function.lookups(ARGUMENTS), function.alone)
+
+
+@cache
+def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
+    def measure() -> list[float]:
+        source, target = (operand.dtype.numpy for operand in function.operands)
+        arguments = np.random.default_rng(0).standard_normal(ARGUMENTS, np.float32).astype(source)
+        results = np.zeros(ARGUMENTS, target)
+        return [_seconds(function, [arguments, results]) / _seconds(lookups, [arguments, table_of(alone), results])]
+    return measured_once(f"table of {function}", measure)[0]
+
+
 @cache
 def memoized(measurement: str) -> list[float]:
     """Return what a measurement of this module gave in an earlier process, or measure and keep the result."""
+    measures: dict[str, Callable[[], Sequence[float]]] = {
+        "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs, "amx": _amx}
+    return measured_once(measurement, measures[measurement])
+
+
+def measured_once(measurement: str, measure: Callable[[], Sequence[float]]) -> list[float]:
+    """Return the figures of a measurement that the cache on disk keeps for this host, or measure them."""
     key = object_cache.key_of(f"{measurement} of {host.model()}".encode())
     content = object_cache.find(key)
     if content is None:
-        measures: dict[str, Callable[[], Sequence[float]]] = {
-            "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs,
-            "amx": _amx}
-        content = json.dumps([*measures[measurement]()]).encode()
+        content = json.dumps([*measure()]).encode()
         object_cache.keep(key, content)
     figures: list[float] = json.loads(content)
     return figures

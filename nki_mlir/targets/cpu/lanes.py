@@ -16,6 +16,7 @@ from nki_mlir.waist.nest import Operand
 
 Value = Any
 NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
+NAN_AS_BEFORE = 0x11                # what the instruction that repairs special values returns: NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
 
@@ -84,6 +85,49 @@ class FunctionEmitter(ScalarEmitter):
                 self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", a, result=half)]
             self.scf.YieldOp([self.vector.BitCastOp(words, self.joined(narrow)).result])
         return branch.results[0]
+
+    def rounded_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """Round in five instructions where the host repairs NaN in one.
+
+        What is added before the lower half is cleared depends on the lowest bit of the upper half.
+        """
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        if host.lanes() < 16 or lanes % 16:
+            return steps(a)
+        bits = self.bitcast(a, "i32")
+        odd = self.cmp("ne", self.and_(bits, 0x10000), 0)
+        above = self.select(odd, self.add(bits, 0x8000), self.add(bits, 0x7FFF))
+        cut = self.bitcast(self.and_(above, 0xFFFF0000), "f32")
+        every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
+        repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), NAN_AS_BEFORE)
+        return self.joined([
+            self._intrinsic("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0), every, as_usual)
+            for new, old in zip(self.pieces(cut, 16), self.pieces(a, 16))])
+
+    def looked_up(self, index: Value, table: Value, dtype: DType) -> Value:
+        """Load the 16-bit elements of a table at the bits of 16-bit floats.
+
+        A gather loads 32 bits a lane, of which the lower half is the element: the table has one more element than the
+        index can reach.
+        """
+        words, half = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
+        if not isinstance(index.type, ir.VectorType):
+            element = self.at(table, self.extui(self.bitcast(index, "i16"), "i64"), half)
+            return self._load(element, self.element(dtype), dtype)
+        halves = []
+        for part in self.pieces(self.extui(self.bitcast(index, "i16"), "i32"), host.lanes()):
+            lanes, = part.type.shape
+            kind = ir.VectorType.get([lanes], words)
+            loaded = self._masked("gather", [self.at(table, part, half), self.first_lanes(lanes, lanes),
+                                             self.constant(kind, 0)], kind, dtype)
+            halves.append(self.vector.BitCastOp(ir.VectorType.get([2 * lanes], half), loaded).result)
+        lanes = halves[0].type.shape[0]
+        joined = [self.vector.ShuffleOp(a, b, range(0, 2 * lanes, 2)).result
+                  for a, b in zip(halves[::2], halves[1::2])] if len(halves) > 1 else [
+            self.vector.ShuffleOp(halves[0], halves[0], range(0, lanes, 2)).result]
+        elements = self.joined(joined)
+        return elements if self.element(dtype) == half else self.bitcast(elements, "f16")
 
     def pieces(self, a: Value, most: int) -> list[Value]:
         """Split a vector into vectors of at most so many lanes."""
@@ -281,6 +325,8 @@ class FunctionEmitter(ScalarEmitter):
         The step is a power of two. Nothing behind the last element of the last vector is read.
         """
         element, kind = self.element(dtype), ir.VectorType.get([lanes], self.element(dtype))
+        if step == count == 2 and dtype.itemsize == 2:
+            return self._halves(pointer, dtype, lanes)
         loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
         last_address, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step
                                                                                              + count)
@@ -295,6 +341,13 @@ class FunctionEmitter(ScalarEmitter):
                          for k in range(2))
             return [field for pair in zip(even, odd) for field in pair]
         return deinterleaved(loaded)
+
+    def _halves(self, pointer: Value, dtype: DType, lanes: int) -> list[Value]:
+        """Load pairs of 16-bit elements as words, and return their lower and upper halves, which shifts widen."""
+        words = self._load(pointer, ir.VectorType.get([lanes], ir.IntegerType.get_signless(32)), dtype)
+        halves = [self.trunci(word, "i16") for word in (words, self.shrui(words, 16))]
+        return halves if self.element(dtype) == halves[0].type.element_type else [
+            self.bitcast(half, "f16") for half in halves]
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last element that

@@ -52,6 +52,7 @@ class Loops:
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan)
+        self.tables = {step.operands[1] for step in nest.steps if step.kind == "lookup"}
         # Rounding to bfloat16 branches: what is loaded before would be converted behind the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
@@ -201,6 +202,7 @@ class Loops:
     def load(self, depth: int, point: Point) -> Point:
         """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
         inner_axes = self.plan.order[depth:]
+        point = point.knowing({k: point.pointers[k] for k in self.tables})
         missing = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.known and not any(o.strides[a] for a in inner_axes)]
         together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}

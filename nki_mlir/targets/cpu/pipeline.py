@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
-PIPELINE = {"zero-unwritten": "", "parallelize": "", "form-products": "", "forward-copies": "", "store-rows": "",
-            "merge-programs": "", "chunk-rows": "", "widen-factors": "", "prefetch-rows": "", "load-fields": "",
-            "store-products": ""}
+PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
+            "forward-copies": "", "store-rows": "", "merge-programs": "", "chunk-rows": "", "widen-factors": "",
+            "prefetch-rows": "", "load-fields": "", "store-products": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

@@ -77,7 +77,7 @@ def has_wide_registers(nest: Nest) -> bool:
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
     """Whether most steps of a body wait for the one before, as those of functions and of conversions to narrow floats
     do, and there are registers to do two of it at a time."""
-    functions = any(step.kind == "activation" or (step.kind == "convert" and step.dtype.itemsize < 4)
+    functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
         o.strides[vector] in (0, 1) and o.dtype.is_float for o in nest.operands) and not nest.mask

@@ -185,6 +185,17 @@ def test_convert__of_a_value_that_was_rounded_in_between(dtype: DType) -> None:
     assert np.array_equal(bits(on_values(nest, a[:n], b)), bits(wanted))
 
 
+@pytest.mark.parametrize("count", (1, 16, 100_000))
+def test_convert__of_any_bits_that_were_rounded_to_bfloat16_in_between(count: int) -> None:
+    """Random bits, among them NaN of every payload, and numbers halfway between two of bfloat16 and next to that."""
+    words = np.random.default_rng(3).integers(0, 1 << 32, count).astype(np.uint32)
+    words[::4], words[1::8] = words[::4] & 0xFFFF0000 | 0x8000, words[1::8] | 0x7F800000
+    words[2::8] = words[2::8] & 0xFFFF0000 | 0x7FFF
+    values, steps = words.view(np.float32), (Step("convert", BFLOAT16, (0,)), Step("convert", FLOAT32, (2,)))
+    nest = Nest((count,), frozenset(), (dense((count,), FLOAT32),), 0, (dense((count,), FLOAT32),), steps, (3,))
+    assert np.array_equal(bits(on_values(nest, values)), bits(convert(convert(values, BFLOAT16), FLOAT32)))
+
+
 def test_constant__fills() -> None:
     nests = []
     for dtype in DTYPES:

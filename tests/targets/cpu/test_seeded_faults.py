@@ -18,6 +18,7 @@ from nki_mlir.targets.cpu.passes import (
     load_fields,
     merge_programs,
     parallelize,
+    tabulate_functions,
     widen_factors,
     zero_unwritten,
 )
@@ -69,6 +70,11 @@ def narrow_products(x, y):
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
+def narrow_function(x, y):
+    """A function of numbers in float16, which hold these and their squares exactly."""
+    nl.store(y, nl.square(nl.copy(nl.load(x), dtype=nl.float16)))
+
+
 def products_beside(x, y):
     """Two products beside each other in one tile."""
     tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
@@ -95,6 +101,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields._beside
 AT_TARGET = ElementMove.at_target
 MERGED = merge_programs.merged_call
+TABLE_OF = tabulate_functions.table_of
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
@@ -105,6 +112,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
+    "tabulate-functions": ("passes.tabulate_functions", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
+                           narrow_function),
     "store-products": ("passes.store_products.ElementMove", "at_target", lambda *arguments: (
         found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (
             found[0].strides))), found[1]), products_beside),

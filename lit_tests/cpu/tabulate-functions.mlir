@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A function of a number in bfloat16 becomes a lookup in a constant table of its values.
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="tabulate-functions{least=4096 gain=0}" %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="tabulate-functions{least=4097 gain=0}" %s | FileCheck %s --check-prefix=SMALL
+
+#id = affine_map<(d0) -> (d0)>
+!row = memref<4096xbf16, "hbm">
+
+// CHECK:       // @function(x, y)
+// CHECK-NEXT:  //   tabulated_gelu_4096_bfloat16_{{[0-9a-f]+}}(x, constant0 + 0, y)
+// CHECK:       llvm.func internal @tabulated_gelu_4096_
+// CHECK:         [[TABLE:%[0-9]+]] = llvm.load %{{[0-9]+}} : !llvm.ptr -> !llvm.ptr
+// CHECK:         scf.for
+// CHECK-NOT:       math.fma
+// CHECK:           arith.extui %{{[0-9]+}} : vector<[[LANES:[0-9]+]]xi16> to vector<[[LANES]]xi32>
+// CHECK:           llvm.getelementptr [[TABLE]][%{{[0-9]+}}] : (!llvm.ptr, vector<{{[0-9]+}}xi32>) -> vector<{{[0-9]+}}x!llvm.ptr>, i16
+// CHECK:           llvm.intr.masked.gather
+// Fewer elements than the pass asks for are computed.
+// SMALL:       //   gelu_4096_bfloat16_{{[0-9a-f]+}}(x, y)
+func.func @function(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%y : !row) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.convert"(%in) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "gelu"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    linalg.yield %2 : bf16
+  }
+  return
+}
