@@ -68,8 +68,8 @@ def _overwritten(memset: Operation) -> bool:
 def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray) -> np.ndarray | None:
     """Return the elements that are unwritten after the operations of a block. ``users`` are the operations on the
     buffer of which the tile is all. Return None if one of them reads, or may read, an unwritten element."""
-    def order(one: Operation, other: Operation) -> int:
-        return -1 if one.is_before_in_block(other) else 1
+    def order(operation: Operation, other: Operation) -> int:
+        return -1 if operation.is_before_in_block(other) else 1
     inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
     for op in sorted(inside, key=cmp_to_key(order)):
         if not unwritten.any():
@@ -77,10 +77,10 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
         if op.name == "scf.if":
             sides = [_reads_what_is_written(side, users, tile, unwritten.copy())
                      for region in op.regions for side in region.blocks]
-            known = [side for side in sides if side is not None]
-            if len(known) < len(sides):
+            masks = [side for side in sides if side is not None]
+            if len(masks) < len(sides):
                 return None
-            unwritten = np.logical_or.reduce([*known, *([unwritten] if len(sides) == 1 else [])])
+            unwritten = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
         elif is_tile_op(op):
             if not _use(read_op(op), tile, unwritten):
                 return None
@@ -129,5 +129,5 @@ def covers(written: Tile, read: Tile) -> bool:
 
 def ancestor_in(block: Block, op: Operation) -> Operation | None:
     """Return the operation of ``block`` that is or contains ``op``, None if there is none."""
-    return next((one for one in (op, *enclosing(op)) if one.block == block), None)
+    return next((ancestor for ancestor in (op, *enclosing(op)) if ancestor.block == block), None)
 

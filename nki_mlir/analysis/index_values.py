@@ -54,10 +54,10 @@ def constant_of(value: Value) -> int | None:
     if op is None:
         return None
     if op.name == "affine.apply":
-        known = [n for v in op.operands if (n := constant_of(v)) is not None]
-        if len(known) < len(op.operands):
+        constants = [n for v in op.operands if (n := constant_of(v)) is not None]
+        if len(constants) < len(op.operands):
             return None
-        low, high = affine_range(op.attributes["map"].value, [(n, n) for n in known]) or (0, 1)
+        low, high = affine_range(op.attributes["map"].value, [(n, n) for n in constants]) or (0, 1)
         return low if low == high else None
     form = linear_of(value, Numbering(()))
     return None if form.symbols else form.const

@@ -65,7 +65,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
     """Return the smallest box that contains every active element, None if no element is active."""
     starts, counts = [0] * len(extents), list(extents)
     while True:
-        rest, shrunk = [], False
+        remaining, shrunk = [], False
         for constraint in mask:
             form = constraint.form.moved(starts)
             holds = verdict(constraint.equal, *extremes(form, counts, interval))
@@ -73,7 +73,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                 return None
             if holds:
                 continue
-            rest.append(constraint)
+            remaining.append(constraint)
             for axis, _ in form.axes:
                 low, high = _bounds(replace(constraint, form=form), axis, counts, interval)
                 if low > high:
@@ -81,7 +81,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                 shrunk |= (low, high) != (0, counts[axis] - 1)
                 starts[axis], counts[axis] = starts[axis] + low, high - low + 1
                 form = constraint.form.moved(starts)
-        mask = tuple(rest)
+        mask = tuple(remaining)
         if not shrunk:
             return Box(tuple(starts), tuple(counts), tuple(replace(c, form=_flat(c.form.moved(starts), counts))
                                                            for c in mask))
@@ -96,8 +96,8 @@ def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: 
     """Return the range of an axis in which a constraint can hold for some values of the other axes."""
     form = constraint.form
     a = dict(form.axes)[axis]
-    others = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
-    return access.positions(a, *extremes(others, counts, interval), constraint.equal, counts[axis])
+    other_axes = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
+    return access.positions(a, *extremes(other_axes, counts, interval), constraint.equal, counts[axis])
 
 
 def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callable[[Op], bool] = lambda op: True
@@ -128,7 +128,8 @@ def shrink(op: Op) -> Op | None:
     if not op.mask and not op.limits:
         return op
     mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
-    starts, counts, rest = access.masked_box(tuple(c for c in mask if not c.form.symbols), op.iteration().extents, ())
+    starts, counts, open_constraints = access.masked_box(tuple(c for c in mask if not c.form.symbols),
+                                                         op.iteration().extents, ())
     if 0 in counts:
         return None
 
@@ -136,7 +137,7 @@ def shrink(op: Op) -> Op | None:
         """Over the axes of the box, without those that always hold."""
         moved = (replace(c, form=c.form.moved(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
-    remaining = undecided((*rest, *(c for c in mask if c.form.symbols)))
+    remaining = undecided((*open_constraints, *(c for c in mask if c.form.symbols)))
     return in_box(op, Box(tuple(starts), tuple(counts), remaining), undecided(limits))
 
 
@@ -209,16 +210,17 @@ def lawful(op: O) -> O:
 def with_used_symbols(op: Op) -> Op:
     """Return the operation without unused symbols, and with constants for symbols of one value."""
     fixed = {k: low for k, (low, high) in enumerate(op.ranges) if low == high}
-    used = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))
-    if len(used) == len(op.symbols):
+    used_symbols = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))
+    if len(used_symbols) == len(op.symbols):
         return op
-    position_of = {s: k for k, s in enumerate(used)}
+    position_of = {s: k for k, s in enumerate(used_symbols)}
 
     def put(form: Linear) -> Linear:
         const = form.const + sum(c * fixed[s] for s, c in form.symbols if s in fixed)
         return Linear(const, tuple((position_of[s], c) for s, c in form.symbols if s in position_of), form.axes)
 
-    return with_forms(op, put, symbols=tuple(op.symbols[s] for s in used), ranges=tuple(op.ranges[s] for s in used))
+    return with_forms(op, put, symbols=tuple(op.symbols[s] for s in used_symbols),
+                      ranges=tuple(op.ranges[s] for s in used_symbols))
 
 
 def _forms(op: Op) -> list[Linear]:
@@ -261,9 +263,9 @@ class RowGroup:
     def runs(self) -> Iterator[tuple[int, int, int, tuple[int, ...], int]]:
         """Yield the boxes of the group: the first row, its index in the group, the number of rows, then the index of
         the first element and its offsets, and the number of elements."""
-        for first, rows in _runs(self.rows[None]):
+        for first_row, rows in _runs(self.rows[None]):
             for start, count in _runs(self.offsets):
-                yield int(self.rows[first]), first, rows, (start, *map(int, self.offsets[:, start])), count
+                yield int(self.rows[first_row]), first_row, rows, (start, *map(int, self.offsets[:, start])), count
 
 
 def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
@@ -291,5 +293,5 @@ def _runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
     step = np.diff(positions, axis=1)
     breaks = np.flatnonzero((step[-1] != 1) | (step[:-1] != 0).any(axis=0)) + 1
     edges = [0, *breaks.tolist(), positions.shape[1]]
-    for first, end in pairwise(edges):
-        yield first, end - first
+    for start, end in pairwise(edges):
+        yield start, end - start

@@ -112,17 +112,17 @@ class _Level(Generic[O]):
             item = self.items[at]
             equal, alike = [latest.setdefault(key, deque(maxlen=n)) for key, n in (
                 ((item.form, item.starts), 1), (item.form, CANDIDATES if self.pairs else 1))]
-            for first in [n for n in (*reversed(alike), *equal) if n >= begin]:
-                if compared.get(at - first, 0) > at or not (self.pairs or self.goes_on(first, at)):
+            for start in [n for n in (*reversed(alike), *equal) if n >= begin]:
+                if compared.get(at - start, 0) > at or not (self.pairs or self.goes_on(start, at)):
                     continue
-                steps, end = self.compare(first, at - first)
-                compared[at - first] = end
+                steps, end = self.compare(start, at - start)
+                compared[at - start] = end
                 if self.before[end] - self.before[at] < self.least:
                     continue
-                run = self.repetition(first, at - first, steps, end)
-                if (run.count - 1) * (self.before[at] - self.before[first]) >= self.least:
+                run = self.repetition(start, at - start, steps, end)
+                if (run.count - 1) * (self.before[at] - self.before[start]) >= self.least:
                     repetitions.append(run)
-                    at = begin = first + run.count * (at - first)
+                    at = begin = start + run.count * (at - start)
                     break
             else:
                 equal.append(at)
@@ -130,48 +130,48 @@ class _Level(Generic[O]):
                 at += 1
         return repetitions
 
-    def goes_on(self, first: int, at: int) -> bool:
+    def goes_on(self, start: int, at: int) -> bool:
         """Return whether a third item follows the second as the second follows the first. Most similar pairs do not
         repeat."""
-        third = 2 * at - first
+        third = 2 * at - start
         return third < len(self.items) and self.items[third].form == self.items[at].form and (
-            self.step(third, at) == self.step(at, first))
+            self.step(third, at) == self.step(at, start))
 
     def step(self, at: int, before: int) -> Steps:
         """Return how far the tiles move from one item to another."""
         return tuple([a - b for a, b in zip(self.items[at].starts, self.items[before].starts)])
 
-    def compare(self, first: int, period: int) -> tuple[list[Steps], int]:
-        """Return how far each item from ``first`` on moves in a period, and where the repetition ends."""
+    def compare(self, start: int, period: int) -> tuple[list[Steps], int]:
+        """Return how far each item from ``start`` on moves in a period, and where the repetition ends."""
         items, steps = self.items, list[Steps]()
-        at = first + period
-        while at < len(items) and items[at].form == items[at - period].form and self.fits(at, first, period):
+        at = start + period
+        while at < len(items) and items[at].form == items[at - period].form and self.fits(at, start, period):
             step = self.step(at, at - period)
             if len(steps) < period:
                 steps.append(step)
-            elif steps[(at - first) % period] != step:
+            elif steps[(at - start) % period] != step:
                 break
             at += 1
         return steps, at
 
-    def fits(self, at: int, first: int, period: int) -> bool:
+    def fits(self, at: int, start: int, period: int) -> bool:
         """Return whether the operands are those of one period before: defined before the loop, or one period earlier.
         """
         for new, old in zip(self.items[at].sources, self.items[at - period].sources):
-            if isinstance(new, Item) and new.at >= first:
+            if isinstance(new, Item) and new.at >= start:
                 if not isinstance(old, Item) or new.at - old.at != period:
                     return False
             elif new != old:
                 return False
         return True
 
-    def repetition(self, first: int, period: int, steps: list[Steps], end: int) -> Repetition[O]:
+    def repetition(self, start: int, period: int, steps: list[Steps], end: int) -> Repetition[O]:
         """Return the complete repetitions up to ``end`` whose values no later repetition or operation uses."""
-        count = (end - first) // period
-        for number in range(first, first + count * period):
-            before = (number - first) // period
-            if self.items[number].last_use >= first + (before + 1) * period:
+        count = (end - start) // period
+        for number in range(start, start + count * period):
+            before = (number - start) // period
+            if self.items[number].last_use >= start + (before + 1) * period:
                 count = before
                 break
-        return Repetition(self.items[first:first + period], count, steps,
-                          self.items[first + period:first + count * period])
+        return Repetition(self.items[start:start + period], count, steps,
+                          self.items[start + period:start + count * period])

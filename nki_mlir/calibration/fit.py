@@ -59,9 +59,9 @@ Features = Callable[[Measurement], Sequence[float]]
 def least_squares(name: str, rows: Sequence[Measurement], features: Features, file: str) -> Fitted:
     """Return the coefficients with the least relative errors. Raise ``BadMeasurements`` if rows do not determine them.
     """
-    wanted = np.array([features(row) for row in rows], np.float64).reshape(len(rows), -1)
-    taken = np.array([row.ns for row in rows], np.float64)
-    matrix = wanted / taken[:, None] if len(rows) else wanted
+    design = np.array([features(row) for row in rows], np.float64).reshape(len(rows), -1)
+    times = np.array([row.ns for row in rows], np.float64)
+    matrix = design / times[:, None] if len(rows) else design
     scale = np.abs(matrix).max(0, initial=0.0)
     if not len(rows) or not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
         raise BadMeasurements(file=file, line=1, what=f"{len(rows)} rows of {name} do not decide its law: measure "
@@ -83,35 +83,35 @@ def instructions(count: int, rows: Sequence[Measurement]) -> Features:
 
 def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the measurements") -> Fit:
     """Fit the numbers of a machine on measurements of all kernels. Raise ``BadMeasurements`` if they do not suffice."""
-    found: dict[str, Fitted] = {}
+    fits: dict[str, Fitted] = {}
     for kernel, count in (("vector_stream", CHAINS), ("vector_chain", 1), ("scalar_stream", CHAINS),
                           ("gpsimd_stream", CHAINS), ("tensor_stream", CHAINS)):
         rows = [row for row in measurements if row.kernel == kernel]
-        found[kernel] = least_squares(kernel, rows, instructions(count, rows), file)
+        fits[kernel] = least_squares(kernel, rows, instructions(count, rows), file)
     moved = [row for row in measurements if row.kernel == "transfers"]
-    found["short transfers"] = least_squares("transfers", [row for row in moved if row.elements <= SHORT],
-                                             lambda row: (1.0, 2 * row.reps), file)
-    found["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
-                                            lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
+    fits["short transfers"] = least_squares("transfers", [row for row in moved if row.elements <= SHORT],
+                                            lambda row: (1.0, 2 * row.reps), file)
+    fits["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
+                                           lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
     constants = []
     for kernel, engine, law in (("vector_stream", Engine.VECTOR, "tensor_scalar"),
                                 ("scalar_stream", Engine.SCALAR, "activation"),
                                 ("gpsimd_stream", Engine.GPSIMD, "tensor_scalar"),
                                 ("tensor_stream", Engine.TENSOR, "product.bfloat16")):
-        constants += _of_engine(found[kernel], machine, engine, law)
-    chain, stream = found["vector_chain"], found["vector_stream"]
+        constants += _of_engine(fits[kernel], machine, engine, law)
+    chain, stream = fits["vector_chain"], fits["vector_stream"]
     constants.append(FittedNumber("vector own result", "ns", float(machine.costs.engines[Engine.VECTOR].own_result_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
-    dma, short, long = machine.costs.dma, found["short transfers"], found["long transfers"]
+    dma, short, long = machine.costs.dma, fits["short transfers"], fits["long transfers"]
     issuers = len(ISSUERS) if machine.generates_descriptors else 1      # as the vendor's compiler spreads them
     constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]) * issuers,
                               float(short.errors[1]) * issuers))
-    both = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
-    rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / both * machine.dma_engines)
+    round_trip_ns = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
+    rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / round_trip_ns * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
                               float(long.errors[1] / long.values[1] ** 2)))
-    return Fit(constants, {kernel: fitted.residual for kernel, fitted in found.items()})
+    return Fit(constants, {kernel: fitted.residual for kernel, fitted in fits.items()})
 
 
 def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> list[FittedNumber]:
@@ -119,8 +119,8 @@ def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> l
     costs, clock = machine.costs.engines[engine], machine.clocks[engine]
     law = costs.law(name)
     fixed = float(law.passes * law.fixed + costs.overhead_cycles)
-    what = name.partition(".")[0]
-    return [FittedNumber(f"{engine.value} {what}: an element", "cycles", float(law.passes * law.per_element),
+    kind = name.partition(".")[0]
+    return [FittedNumber(f"{engine.value} {kind}: an element", "cycles", float(law.passes * law.per_element),
                      float(fitted.values[1] * clock), float(fitted.errors[1] * clock)),
-            FittedNumber(f"{engine.value} {what}: besides", "cycles", fixed, float(fitted.values[0] * clock),
+            FittedNumber(f"{engine.value} {kind}: besides", "cycles", fixed, float(fitted.values[0] * clock),
                      float(fitted.errors[0] * clock))]

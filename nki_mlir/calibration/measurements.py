@@ -46,18 +46,18 @@ def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
 def _measurement(row: list[str], file: str, line: int) -> Measurement:
     try:
         kernel, reps, elements, ns = (text.strip() for text in row)
-        found = Measurement(kernel, int(reps), int(elements), float(ns))
+        measurement = Measurement(kernel, int(reps), int(elements), float(ns))
     except ValueError:
         raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r} is no measurement") from None
     if kernel not in KERNELS:
         raise BadMeasurements(file=file, line=line, what=f"there is no kernel {kernel!r} in the set")
-    if not (found.reps > 0 and found.elements > 0 and found.ns > 0 and isfinite(found.ns)):
+    if not (measurement.reps > 0 and measurement.elements > 0 and measurement.ns > 0 and isfinite(measurement.ns)):
         raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r}: numbers are positive")
-    return found
+    return measurement
 
 
 def csv_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
     """Return the lines of the CSV."""
     yield ",".join(COLUMNS)
-    for one in measurements:
-        yield f"{one.kernel},{one.reps},{one.elements},{one.ns:.1f}"
+    for measurement in measurements:
+        yield f"{measurement.kernel},{measurement.reps},{measurement.elements},{measurement.ns:.1f}"

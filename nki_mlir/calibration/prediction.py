@@ -21,7 +21,7 @@ def kernels_of(generation: str) -> ModuleType:
 def predicted(generation: str, target: str) -> list[Measurement]:
     """Return the predictions of all cases of a generation on a target, for streams as the vendor's compiler orders
     them."""
-    module, found = kernels_of(generation), []
+    module, predictions = kernels_of(generation), []
     for kernel, reps, elements, dtype in module.CASES:
         assert isinstance(kernel, Kernel)
         on = kernel.with_changes(target=target)
@@ -29,5 +29,5 @@ def predicted(generation: str, target: str) -> list[Measurement]:
         spec = on.specialize(on.bind((array, reps), {}, is_array, describe_array))
         programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
         total = neuron.timed(programs, as_written=True).total_ns
-        found.append(Measurement(kernel.__name__, reps, elements, total))
-    return found
+        predictions.append(Measurement(kernel.__name__, reps, elements, total))
+    return predictions

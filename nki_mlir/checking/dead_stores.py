@@ -46,15 +46,15 @@ class DeadStores:
         if is_register(view.buffer):                            # a condition that a loop reads is no operation
             self.live.add(statement)
             return
-        whole = tile.layout.form.is_whole and not op.mask and not op.limits
-        part = WHOLE if whole else (view.partition, view.free, view.dims, op.mask, op.limits)
+        covers_view = tile.layout.form.is_whole and not op.mask and not op.limits
+        part = WHOLE if covers_view else (view.partition, view.free, view.dims, op.mask, op.limits)
         earlier = self.unread.setdefault(view.buffer, {})
-        for last in list(earlier.values()) if whole else [earlier[part]] if part in earlier else []:
-            self.overwritten.setdefault(last, CheckFinding(
-                "dead-store", WARNING, f"what {last[1]} writes to {view.buffer.name} is overwritten at line "
-                f"{statement[0].line if statement[0] else '?'} before anything reads it", last[0],
+        for last_write in list(earlier.values()) if covers_view else [earlier[part]] if part in earlier else []:
+            self.overwritten.setdefault(last_write, CheckFinding(
+                "dead-store", WARNING, f"what {last_write[1]} writes to {view.buffer.name} is overwritten at line "
+                f"{statement[0].line if statement[0] else '?'} before anything reads it", last_write[0],
                 "remove the statement, or read its result"))
-        if whole:
+        if covers_view:
             earlier.clear()
         earlier[part] = statement
 

@@ -68,14 +68,15 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     finally:
         diagnostics.shown = before
     report.precision = observer.errors()
-    told = {f.location.line for f in report.of("overwritten-input") if f.location}
+    reported_lines = {f.location.line for f in report.of("overwritten-input") if f.location}
     for warning in caught:
         category, line = warning.category, warning.lineno
-        repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning) and line in told)
+        repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning)
+                                                             and line in reported_lines)
         if issubclass(category, UserWarning) and not repeated:
-            kind = next((kind for known, kind in KINDS_OF.items() if issubclass(category, known)), "warning")
-            said = ADVISED.match(str(warning.message))
-            message, code, fix = said.groups() if said else (str(warning.message), "", "")
+            kind = next((kind for base, kind in KINDS_OF.items() if issubclass(category, base)), "warning")
+            match = ADVISED.match(str(warning.message))
+            message, code, fix = match.groups() if match else (str(warning.message), "", "")
             certain = kind == "unwritten-read"
             report.findings.append(CheckFinding(kind, ERROR if certain else WARNING, message, Location(
                 warning.filename, line, 0), INITIALIZE if certain else fix or "", code))
@@ -94,8 +95,8 @@ def run_with_ranks(kernel: Kernel, bound: Bound, caught: list[warnings.WarningMe
     while True:
         try:
             bodies: list[Callable[[], object]] = [partial(run_observed, kernel, bound), *[other] * (count - 1)]
-            first, *_ = Mesh(bodies, RANKS, closed=True).run()
-            return cast(Observation, first)
+            observation, *_ = Mesh(bodies, RANKS, closed=True).run()
+            return cast(Observation, observation)
         except FewerRanks as error:
             count = error.count
             caught.clear()
@@ -115,8 +116,8 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     originals = [a.copy() for a in arrays]
     program = kernel.eager_program()
 
-    def observed(*place: Any, **options: Any) -> EagerBuilder:
-        builder = program(*place, **options)
+    def observed(*arguments: Any, **options: Any) -> EagerBuilder:
+        builder = program(*arguments, **options)
         builder.observer, builder.rules = observer, DeviceRules.WARN        # all of them are looked at, none raises
         builders.append(builder)
         return builder
@@ -132,19 +133,19 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
         report.findings.append(finding("failed", error))
         return report, observer, False
     observer.end(any(builder.properties.get("idle_loops") for builder in builders))
-    first = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
+    first_write = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
     for array, original, spec in zip(arrays, originals, bound.specs):
         if structure is not None and not np.array_equal(array, original) and not any(v is array for v in values):
             report.findings.append(CheckFinding(
                 "overwritten-input", WARNING, f"the kernel overwrites its argument {spec.name}, and does not return it",
-                first.get(spec.name), "swap the operands if the argument was meant to be read, or return it"))
+                first_write.get(spec.name), "swap the operands if the argument was meant to be read, or return it"))
     if all(np.isfinite(np.asarray(v).astype(np.float64)).all() for v in values):     # masks may have left them out
         observer.findings = [replace(f, severity=NOTE) if f.kind == "not-finite" else f for f in observer.findings]
     for value in values:
         if isinstance(value, Tracked) and (missing := value.first_unwritten()) is not None:
             report.findings.append(CheckFinding(
                 "unwritten-output", ERROR, f"{missing[0]} elements of the output {value.label} are not written, the "
-                f"first at {missing[1]}", first.get(value.label), "store to all of the output"))
+                f"first at {missing[1]}", first_write.get(value.label), "store to all of the output"))
     return report, observer, True
 
 

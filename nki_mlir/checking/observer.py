@@ -50,12 +50,12 @@ class OperationObserver:
 
     def perform_masked(self, op: Op, run: Callable[[], None], at: Location | None) -> None:
         """Run a masked operation and check the elements of its targets that the mask selects."""
-        whole = {name: np.asarray(tile.handle) for name, tile in (*op.sources(), *op.targets()) if tile.dtype.is_float}
-        before = {name: numbers(whole[name]) for name, _ in op.targets() if name in whole}
-        sources = {name: numbers(whole[name]) for name, _ in op.sources() if name in whole}
+        arrays = {name: np.asarray(tile.handle) for name, tile in (*op.sources(), *op.targets()) if tile.dtype.is_float}
+        before = {name: numbers(arrays[name]) for name, _ in op.targets() if name in arrays}
+        sources = {name: numbers(arrays[name]) for name, _ in op.sources() if name in arrays}
         run()
         for name, old in before.items():
-            result = numbers(whole[name])
+            result = numbers(arrays[name])
             if any(not np.isfinite(s).all() for s in sources.values()):
                 continue
             if (bad := ~np.isfinite(result) & np.isfinite(old)).any():
@@ -119,9 +119,9 @@ class OperationObserver:
         """Report a statement's first NaN, or its first infinity, with the operands that it is computed from."""
         nan = bad & np.isnan(result)
         index = first_of(nan if nan.any() else bad)
-        said = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
+        listing = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
         self.report("not-finite", ERROR if nan.any() else WARNING, f"{described(op)} makes the first "
-                    f"{shown_number(result[index])}, at {list(index)}" + (f", of {said}" if said else ""), at,
+                    f"{shown_number(result[index])}, at {list(index)}" + (f", of {listing}" if listing else ""), at,
                     "keep the operands within the function's domain")
 
     def compare(self, op: Op, before: dict[str, np.ndarray], at: Location | None) -> None:
@@ -139,10 +139,10 @@ class OperationObserver:
         if dtype.is_integer:
             self.check_integers(op, wide, result, dtype, at)
             return
-        both = np.isfinite(wide) & np.isfinite(result)
-        largest = float(np.abs(wide[both]).max(initial=0.0))
+        finite = np.isfinite(wide) & np.isfinite(result)
+        largest = float(np.abs(wide[finite]).max(initial=0.0))
         if largest:
-            error = float(np.abs(wide[both] - result[both]).max(initial=0.0)) / largest
+            error = float(np.abs(wide[finite] - result[finite]).max(initial=0.0)) / largest
             key = at, described(op)
             self.rounding[key] = max(self.rounding.get(key, 0.0), error)
 
@@ -199,11 +199,11 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
             ) -> np.ndarray:
     """Mark the elements of a result whose operands satisfy a condition. Any element may depend on an operand of
     another shape."""
-    found = np.zeros(shape, np.bool_)
+    mask = np.zeros(shape, np.bool_)
     for operand in operands.values():
-        here = bad(operand)
-        found |= here if operand.shape == shape else here.any()
-    return found
+        bad_elements = bad(operand)
+        mask |= bad_elements if operand.shape == shape else bad_elements.any()
+    return mask
 
 
 def first_of(chosen: np.ndarray) -> tuple[int, ...]:

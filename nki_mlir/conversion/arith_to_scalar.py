@@ -146,9 +146,9 @@ class _BodyRewriter:
                 value = self.convert(values[0], to)
                 return self.alu("negative", value) if frm is BOOL else value
             case "arith.fptosi" | "arith.fptoui":
-                whole = self.scalars.activation("trunc", self.convert(values[0], FLOAT32))
-                return self.convert(whole, to) if name == "arith.fptosi" else self.wrap(
-                    self.convert(whole, unsigned(to)), to)
+                truncated = self.scalars.activation("trunc", self.convert(values[0], FLOAT32))
+                return self.convert(truncated, to) if name == "arith.fptosi" else self.wrap(
+                    self.convert(truncated, unsigned(to)), to)
         return self.function(op, frm, to, values)
 
     def function(self, op: Operation, frm: DType, to: DType, values: list[Value]) -> Value:
@@ -179,10 +179,10 @@ class _BodyRewriter:
             return self.alu(FLOATS[predicate], a, b)
         if predicate in UNORDERED:
             return self.alu("logical_not", self.alu(UNORDERED[predicate], a, b))
-        each: dict[int, Callable[[Value], Value]] = {
+        operand_tests: dict[int, Callable[[Value], Value]] = {
             7: lambda x: self.alu("equal", x, x), 14: lambda x: self.alu("not_equal", x, x)}
-        if predicate in each:                           # neither, or either, is NaN
-            parts = [each[predicate](x) for x in ([a] if a == b else [a, b])]
+        if predicate in operand_tests:                           # neither, or either, is NaN
+            parts = [operand_tests[predicate](x) for x in ([a] if a == b else [a, b])]
             return self.alu("logical_and" if predicate == 7 else "logical_or", *parts) if len(parts) > 1 else parts[0]
         if predicate in (6, 8):
             apart = self.alu("logical_or", self.alu("less", a, b), self.alu("greater", a, b))

@@ -39,10 +39,10 @@ def convert(op: Operation) -> None:
             case _:             # the last branch runs for every number that names no other
                 number = extract(op.operands[0], ir.IntegerType.get_signless(32))
                 index = value_of("arith.index_cast", ir.IndexType.get(), number)
-                last = len(op.regions) - 1
-                new = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last + 1,
-                                           attributes={"cases": ir.DenseI64ArrayAttr.get(range(last))})
-                regions = [(last, 0), *((k, k + 1) for k in range(last))]
+                last_case = len(op.regions) - 1
+                new = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last_case + 1,
+                                           attributes={"cases": ir.DenseI64ArrayAttr.get(range(last_case))})
+                regions = [(last_case, 0), *((k, k + 1) for k in range(last_case))]
     for source, target in regions:
         for block in list(op.regions[source].blocks):
             block.append_to(new.regions[target])

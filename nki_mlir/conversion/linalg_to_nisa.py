@@ -195,11 +195,11 @@ class _Block:
         buffer = nest.output.handle
         if (origin := defining(buffer)) is None or origin.name != "memref.alloc":
             return None
-        last = self.operations[following]
+        conversion = self.operations[following]
         users = users_through_views(buffer)
-        if any(user not in (start, op, last) for user in users) or last not in users:
+        if any(user not in (start, op, conversion) for user in users) or conversion not in users:
             return None
-        last_reader = TileReader(last, reader.numbering)
+        last_reader = TileReader(conversion, reader.numbering)
         after = last_reader.read()
         if after.reduced or after.mask or after.limits or not (isinstance(after.body, Convert) and is_copy(after.body)):
             return None
@@ -224,8 +224,8 @@ def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
     buffers = [view.operands[0] for view in views]
     if any((definition := defining(buffer)) is not None and definition.name != "memref.alloc" for buffer in buffers):
         return None
-    seen = [(*view.attributes.items(), buffer.type, buffers.index(buffer)) for view, buffer in zip(views, buffers)]
-    return (structure, *seen), buffers
+    view_keys = [(*view.attributes.items(), buffer.type, buffers.index(buffer)) for view, buffer in zip(views, buffers)]
+    return (structure, *view_keys), buffers
 
 
 def _take_bytes(op: Operation) -> None:

@@ -87,7 +87,7 @@ def set_aside(module: Module) -> Module:
     """Move the functions of kernels to a module of their own; the graph keeps declarations, which upstream passes
     skip."""
     kernels = ir.Module.create()
-    for op in [one.operation for one in module.body.operations]:
+    for op in [entry.operation for entry in module.body.operations]:
         if op.name != "func.func" or not any(
                 isinstance(kind, ir.MemRefType) for kind in op.attributes["function_type"].value.inputs):
             continue

@@ -45,13 +45,13 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
                         load_on_chip(op, placement.tiles)
                 nests = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
-                done: list[Operation] = []
+                written: list[Operation] = []
                 starts: list[tuple[Operation, float | int]] = []
                 for op in nests:
                     if in_hbm(op) and "nki.mask" not in op.attributes:
-                        done.append(op)
+                        written.append(op)
                         write_on_tiles(op, placement, starts)
-                for op in done:
+                for op in written:
                     op.erase()
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if not has_uses(op.results[0]):
@@ -66,8 +66,8 @@ def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Opera
     """
     with errors_at(op):
         nest, symbols, gathers = read_nest(op)
-        for one in gathers:
-            placement.gather(op, one)
+        for gather in gathers:
+            placement.gather(op, gather)
         if isinstance(nest.body, Constant) and not nest.reduced:
             fold = next_operation(op)
             if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):

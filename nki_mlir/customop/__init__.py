@@ -32,9 +32,9 @@ class Named:
         from nki_mlir.customop.kernel_binding import program  # start-up: loads the language
         return program(library, function)
 
-    def record(self, said: dict[str, object]) -> object:
+    def record(self, state: dict[str, object]) -> object:
         from nki_mlir.customop.graph_binding import record_from  # start-up: loads MLIR
-        return record_from(said)
+        return record_from(state)
 
 
 programs.register(Named())

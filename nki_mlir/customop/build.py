@@ -127,28 +127,28 @@ class Compiler:
         return ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", *(f"-Wl,--wrap={name}" for name in wrapped),
                 "-pthread"]
 
-    def run(self, arguments: Sequence[str], what: str, verbose: bool = False) -> None:
+    def run(self, arguments: Sequence[str], purpose: str, verbose: bool = False) -> None:
         """Run the compiler. Raise ``CompilationFailed`` with its message, at the user's line that it names."""
         command = [*self.command, *arguments]
         if verbose:
             print(shlex.join(command), flush=True)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         except FileNotFoundError:
             raise NoCompiler(tried=self.command[0]) from None
-        if done.returncode:
-            raise CompilationFailed(what=what, output=readable(done.stderr)).located(blamed(done.stderr))
-        if verbose and done.stderr.strip():
-            print(readable(done.stderr), flush=True)
+        if process.returncode:
+            raise CompilationFailed(what=purpose, output=readable(process.stderr)).located(blamed(process.stderr))
+        if verbose and process.stderr.strip():
+            print(readable(process.stderr), flush=True)
 
 
 def readable(output: str) -> str:
     """Shorten the file names in a compiler's message to the user's form."""
     try:
-        here = os.path.join(os.getcwd(), "")
+        folder = os.path.join(os.getcwd(), "")
     except OSError:                         # the directory is gone
         return output.rstrip()
-    return re.sub(rf"(?<![^\s:]){re.escape(here)}", "", output.rstrip())
+    return re.sub(rf"(?<![^\s:]){re.escape(folder)}", "", output.rstrip())
 
 
 def blamed(output: str) -> Location | None:
@@ -156,11 +156,11 @@ def blamed(output: str) -> Location | None:
     headers."""
     messages = [m for m in MESSAGE.finditer(output)
              if not Path(m["file"]).is_relative_to(HERE) and Path(m["file"]).is_file()]
-    first = next((m for m in messages if m["kind"].endswith("error")), messages[0] if messages else None)
-    if first is None:
+    message = next((m for m in messages if m["kind"].endswith("error")), messages[0] if messages else None)
+    if message is None:
         return None
-    column = int(first["column"] or 1) - 1
-    return Location(shown(first["file"]), int(first["line"]), column)
+    column = int(message["column"] or 1) - 1
+    return Location(shown(message["file"]), int(message["line"]), column)
 
 
 def find_compiler() -> Compiler:
@@ -173,8 +173,8 @@ def _find(requested: str, path: str) -> Compiler:
     choices = [tuple(shlex.split(requested))] if requested.strip() else [("g++",), ("c++",), ("clang++",)]
     for command in choices:
         if shutil.which(command[0], path=path or None):
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-            return Compiler(command, done.stdout.split("\n")[0])
+            process = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+            return Compiler(command, process.stdout.split("\n")[0])
     raise NoCompiler(tried=" or ".join(c[0] for c in choices))
 
 
@@ -334,8 +334,8 @@ def identity(library: Path) -> list[int]:
 def up_to_date(this: Recipe, compiler: Compiler) -> bool:
     """Return whether the library exists as a new build would produce it."""
     try:
-        known = json.loads(this.inputs.read_text())
-        return (known["settings"] == settings(this, compiler) and known["library"] == identity(this.library)
-                and all(digest(Path(f)) == expected for f, expected in known["files"].items()))
+        recorded = json.loads(this.inputs.read_text())
+        return (recorded["settings"] == settings(this, compiler) and recorded["library"] == identity(this.library)
+                and all(digest(Path(f)) == expected for f, expected in recorded["files"].items()))
     except (OSError, ValueError, KeyError):
         return False

@@ -59,14 +59,14 @@ class FoundError(NkiMlirError):
         return NkiMlirError.__str__(self)
 
     @classmethod
-    def of(cls, found: Found) -> "FoundError":
+    def of(cls, finding: Found) -> "FoundError":
         """Return the exception of a finding."""
-        error_class = cls.classes[found.kind]
-        values = {name: error_class.shown(name, value) for name, value in zip(error_class.fields, found.values)}
-        line = line_of(*found.other) if found.other else None
+        error_class = cls.classes[finding.kind]
+        values = {name: error_class.shown(name, value) for name, value in zip(error_class.fields, finding.values)}
+        line = line_of(*finding.other) if finding.other else None
         other = f"{line.file}:{line.line}" if line else "a place that is not known"
-        error = error_class(**values, other=other, text=found.text, found=found)
-        return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
+        error = error_class(**values, other=other, text=finding.text, found=finding)
+        return error.located(line_of(*finding.at) if finding.at else None)      # type: ignore[return-value]
 
     @classmethod
     def shown(cls, name: str, value: int) -> object:
@@ -175,13 +175,13 @@ def findings(report: Report, library: Path, base: int, function: int | None, cor
     return errors
 
 
-def tell(found: list[FoundError]) -> None:
+def tell(findings: list[FoundError]) -> None:
     """Raise the first fault with all other findings. Without a fault, warn of each finding."""
-    faults = [f for f in found if isinstance(f, Fault)]
+    faults = [f for f in findings if isinstance(f, Fault)]
     if faults:
-        faults[0].others = tuple(f for f in found if f is not faults[0])
+        faults[0].others = tuple(f for f in findings if f is not faults[0])
         raise faults[0]
-    for warning in found:
+    for warning in findings:
         file, line = (warning.at.file, warning.at.line) if warning.at else ("<custom operator>", 0)
         try:
             warnings.warn_explicit(warning, type(warning), file, line, registry=_shown)     # type: ignore[call-overload]
@@ -199,8 +199,9 @@ def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
     tool = shutil.which("addr2line")
     if tool is None:
         return None
-    done = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True, check=False)
-    for text in done.stdout.split("\n"):            # the innermost inlined function comes first
+    process = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True,
+                             check=False)
+    for text in process.stdout.split("\n"):            # the innermost inlined function comes first
         file, _, line = text.partition(" ")[0].rpartition(":")
         if file.startswith("/") and line.isdecimal() and not Path(file).is_relative_to(HERE) \
                 and not file.startswith("/usr/"):

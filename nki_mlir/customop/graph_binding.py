@@ -92,8 +92,8 @@ class OperatorRecord(KernelRecord):
 
     @cached_property
     def key(self) -> str:
-        same = {name: value for name, value in self.declaration.items() if name != "file"}
-        return hashlib.sha256(json.dumps(same).encode()).hexdigest()
+        identity = {name: value for name, value in self.declaration.items() if name != "file"}
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     @cached_property
     def config(self) -> str:

@@ -391,8 +391,9 @@ def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
     name. Raise ``NotLoaded``."""
     with _LOCK:
         newest = list(reversed(_OPENED.values()))
-    matching = [one for one in newest if one.build == build] or [one for one in newest if str(one.path) == file] or [
-        one for one in newest if one.name == name]
+    matching = [candidate for candidate in newest if candidate.build == build] or [candidate for candidate in newest
+                                                                                   if str(candidate.path) == file] or [
+        candidate for candidate in newest if candidate.name == name]
     if not matching:
         raise NotLoaded(operator=operator, library=name or file, file=shown(file))
     return matching[0]

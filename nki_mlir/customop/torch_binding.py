@@ -53,8 +53,8 @@ def register(library: Library) -> Library:
     """Define the operators of a library in PyTorch. Operators of a rebuilt library replace the old ones."""
     for operator in library.operators.values():
         name = f"{library.name}::{operator.name}"
-        known, record = _REGISTERED.get(name, (None, None))
-        if known is operator:
+        registered, record = _REGISTERED.get(name, (None, None))
+        if registered is operator:
             continue
         if record is not None:
             record._destroy()

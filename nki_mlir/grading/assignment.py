@@ -78,9 +78,9 @@ def load_assignment(path: str | Path) -> Assignment:
     except ValueError as error:
         raise BadAssignment(file=str(path), what=f"is no TOML: {error}") from None
 
-    def check(condition: bool, what: str) -> None:
+    def check(condition: bool, complaint: str) -> None:
         if not condition:
-            raise BadAssignment(file=str(path), what=what)
+            raise BadAssignment(file=str(path), what=complaint)
     check(not data.keys() - OF_FILE, f"has {', '.join(sorted(data.keys() - OF_FILE))}, which is not known")
     check(isinstance(data.get("reference"), str), "has no reference")
     reference = file.parent / data["reference"]
@@ -88,17 +88,17 @@ def load_assignment(path: str | Path) -> Assignment:
     listed = data.get("part")
     check(isinstance(listed, list) and bool(listed), "has no [[part]]")
     parts = []
-    for number, one in enumerate(listed or [], 1):
-        unknown = ", ".join(sorted(one.keys() - OF_PART))
+    for number, entry in enumerate(listed or [], 1):
+        unknown = ", ".join(sorted(entry.keys() - OF_PART))
         check(not unknown, f"part {number} has {unknown}, which is not known")
-        check(type(one.get("points")) in (int, float) and one["points"] > 0, f"part {number} has no points")
-        times = one.get("microseconds", {})
+        check(type(entry.get("points")) in (int, float) and entry["points"] > 0, f"part {number} has no points")
+        times = entry.get("microseconds", {})
         check(isinstance(times, dict) and not times.keys() - {"full", "relaxed"},
               f"microseconds of part {number} has full and relaxed")
         parts.append(AssignmentPart(
-            str(one.get("name", f"part {number}")), float(one["points"]), times.get("full"), times.get("relaxed"),
-            float(one.get("relaxed_share", RELAXED_SHARE)), one.get("hbm_ratio"), one.get("sbuf_bytes"),
-            {name: one[name] for name in ("cases", "hidden", "grid") if name in one}))
+            str(entry.get("name", f"part {number}")), float(entry["points"]), times.get("full"), times.get("relaxed"),
+            float(entry.get("relaxed_share", RELAXED_SHARE)), entry.get("hbm_ratio"), entry.get("sbuf_bytes"),
+            {name: entry[name] for name in ("cases", "hidden", "grid") if name in entry}))
     limits = data.get("limits", {})
     check(not limits.keys() - {"seconds", "megabytes"}, "limits are seconds and megabytes")
     request = {"reference": str(reference), **limits, **{n: data[n] for n in ("kernel", "target") if n in data}}
@@ -127,6 +127,6 @@ def submission_file(submission: str | Path, assignment: Assignment) -> Path:
         raise NoSubmission(name=str(submission), what="does not exist")
     files = [path / assignment.file] if assignment.file else sorted(path.glob("*.py"))
     if len(files) != 1 or not files[0].is_file():
-        what = f"has no {assignment.file}" if assignment.file else f"has {len(files)} Python files"
-        raise NoSubmission(name=str(submission), what=what)
+        complaint = f"has no {assignment.file}" if assignment.file else f"has {len(files)} Python files"
+        raise NoSubmission(name=str(submission), what=complaint)
     return files[0]

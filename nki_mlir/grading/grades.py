@@ -39,23 +39,27 @@ class Grade:
 
     def __str__(self) -> str:
         lines = [f"{self.assignment.name}: {self.points:g} of {self.possible:g} points"]
-        lines += [f"  {one.points:g} of {one.part.points:g}  {one.part.name}: {one.text}" for one in self.parts]
+        lines += [f"  {part_grade.points:g} of {part_grade.part.points:g}  {part_grade.part.name}: {part_grade.text}"
+                  for part_grade in self.parts]
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {"version": 1, "assignment": self.assignment.name, "submission": self.submission, "source": "model",
                 "points": self.points, "possible": self.possible,
-                "parts": [{"name": one.part.name, "points": one.points, "possible": one.part.points, "text": one.text,
-                           "verdict": one.verdict} for one in self.parts]}
+                "parts": [{"name": part_grade.part.name, "points": part_grade.points,
+                           "possible": part_grade.part.points, "text": part_grade.text,
+                           "verdict": part_grade.verdict} for part_grade in self.parts]}
 
     def autograder(self) -> dict[str, Any]:
         """Return the content of ``results.json`` for Gradescope and tools that read its form."""
         return {"score": self.points, "output": str(self).splitlines()[0], "output_format": "text",
                 "visibility": "visible",
-                "tests": [{"name": one.part.name, "score": one.points, "max_score": one.part.points,
-                           "output": one.text, "status": "passed" if one.points == one.part.points else "failed"}
-                          for one in self.parts]}
+                "tests": [{"name": part_grade.part.name, "score": part_grade.points,
+                           "max_score": part_grade.part.points,
+                           "output": part_grade.text, "status": "passed"
+                           if part_grade.points == part_grade.part.points else "failed"}
+                          for part_grade in self.parts]}
 
 
 def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:

@@ -89,10 +89,10 @@ class EngineCosts:
 
     def law(self, name: str) -> Law:
         """Return the law of a name; for a variant without a law, that of its kind."""
-        found = self.laws.get(name) or self.laws.get(name.partition(".")[0]) or self.other
-        if found is None:
+        law = self.laws.get(name) or self.laws.get(name.partition(".")[0]) or self.other
+        if law is None:
             raise InternalError(f"no law for the work '{name}'")
-        return found
+        return law
 
     def cycles(self, work: Work) -> float:
         """Return the cycles for which work occupies the engine."""
@@ -100,11 +100,11 @@ class EngineCosts:
         least = self.least_cycles if law.least is None else law.least
         return float(law.passes * (max(least, law.per_element * work.elements) + law.fixed) + self.overhead_cycles)
 
-    def residual(self, work: Work, seen: bool) -> float:
-        """Return the relative residual of the time for which work occupies the engine; with ``seen``, of the latency
-        behind it until the result is visible."""
+    def residual(self, work: Work, of_latency: bool) -> float:
+        """Return the relative residual of the time for which work occupies the engine; with ``of_latency``, of the
+        latency behind it until the result is visible."""
         law = self.law(work.law)
-        if seen:
+        if of_latency:
             parts = [(float(number), number.residual) for number in (self.result_ns, law.result_ns)]
             grows = law.result_per_element
             return combined(*parts, (grows * law.passes * work.elements, grows.residual))
@@ -174,14 +174,14 @@ class DmaCosts:
 
     def wait(self, nbytes: float, stores: bool = False) -> float:
         """Return the ns of a descriptor's time in which the DMA engine waits for HBM."""
-        whole = nbytes % self.packet_bytes == 0
+        full_packets = nbytes % self.packet_bytes == 0
         waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
-        return (self.store_wait_ns if stores else self.conflict_ns if whole else self.wait_ns) * waits
+        return (self.store_wait_ns if stores else self.conflict_ns if full_packets else self.wait_ns) * waits
 
-    def residual(self, what: str) -> float:
+    def residual(self, part: str) -> float:
         """Return the relative residual of a part of a transfer: ``issue``, ``trigger``, ``moves`` or ``notifies``."""
         return {"issue": self.issue_ns, "trigger": self.trigger_ns, "moves": self.bytes_per_ns,
-                "notifies": self.notify_ns}[what].residual
+                "notifies": self.notify_ns}[part].residual
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Costs:
                 return Cost(0.0, 0.0, 0.0)
         return self.engines[engine].cost(work, clock_ghz)
 
-    def residual(self, engine: Engine, work: Work, what: str = "runs") -> float:
+    def residual(self, engine: Engine, work: Work, part: str = "runs") -> float:
         """The relative residual of a part of the critical path: ``runs`` and ``result`` are those of an engine's work,
         the others those of a transfer (``DmaCosts.residual``)."""
         match work.law:
@@ -234,6 +234,6 @@ class Costs:
                 return self.control.register_ns.residual
             case NOTHING.law:
                 return 0.0
-        if what not in ("runs", "result"):
-            return self.dma.residual(what)
-        return self.engines[engine].residual(work, what == "result")
+        if part not in ("runs", "result"):
+            return self.dma.residual(part)
+        return self.engines[engine].residual(work, part == "result")

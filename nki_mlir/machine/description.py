@@ -111,8 +111,8 @@ def _of_plugin(name: str) -> Machine:
     variants = extensions.of("targets")
     if name not in variants:
         raise UnknownTarget(name=name, more="".join(f", or {other} of a plugin" for other in variants)).here()
-    found = extensions.load(variants[name])
-    if not isinstance(found, Machine) or found.name != name:
+    machine = extensions.load(variants[name])
+    if not isinstance(machine, Machine) or machine.name != name:
         raise extensions.BrokenPlugin(what=f"target '{name}'", origin=variants[name].origin,
-                                      text=f"it is a Machine of that name, got {getattr(found, 'name', found)!r}")
-    return found
+                                      text=f"it is a Machine of that name, got {getattr(machine, 'name', machine)!r}")
+    return machine

@@ -37,7 +37,7 @@ class IllegalAtLevel(NkiMlirError):
     fix = "lower the module to this level first, or use a pass that reads the level it is at"
 
 
-def check_level(module: Module, level: Level, when: str) -> None:
+def check_level(module: Module, level: Level, stage: str) -> None:
     """Check that every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
     for op in operations_of(module, lambda name: not level.allows(name)):
-        raise IllegalAtLevel(op=op.name, level=level.title, when=when).located(location_of(op))
+        raise IllegalAtLevel(op=op.name, level=level.title, when=stage).located(location_of(op))

@@ -20,13 +20,13 @@ def register(*packages: str) -> None:
 
 def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
     """Yield (extension, file) of everything in the packages of plugins, without importing them."""
-    for one in extensions.of("passes").values():
-        yield from ((one, file) for _, file in _files(one.module))
+    for extension in extensions.of("passes").values():
+        yield from ((extension, file) for _, file in _files(extension.module))
 
 
 def files() -> Iterator[tuple[str, Path]]:
     """Yield (module, file) of everything in the registered packages, without importing them."""
-    for package in (*PACKAGES, *(one.module for one in extensions.of("passes").values())):
+    for package in (*PACKAGES, *(extension.module for extension in extensions.of("passes").values())):
         yield from _files(package)
 
 

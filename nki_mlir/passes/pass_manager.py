@@ -93,7 +93,7 @@ def passes_named(name: str, options: str = "") -> "list[Pass]":
         raise BadOption(what=f"pipeline '{name}' has no option '{options}'", options="none")
     text = extensions.load(pipeline)
     try:
-        return [pass_named(*one) for one in split_pipeline(text)]
+        return [pass_named(*entry) for entry in split_pipeline(text)]
     except (TypeError, ValueError):
         raise extensions.BrokenPlugin(what=f"pipeline '{name}'", origin=pipeline.origin, text="it is a text such as "
                                       f"A,B{{x=1 y=2}}, got {text!r}") from None
@@ -168,17 +168,17 @@ class PassObserver:
 @alone
 def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | None = None) -> None:
     """Run passes in order; check the level of the module before the first pass and after each."""
-    for k, each in enumerate(passes):
-        if each.reads is not None and (k == 0 or passes[k - 1].writes is not each.reads):
-            check_level(module, each.reads, f"before {each.name}")
-        with phase(f"pass {each.name}, {k + 1} of {len(passes)}"):
-            (observer or PassObserver()).around(each.name, module, partial(_checked, each))
+    for k, current in enumerate(passes):
+        if current.reads is not None and (k == 0 or passes[k - 1].writes is not current.reads):
+            check_level(module, current.reads, f"before {current.name}")
+        with phase(f"pass {current.name}, {k + 1} of {len(passes)}"):
+            (observer or PassObserver()).around(current.name, module, partial(_checked, current))
 
 
-def _checked(one: Pass, module: Module) -> None:
-    one.run(module)
-    if one.writes is not None:
-        check_level(module, one.writes, f"after {one.name}")
+def _checked(current: Pass, module: Module) -> None:
+    current.run(module)
+    if current.writes is not None:
+        check_level(module, current.writes, f"after {current.name}")
 
 
 # -- passes of MLIR itself ---------------------------------------------------------------------------------------------

@@ -26,20 +26,20 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
     return passes
 
 
-def commas(text: str, whole: str) -> list[str]:
+def commas(text: str, pipeline: str) -> list[str]:
     """Split a text at the commas outside of brackets."""
     parts, opened = [""], list[str]()
     for letter in text:
         if letter in "{(":
             opened.append(letter)
         elif letter in CLOSING and (not opened or opened.pop() != CLOSING[letter]):
-            raise not_a_pipeline(whole)
+            raise not_a_pipeline(pipeline)
         if letter == "," and not opened:
             parts.append("")
         else:
             parts[-1] += letter
     if opened:
-        raise not_a_pipeline(whole)
+        raise not_a_pipeline(pipeline)
     return [part.strip() for part in parts]
 
 

@@ -94,8 +94,8 @@ def fold_truth(ufunc: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarray]:
 def flatten(array: np.ndarray, axes: Axes) -> np.ndarray:
     """Return ``array`` with ``axes`` moved to the end and joined into one, in C order."""
     parallel = [i for i in range(array.ndim) if i not in {a % array.ndim for a in axes}]
-    last = sorted(a % array.ndim for a in axes)
-    return array.transpose(parallel + last).reshape(*(array.shape[i] for i in parallel), -1)
+    reduced_axes = sorted(a % array.ndim for a in axes)
+    return array.transpose(parallel + reduced_axes).reshape(*(array.shape[i] for i in parallel), -1)
 
 
 # -- sums and products
@@ -175,10 +175,10 @@ def _magnitude(array: np.ndarray) -> np.ndarray:
 
 def _by_magnitude(beats: np.ufunc) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        first = beats(_magnitude(a), _magnitude(b))
+        takes_a = beats(_magnitude(a), _magnitude(b))
         if a.dtype.kind == "f":
-            first |= np.isnan(a)
-        return np.where(first, a, b)
+            takes_a |= np.isnan(a)
+        return np.where(takes_a, a, b)
     return choose
 
 
@@ -192,8 +192,8 @@ def _reduce_by_magnitude(arg: Callable[..., np.ndarray]) -> Callable[[np.ndarray
 def _expand_by_magnitude(e: "ScalarEmitter", d: DType, a: "Value", b: "Value", beats: str) -> "Value":
     if d.is_integer:
         return e.select(e.cmp(beats, _abs(e, d, a), _abs(e, d, b)), a, b)
-    first = e.cmp("o" + beats[1:], e.abs(a), e.abs(b))
-    return e.select(e.or_(first, e.cmp("uno", a, a)), a, b)
+    takes_a = e.cmp("o" + beats[1:], e.abs(a), e.abs(b))
+    return e.select(e.or_(takes_a, e.cmp("uno", a, a)), a, b)
 
 
 def _lowest_magnitude_identity(dtype: DType) -> int | float:

@@ -105,9 +105,9 @@ class ScalarEmitter:
 
     def horner(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """Emit the polynomial whose coefficients are listed from the constant term up."""
-        *rest, last = coefficients
-        result = self.const(x, last)
-        for coefficient in reversed(rest):
+        *lower, leading = coefficients
+        result = self.const(x, leading)
+        for coefficient in reversed(lower):
             result = self.fma(result, x, coefficient)
         return result
 

@@ -55,10 +55,10 @@ def _expand_log1p(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
 def _expand_expm1(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
     """Emit (u - 1) x / log(u) for u = exp(x) as it is rounded."""
     u = ACTIVATIONS["exp"].expand(e, x)
-    less = e.sub(u, 1.0)
-    near = e.mul(less, e.div(x, ACTIVATIONS["log"].expand(e, u)))
+    minus_one = e.sub(u, 1.0)
+    near = e.mul(minus_one, e.div(x, ACTIVATIONS["log"].expand(e, u)))
     small = e.cmp("olt", e.abs(x), 1.0)                     # NaN is not, and is what exp gives
-    return e.select(e.cmp("oeq", u, 1.0), x, e.select(small, near, less))
+    return e.select(e.cmp("oeq", u, 1.0), x, e.select(small, near, minus_one))
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:

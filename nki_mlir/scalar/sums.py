@@ -38,8 +38,8 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if not in_device_order():
         return np.asarray(left.T @ right)
     total = np.multiply.outer(left[0], right[0])
-    for one, other in zip(left[1:], right[1:]):
-        total += np.multiply.outer(one, other)
+    for left_row, right_row in zip(left[1:], right[1:]):
+        total += np.multiply.outer(left_row, right_row)
     return total
 
 
@@ -52,6 +52,6 @@ def ordered(name: str) -> bool:
 def reduced_in_order(name: str, flat: np.ndarray) -> np.ndarray:
     """Combine the elements of the last axis from the first one on."""
     steps: Callable[..., np.ndarray] = ORDERED[name].accumulate
-    last: np.ndarray = steps(flat, axis=-1, dtype=flat.dtype)[..., -1]
-    return last / flat.dtype.type(flat.shape[-1]) if name == "average" else last
+    totals: np.ndarray = steps(flat, axis=-1, dtype=flat.dtype)[..., -1]
+    return totals / flat.dtype.type(flat.shape[-1]) if name == "average" else totals
 

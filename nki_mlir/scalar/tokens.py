@@ -43,12 +43,12 @@ def token_name(token: object) -> str | None:
     return ALIASES.get(name, name) if isinstance(name, str) else None
 
 
-def _entry(token: object, table: dict[str, _Entry], what: str, instead: str) -> _Entry:
+def _entry(token: object, table: dict[str, _Entry], kind: str, instead: str) -> _Entry:
     name = token_name(token)
     if name is not None and name in table:
         return table[name]
     shown = repr(token) if isinstance(token, str) else getattr(token, "__name__", repr(token))
-    raise UnknownToken(token=shown, what=what, instead=instead)
+    raise UnknownToken(token=shown, what=kind, instead=instead)
 
 
 def alu_token(token: object) -> AluOperator:

@@ -151,8 +151,8 @@ class Cover:
             node = Alu(node.dtype, node.fn, (node.value,))
         for cls, engine, fields in self.candidates(node, axes):
             op = cls(dst=dst, engine=engine.value, **fields)
-            whole = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
-            if op.compute is node.dtype and whole:
+            exact = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
+            if op.compute is node.dtype and exact:
                 return self.emitter.emit(cls, engine, dst=dst, **fields)
         if dst.dtype is not node.dtype:     # the results of integer arithmetic are integers, which are converted then
             return self.emitter.copy(dst, self.value(node).tile(self.counts(axes)))
@@ -229,16 +229,16 @@ class Cover:
 
     def chain(self, node: Node, axes: frozenset[int]) -> list[Step] | None:
         """One or two operations with a scalar operand each, the inner one first."""
-        last = self.step(node, axes)
-        if last is None:
+        outer_step = self.step(node, axes)
+        if outer_step is None:
             return None
-        inner = last[0]
-        first = self.step(inner, axes)
-        exact = node.dtype is not FLOAT32 and not ALU[last[1]].on_bits       # one operation at a time
-        if first is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
-                first[1], last[1]):
-            return [last]
-        return [first, last]
+        inner = outer_step[0]
+        inner_step = self.step(inner, axes)
+        exact = node.dtype is not FLOAT32 and not ALU[outer_step[1]].on_bits       # one operation at a time
+        if inner_step is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
+                inner_step[1], outer_step[1]):
+            return [outer_step]
+        return [inner_step, outer_step]
 
     @staticmethod
     def fuses(*functions: str) -> bool:
@@ -248,8 +248,9 @@ class Cover:
 
     def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, object]:
         fields: dict[str, object] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
-        for k, (_, fn, operand, left) in enumerate(chain):
-            fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes, widened)}
+        for k, (_, fn, operand, on_left) in enumerate(chain):
+            fields |= {f"op{k}": fn, f"reverse{k}": on_left, **self.scalar_operand(operand, k, node.dtype, axes,
+                                                                                   widened)}
         return fields
 
     def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int], widened: bool = False
@@ -267,12 +268,12 @@ class Cover:
             return None
         for inner, other in (node.args, node.args[::-1]):
             reverse = inner is not node.args[0]
-            first = self.step(inner, axes)
-            if first is None or inner in self.known or inner == other or not self.fuses(first[1], node.fn):
+            inner_step = self.step(inner, axes)
+            if inner_step is None or inner in self.known or inner == other or not self.fuses(inner_step[1], node.fn):
                 continue
-            source, fn, operand, left = first
+            source, fn, operand, on_left = inner_step
             fields = {"src": self.read(source, FLOAT32, axes), "rhs": self.read(other, FLOAT32, axes), "op0": fn,
-                      "op1": node.fn, "reverse0": left, "reverse1": reverse,
+                      "op1": node.fn, "reverse0": on_left, "reverse1": reverse,
                       **self.scalar_operand(operand, 0, FLOAT32, axes)}
             return ScalarTensorTensorOp, VECTOR, fields
         return None

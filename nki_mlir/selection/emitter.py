@@ -106,8 +106,9 @@ class Emitter:
         for symbol, value in values.items():
             number = self.create("arith.constant", [], [self.make.index],
                                  {"value": ir.IntegerAttr.get(self.make.index, value)})
-            same = self.create("arith.cmpi", [self.symbols[symbol], number], [self.make.i1], {"predicate": self.equal})
-            choice = ir.Operation.create("scf.if", operands=[same], regions=2, loc=self.location,
+            is_equal = self.create("arith.cmpi", [self.symbols[symbol], number], [self.make.i1],
+                                   {"predicate": self.equal})
+            choice = ir.Operation.create("scf.if", operands=[is_equal], regions=2, loc=self.location,
                                          ip=self.insertion_point)
             self.insertion_point = ir.InsertionPoint(choice.regions[0].blocks.append())
             end = ir.Operation.create("scf.yield", loc=self.location, ip=self.insertion_point)
@@ -273,6 +274,6 @@ def outermost_loop(buffer: Value, block: Block) -> Operation | None:
         return None
     makers = [(buffer.owner.owner if isinstance(buffer.owner, ir.Block) else buffer.owner).operation,
               *(op for op in users_through_views(buffer) if buffer in own_effects(op).writes)]
-    changing = [one for op in makers for one in (op, *enclosing(op))]
+    changing = [ancestor for op in makers for ancestor in (op, *enclosing(op))]
     loops = takewhile(lambda op: op.name == "scf.for" and op not in changing, (inner, *enclosing(inner)))
     return [None, *loops][-1]

@@ -166,7 +166,7 @@ def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
     def product(starts: tuple[int, ...], counts: tuple[int, ...]) -> None:
         _contraction(selector, masks.boxed(nest, Box(starts, counts, ())), fresh)
-    return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last=0)
+    return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last_axis=0)
 
 
 def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:

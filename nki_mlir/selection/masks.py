@@ -112,17 +112,17 @@ def boxes(selector: Selector, nest: TileNest, dst: TileOperand, src: TileOperand
 
 
 def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
-             emit: Callable[[Starts, Starts], None], last: int = -1) -> None:
+             emit: Callable[[Starts, Starts], None], last_axis: int = -1) -> None:
     """Call ``emit(starts, counts)`` for each box, under a condition for each value of a symbol that the mask depends
     on.
 
-    Axis ``last`` is split last, so that positions along it stay in one box.
+    Axis ``last_axis`` is split last, so that positions along it stay in one box.
     """
-    planned, left = [], limit
-    for values, known in cases(emitter.ranges, mask):
-        boxes = list(itertools.islice(_boxes(known, extents, limit, last), left + 1))
-        left -= len(boxes)
-        if left < 0:
+    planned, remaining = [], limit
+    for values, case_mask in cases(emitter.ranges, mask):
+        boxes = list(itertools.islice(_boxes(case_mask, extents, limit, last_axis), remaining + 1))
+        remaining -= len(boxes)
+        if remaining < 0:
             raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
                               instead="raise pieces= of linalg-to-nisa, or select on chip")
         if boxes:
@@ -141,7 +141,7 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
         yield symbol_values, tuple(Constraint(Linear(c.form.at(symbol_values), (), c.form.axes), c.equal) for c in mask)
 
 
-def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[Corner]:
+def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> Iterator[Corner]:
     """Partition the active elements into boxes. The search stops in each part once it exceeds the limit."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
@@ -149,13 +149,13 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterato
     if not box.rest:
         yield box.starts, box.counts
         return
-    axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
+    axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last_axis, a))
     open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
         fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
-        inner = set(itertools.islice(_boxes(fixed, counts, limit, last), limit + 1))
+        inner = set(itertools.islice(_boxes(fixed, counts, limit, last_axis), limit + 1))
         for key in [k for k in open_boxes if k not in inner]:
             yield _along(box, axis, key, open_boxes.pop(key))
         for key in sorted(inner):
@@ -235,11 +235,11 @@ class MaskedInstruction:
     def by_rows(self, op: NisaOp) -> None:
         """Emit the instruction once for each group of rows, under a condition for each value of a symbol that the mask
         depends on."""
-        extents, left = op.iteration().extents, self.pieces
+        extents, remaining = op.iteration().extents, self.pieces
         for values, mask in cases(self.emitter.ranges, op.mask):
             groups = row_groups(op, active_elements(mask, extents))
-            left -= sum(len(list(group.runs())) for group in groups)
-            if left < 0:
+            remaining -= sum(len(list(group.runs())) for group in groups)
+            if remaining < 0:
                 raise Unsupported(feature=f"'{op.full_name()}' under a mask that leaves more than {self.pieces} pieces "
                                           "of rows", instead="mask the operands when they are loaded")
             with self.emitter.where(values):
@@ -264,31 +264,33 @@ class MaskedInstruction:
             if field.writes:
                 self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=False)
 
-    def moved(self, group: RowGroup, axes: Sequence[int], own: Tile, tile: Tile, inwards: bool) -> None:
+    def moved(self, group: RowGroup, axes: Sequence[int], group_tile: Tile, tile: Tile, inwards: bool) -> None:
         """Copy the group's rows of an operand to its buffer (``inwards``), or back."""
-        done = set()
-        for row, first, rows, (start, *indices), count in group.runs():
+        copied = set()
+        for row, first_row, rows, (start, *indices), count in group.runs():
             element = dict(zip(group.free, indices))
             starts = tuple(row if a == 0 else element.get(a, 0) for a in axes)
             counts = tuple(rows if a == 0 else count if a == group.free[-1] else 1 if a in group.free else n
                            for a, n in zip(axes, tile.shape))
-            if (starts, counts) not in done:        # several runs share the elements of an operand that lacks some axes
-                done.add((starts, counts))
-                there = replace(tile, access=tile.access.box(starts, counts))
-                here = replace(own, access=self.in_group(group, axes, own, first, start, counts))
-                self.emitter.copy(*((here, there) if inwards else (there, here)))
+            # several runs share the elements of an operand that lacks some axes
+            if (starts, counts) not in copied:
+                copied.add((starts, counts))
+                operand_part = replace(tile, access=tile.access.box(starts, counts))
+                group_part = replace(group_tile, access=self.in_group(group, axes, group_tile, first_row, start,
+                                                                      counts))
+                self.emitter.copy(*((group_part, operand_part) if inwards else (operand_part, group_part)))
 
     @staticmethod
-    def in_group(group: RowGroup, axes: Sequence[int], own: Tile, row: int, place: int, counts: Sequence[int]
+    def in_group(group: RowGroup, axes: Sequence[int], group_tile: Tile, row: int, position: int, counts: Sequence[int]
                  ) -> Access:
         """The access to one run's elements in the group's buffer, with as many dims as the operand."""
-        steps = dict(zip((a for a in axes if a not in group.free[1:]), (step for step, _ in own.access.dims)))
+        steps = dict(zip((a for a in axes if a not in group.free[1:]), (step for step, _ in group_tile.access.dims)))
         steps[group.free[-1]] = steps.get(group.free[0], 0)
         dims = tuple((steps.get(a, 1), n) for a, n in zip(axes, counts))
-        flat = place * steps[group.free[-1]]
-        if own.access.partition is None:
-            return Access(own.dtype, None, Linear(flat + row * steps.get(0, 0)), dims)
-        return Access(own.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
+        flat = position * steps[group.free[-1]]
+        if group_tile.access.partition is None:
+            return Access(group_tile.dtype, None, Linear(flat + row * steps.get(0, 0)), dims)
+        return Access(group_tile.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
 
     def in_box(self, op: NisaOp, box: Box) -> NisaOp:
         return in_box(op, box, tuple(replace(c, form=c.form.moved(box.starts)) for c in op.limits))

@@ -104,10 +104,10 @@ def transpose(emitter: Emitter, dst: TileOperand, src: TileOperand, counts: Sequ
     """dst = src, where axis 0 goes along the partitions of dst but not along those of src."""
     lanes = src.lanes if src.lanes is not None else 0
     rows = counts[lanes] if lanes else 1                        # partitions of src
-    others = [a for a in range(1, len(counts)) if a != lanes and counts[a] > 1]
-    for index in itertools.product(*(range(counts[a]) for a in others)):
+    other_axes = [a for a in range(1, len(counts)) if a != lanes and counts[a] > 1]
+    for index in itertools.product(*(range(counts[a]) for a in other_axes)):
         starts = [0] * len(counts)
-        for axis, position in zip(others, index):
+        for axis, position in zip(other_axes, index):
             starts[axis] = position
         _transpose_tile(emitter, dst.at(starts).tile((counts[0], rows), (0, lanes)),
                         src.at(starts).tile((rows, counts[0]), (lanes, 0)))

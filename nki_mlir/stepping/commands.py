@@ -63,18 +63,18 @@ class Commands:
 
     def perform(self, line: str, debugger: Debugger, moment: Moment) -> bool:
         """Perform a command, and show its errors. Return whether the run continues."""
-        word, _, rest = line.strip().partition(" ")
-        word, rest = SHORT.get(word, word), rest.strip()
+        word, _, argument = line.strip().partition(" ")
+        word, argument = SHORT.get(word, word), argument.strip()
         try:
-            return self._perform(word, rest, debugger, moment)
+            return self._perform(word, argument, debugger, moment)
         except CommandError as error:
             self.say(f"error: {error}")
         return False
 
-    def _perform(self, word: str, rest: str, debugger: Debugger, moment: Moment) -> bool:
+    def _perform(self, word: str, argument: str, debugger: Debugger, moment: Moment) -> bool:
         match word:
             case "step":
-                debugger.step(positive(rest or "1"))
+                debugger.step(positive(argument or "1"))
                 return True
             case "next":
                 debugger.next_line(moment)
@@ -84,28 +84,28 @@ class Commands:
             case "quit":
                 raise Quit("the run ended at a stop")
             case "print":
-                self.say(str(evaluated(rest, debugger.names(moment))))
+                self.say(str(evaluated(argument, debugger.names(moment))))
             case "tiles":
                 self.say("\n".join(str(tile) for tile in debugger.tiles.values()) or "no tiles yet")
             case "where":
                 self.say("\n".join([headline(moment, "here"), *source_lines(moment.at)]))
             case "break":
-                debugger.stops.lines.append(source_line(rest, moment.at))
+                debugger.stops.lines.append(source_line(argument, moment.at))
             case "watch":
-                debugger.stops.watched.append(rest)
+                debugger.stops.watched.append(argument)
             case "break-on":
-                debugger.stops.values.append(kind_of_value(rest))
+                debugger.stops.values.append(kind_of_value(argument))
             case "clear":
                 debugger.stops.lines.clear()
                 debugger.stops.watched.clear()
                 debugger.stops.values.clear()
             case "engines" | "semaphores" | "queues":
-                found = [t for t in moment.machine.tables() if t.title == word]
-                if not found:
+                tables = [t for t in moment.machine.tables() if t.title == word]
+                if not tables:
                     raise CommandError(f"{moment.executor} has no {word}: run with --on=isa")
-                self.say("\n".join(table_lines(found[0])))
+                self.say("\n".join(table_lines(tables[0])))
             case "rows":
-                self.say(row_text(rest, moment))
+                self.say(row_text(argument, moment))
             case "help":
                 self.say(HELP.rstrip())
             case "":
@@ -148,13 +148,13 @@ def row_text(text: str, moment: Moment) -> str:
     memory, *numbers = text.split() or [""]
     if not 1 <= len(numbers) <= 3 or not all(n.isdecimal() and len(n) < 12 for n in numbers):
         raise CommandError("rows MEMORY PARTITION [BYTE [COUNT]], for example rows sbuf 0 4096 64")
-    partition, first, count = (*map(int, numbers), *(0, 64)[len(numbers) - 1:])
-    found = moment.machine.row(memory, partition, first, count)
-    if found is None:
-        raise CommandError(f"{moment.executor} has no bytes {first} to {first + count} of partition {partition} of "
+    partition, start, count = (*map(int, numbers), *(0, 64)[len(numbers) - 1:])
+    content = moment.machine.row(memory, partition, start, count)
+    if content is None:
+        raise CommandError(f"{moment.executor} has no bytes {start} to {start + count} of partition {partition} of "
                            f"'{memory}'")
-    return "\n".join(f"{memory} {partition} {first + k:6}: {found[k:k + 16].tobytes().hex(' ', 4)}"
-                     for k in range(0, len(found), 16))
+    return "\n".join(f"{memory} {partition} {start + k:6}: {content[k:k + 16].tobytes().hex(' ', 4)}"
+                     for k in range(0, len(content), 16))
 
 
 class TextFront:

@@ -112,24 +112,24 @@ class Debugger:
         for tile in moment.targets:
             if tile.name in self.stops.watched:
                 reasons += self.changes(tile)
-            if self.stops.values and (found := self.not_finite(tile)):
-                reasons.append(found)
+            if self.stops.values and (problem := self.not_finite(tile)):
+                reasons.append(problem)
             self.tiles.setdefault(tile.name, tile)
         if reasons:
             self.stop(moment, "; ".join(reasons))
 
     def changes(self, tile: ShownTile) -> list[str]:
         """Describe what a write changed in a watched tile."""
-        known = self.tiles.get(tile.name, tile)
-        old, new = self.before_write.pop(known.name, None), np.array(known.values())
+        earlier = self.tiles.get(tile.name, tile)
+        old, new = self.before_write.pop(earlier.name, None), np.array(earlier.values())
         if old is None or old.shape != new.shape:
-            return [f"{known.name} is written"]
+            return [f"{earlier.name} is written"]
         different = ~((old == new) | ((old != old) & (new != new)))
         if not different.any():
             return []
         index = tuple(int(k) for k in np.argwhere(different)[0])
-        return [f"{known.name} changes in {int(different.sum())} elements, {known.name}{list(index)} from {old[index]} "
-                f"to {new[index]}"]
+        return [f"{earlier.name} changes in {int(different.sum())} elements, {earlier.name}{list(index)} from "
+                f"{old[index]} to {new[index]}"]
 
     def not_finite(self, tile: ShownTile) -> str:
         """Return the first NaN or infinity to stop at among the values that were written."""
@@ -138,10 +138,10 @@ class Debugger:
             return ""
         wide = values.astype(np.float32)
         for name in self.stops.values:
-            found = NOT_FINITE[name](wide)
-            if found.any():
-                index = [int(k) for k in np.argwhere(found)[0]]
-                return f"{name} in {int(found.sum())} elements of {tile.name}, the first at {index}"
+            positions = NOT_FINITE[name](wide)
+            if positions.any():
+                index = [int(k) for k in np.argwhere(positions)[0]]
+                return f"{name} in {int(positions.sum())} elements of {tile.name}, the first at {index}"
         return ""
 
     # -- what commands do ----------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ class EagerDriver:
         """Run the kernel on arrays, which it may update, and return its results."""
         program = kernel.eager_program()
 
-        def observed(*place: Any, **options: Any) -> EagerBuilder:
-            builder = program(*place, **options)
+        def observed(*arguments: Any, **options: Any) -> EagerBuilder:
+            builder = program(*arguments, **options)
             builder.observer = self
             return builder
         _, values = eager_run.results(kernel, bound, arrays, observed, lambda launch, builders: None)
@@ -66,8 +66,8 @@ class EagerDriver:
 
     def name(self, buffer: Buffer, names: dict[Buffer, str], at: Any) -> str:
         """Return the variable to which the kernel assigns a buffer, or the buffer's name if there is none."""
-        known = names.get(buffer) or (buffer.name if not GENERATED.fullmatch(buffer.name) else "")
-        return known or written_variable(at) or buffer.name
+        name = names.get(buffer) or (buffer.name if not GENERATED.fullmatch(buffer.name) else "")
+        return name or written_variable(at) or buffer.name
 
 
 def text_of(op: Op) -> str:
@@ -78,16 +78,16 @@ def text_of(op: Op) -> str:
 
 def buffer_of(tensor: Any) -> Buffer:
     """Return the buffer of a tensor of either generation."""
-    found: Buffer = tensor.buffer if isinstance(tensor, View) else tensor.storage.buffer
-    return found
+    buffer: Buffer = tensor.buffer if isinstance(tensor, View) else tensor.storage.buffer
+    return buffer
 
 
 def of_tensor(name: str, tensor: Any) -> ShownTile:
     addresses = tensor._addresses()
 
     def values() -> np.ndarray:
-        found = tensor._values()
-        return np.zeros(0) if found is None else np.asarray(found)
+        content = tensor._values()
+        return np.zeros(0) if content is None else np.asarray(content)
     return ShownTile(name, tuple(tensor.shape), str(tensor.dtype), buffer_of(tensor).space, values,
                      addresses[0] if addresses else None)
 
@@ -96,9 +96,9 @@ def of_tile(name: str, tile: Tile) -> ShownTile:
     """Return the view that an operation writes. If only its mask keeps the pattern within the buffer, return the whole
     buffer."""
     def values() -> np.ndarray:
-        whole = np.asarray(tile.handle)
+        memory = np.asarray(tile.handle)
         try:
-            return Pattern(tile).at(whole, ())
+            return Pattern(tile).at(memory, ())
         except Exception:
-            return whole
+            return memory
     return ShownTile(name, tuple(tile.shape), str(tile.dtype), tile.space, values)

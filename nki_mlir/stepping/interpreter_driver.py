@@ -38,8 +38,8 @@ class InterpreterDriver:
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
         """Record a buffer that was allocated."""
         shape, dtype, space = memref_parts(op.results[0].type)
-        given = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
-        name = written_variable(location_of(op)) or given or f"buffer{len(self.of_memory)}"
+        attribute_name = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
+        name = written_variable(location_of(op)) or attribute_name or f"buffer{len(self.of_memory)}"
         self.know(name, shape, str(dtype), space, memory)
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
@@ -49,8 +49,8 @@ class InterpreterDriver:
         tiles = []
         for number in written:
             array, _ = buffer_of(operands[number])
-            known = self.of_memory.get(id(array))
-            tiles.append(known or ShownTile(written_variable(at) or f"operand{number}", array.shape,
+            shown = self.of_memory.get(id(array))
+            tiles.append(shown or ShownTile(written_variable(at) or f"operand{number}", array.shape,
                                             str(array.dtype), "memory", partial(np.asarray, array)))
         moment = Moment("interpreter", self.debugger.count(), text_of(op), at, tiles, self.machine)
         self.debugger.before(moment)

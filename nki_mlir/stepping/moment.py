@@ -41,7 +41,7 @@ class MachineView:
         """Return the engines with their next instruction, the semaphores and the queues."""
         return []
 
-    def row(self, memory: str, partition: int, first: int, count: int) -> np.ndarray | None:
+    def row(self, memory: str, partition: int, start: int, count: int) -> np.ndarray | None:
         """Return bytes of one partition of an on-chip memory."""
         return None
 

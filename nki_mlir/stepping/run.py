@@ -32,8 +32,8 @@ def step_kernel(kernel: Kernel, bound: Bound, on: str, debugger: Debugger, level
     else:
         interpret({fixed: v.module for fixed, v in spec.captured.variants.items()}, spec.grid, level, arrays, shared,
                   debugger)
-    found = [shared[r.shared] if r.shared is not None else arrays[r.input or 0] for r in spec.results]
-    return [(f"result {k}", v) for k, v in enumerate(found)]
+    results = [shared[r.shared] if r.shared is not None else arrays[r.input or 0] for r in spec.results]
+    return [(f"result {k}", v) for k, v in enumerate(results)]
 
 
 def step_module(module: "Module", inputs: Sequence[np.ndarray], debugger: Debugger, level: str = "") -> Named:

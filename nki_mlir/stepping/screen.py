@@ -96,9 +96,9 @@ class DebuggerScreen(App[Any]):
         self.stops, self.is_stopped = self.stops + 1, True
         self.query_one("#where", Static).update(headline(moment, reason))
         if moment.at is not None and (lines := source_of(moment.at.file).lines):
-            first, last = max(1, moment.at.line - AROUND), min(len(lines), moment.at.line + AROUND)
+            first_line, last_line = max(1, moment.at.line - AROUND), min(len(lines), moment.at.line + AROUND)
             self.query_one("#lines", Static).update(Syntax(
-                "".join(lines), "python", line_numbers=True, line_range=(first, last), theme="ansi_dark",
+                "".join(lines), "python", line_numbers=True, line_range=(first_line, last_line), theme="ansi_dark",
                 highlight_lines={moment.at.line}))
         for table in tables:
             shown = self.query_one(f"#{table.title}", DataTable)
@@ -129,10 +129,10 @@ class DebuggerScreen(App[Any]):
 def tile_row(tile: Any) -> tuple[str, ...]:
     """Return a tile as a row of the table, with its first values."""
     values = np.asarray(tile.values()).reshape(-1)
-    first = " ".join(f"{float(v):.4g}" for v in values[:VALUES])
-    place = "" if tile.address is None else f"{tile.address[0]}, {tile.address[1]}"
-    return (tile.name, "x".join(map(str, tile.shape)), tile.dtype, tile.memory, place,
-            first + (" ..." if values.size > VALUES else ""))
+    first_values = " ".join(f"{float(v):.4g}" for v in values[:VALUES])
+    address = "" if tile.address is None else f"{tile.address[0]}, {tile.address[1]}"
+    return (tile.name, "x".join(map(str, tile.shape)), tile.dtype, tile.memory, address,
+            first_values + (" ..." if values.size > VALUES else ""))
 
 
 def run_on_screen(run: "Callable[[Front], Results]") -> "Results | None":

@@ -23,19 +23,19 @@ def written_variable(at: Location | None) -> str:
         return ""
     if (value := SSA_RESULT.match(linecache.getline(at.file, at.line))) is not None:
         return value[1]
-    found = [s for s in statements(source_of(at.file).tree) if s.lineno <= at.line <= (s.end_lineno or s.lineno)]
-    if not found:
+    matching = [s for s in statements(source_of(at.file).tree) if s.lineno <= at.line <= (s.end_lineno or s.lineno)]
+    if not matching:
         return ""
-    statement = max(found, key=lambda s: (s.lineno, s.col_offset))
+    statement = max(matching, key=lambda s: (s.lineno, s.col_offset))
     match statement:
         case ast.Assign(targets=[target]) | ast.AnnAssign(target=target) | ast.AugAssign(target=target):
             return root(target)
         case ast.Expr(value=ast.Call() as call):
-            given = next((k.value for k in call.keywords if k.arg == "dst"), None)
+            destination = next((k.value for k in call.keywords if k.arg == "dst"), None)
             function = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if given is None and call.args and function in WRITTEN_FIRST:
-                given = call.args[0]
-            return root(given)
+            if destination is None and call.args and function in WRITTEN_FIRST:
+                destination = call.args[0]
+            return root(destination)
     return ""
 
 

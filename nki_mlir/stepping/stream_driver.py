@@ -74,8 +74,9 @@ class SteppedCore(Core, MachineView):
         access = tile.access
         address = (access.partition.const if access.partition is not None else 0,
                    access.free.const * tile.dtype.itemsize)
-        own = self.live_name(tile.space, *address)
-        return ShownTile(written_variable(at) or own or field, tuple(tile.shape), str(tile.dtype), tile.space, values,
+        live_name = self.live_name(tile.space, *address)
+        return ShownTile(written_variable(at) or live_name or field, tuple(tile.shape), str(tile.dtype), tile.space,
+                         values,
                          address)
 
     def live_name(self, space: str, partition: int, byte: int) -> str:
@@ -106,11 +107,11 @@ class SteppedCore(Core, MachineView):
         """Return an instruction as in assembly, without the comment that names its source."""
         return instruction_text(instruction, self.program).partition("  //")[0]
 
-    def row(self, memory: str, partition: int, first: int, count: int) -> np.ndarray | None:
-        found = self.memory.get(memory) if memory in (SBUF, PSUM) else None
-        if found is None or partition >= found.shape[0] or first + count > found.shape[1] - PADDING:
+    def row(self, memory: str, partition: int, start: int, count: int) -> np.ndarray | None:
+        array = self.memory.get(memory) if memory in (SBUF, PSUM) else None
+        if array is None or partition >= array.shape[0] or start + count > array.shape[1] - PADDING:
             return None
-        return np.asarray(found[partition, first:first + count])
+        return np.asarray(array[partition, start:start + count])
 
 
 def step_streams(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],

@@ -47,8 +47,8 @@ def move(op: Operation) -> GenericOperation | None:
     if copy is None or not (copy.parallel and copy.writes_only and copy.writes_each_element_once) or (
             len(copy.inputs) != 1 or not isinstance(copy.inputs[0].type, ir.MemRefType)):
         return None
-    (end, *others) = copy.body
-    moved = not others and end.operands[0] == copy.block.arguments[0] and all(
+    (end, *other_operations) = copy.body
+    moved = not other_operations and end.operands[0] == copy.block.arguments[0] and all(
         isinstance(e, (ir.AffineDimExpr, ir.AffineConstantExpr)) for e in copy.maps[0].results)
     return copy if moved and copy.inputs[0].type.element_type == copy.output.type.element_type else None
 
@@ -68,7 +68,7 @@ def constant_in(copy: GenericOperation) -> Value | None:
 
 def operations_before(op: Operation) -> list[Operation]:
     """Return the operations of its block that precede it."""
-    block = [one.operation for one in op.block.operations]
+    block = [entry.operation for entry in op.block.operations]
     return block[:block.index(op)]
 
 
@@ -80,8 +80,8 @@ def filled_with(op: Operation) -> Value | None:
         return None
     end, *_ = fill.body
     origin = defining(fill.inputs[0])
-    same = end.operands[0] == fill.block.arguments[0] and origin is not None and origin.name == "arith.constant"
-    return fill.inputs[0] if same else None
+    is_constant = end.operands[0] == fill.block.arguments[0] and origin is not None and origin.name == "arith.constant"
+    return fill.inputs[0] if is_constant else None
 
 
 def write_constant(copy: GenericOperation, value: Value) -> None:
@@ -102,13 +102,13 @@ def forward(copy: GenericOperation) -> None:
             start_in_buffer(copy.inputs[0]).terms):
         return
     users = [op for op in users_through_views(buffer) if op != copy.op]
-    order = [one.operation for one in copy.op.block.operations]
+    order = [entry.operation for entry in copy.op.block.operations]
     readers = [reader_of(op, copy) for op in users]
     if not users or any(op not in order or order.index(op) < order.index(copy.op) for op in users):
         return
-    last = max(map(order.index, users))
+    last_user = max(map(order.index, users))
     if any(reader is None for reader in readers) or any(
-            writes(op, source) for op in order[order.index(copy.op) + 1:last + 1]):
+            writes(op, source) for op in order[order.index(copy.op) + 1:last_user + 1]):
         return
     for reader, sources in filter(None, readers):
         reader.replace_inputs(sources)
@@ -151,7 +151,8 @@ def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> b
     if reader.parallel:
         return units[-1] == axes_of(reader.maps[-1])[-1]
     extents, result = reader.extents, axes_of(reader.maps[-1])
-    mine = [a for a in axes_of(reader.maps[operand]) if a >= 0]
-    others = {a for k, m in enumerate(reader.maps[:-1]) if k != operand for a in axes_of(m)}
-    summed, alone = [a for a in mine if a not in result], [a for a in mine if a in result and a not in others]
+    operand_axes = [a for a in axes_of(reader.maps[operand]) if a >= 0]
+    other_axes = {a for k, m in enumerate(reader.maps[:-1]) if k != operand for a in axes_of(m)}
+    summed, alone = [a for a in operand_axes if a not in result], [a for a in operand_axes if a in result
+                                                                   and a not in other_axes]
     return units[-1] in [max(group, key=lambda a: extents[a]) for group in (summed, alone) if group]

@@ -63,21 +63,21 @@ class _Graph:
 
     def holder(self, op: Operation) -> int:
         """Return the number of the entry block's operation that is, or contains, an operation."""
-        return next(self.operations.index(one) for one in (op, *enclosing(op)) if one in self.operations)
+        return next(self.operations.index(ancestor) for ancestor in (op, *enclosing(op)) if ancestor in self.operations)
 
-    def is_written_between(self, buffers: Sequence[Value], first: int, last: int) -> bool:
-        """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
-        return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
+    def is_written_between(self, buffers: Sequence[Value], low: int, high: int) -> bool:
+        """Whether operations ``low`` up to ``high``, inclusive, write one of the buffers."""
+        return any(b in self.effects[k].writes for k in range(low, high + 1) for b in buffers)
 
     # -- what comes before a kernel ------------------------------------------------------------------------------------
     def into_loads(self, number: int, producer: GenericOperation) -> bool:
         """Compute a graph's operation where a kernel reads its result."""
         buffer = memory_of(producer.output)
         sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
-        last = self.last_reader(number, buffer)
-        if last is None or buffer in sources or self.is_written_between(sources, number + 1, last):
+        last_use = self.last_reader(number, buffer)
+        if last_use is None or buffer in sources or self.is_written_between(sources, number + 1, last_use):
             return False
-        readers = [op for op in users_through_views(buffer) if number < self.holder(op) <= last]
+        readers = [op for op in users_through_views(buffer) if number < self.holder(op) <= last_use]
         uses = [(op, v) for op in readers for v in op.operands if isinstance(v.type, ir.MemRefType)
                 and memory_of(v) == buffer]
         consumers = [fusible(op) for op in readers]
@@ -143,14 +143,15 @@ class _Graph:
                              for s in stores):
             return False
         numbers = [self.holder(op) for op in writers]
-        first, result = min(numbers), memory_of(consumer.output)
-        others = [memory_of(v) for k, v in enumerate(consumer.inputs)
-                  if k != operand and isinstance(v.type, ir.MemRefType)]
-        between = range(first, number)
-        if max(numbers) > number or self.is_written_between(others, first, number - 1) or buffer in others or any(
+        first_number, result = min(numbers), memory_of(consumer.output)
+        other_buffers = [memory_of(v) for k, v in enumerate(consumer.inputs)
+                         if k != operand and isinstance(v.type, ir.MemRefType)]
+        between = range(first_number, number)
+        if max(numbers) > number or self.is_written_between(other_buffers, first_number,
+                                                            number - 1) or buffer in other_buffers or any(
                 self.effects[k].touches(result) for k in between):
             return False
-        if not all(self.is_known(b, first) for b in (*others, result)):
+        if not all(self.is_known(b, first_number) for b in (*other_buffers, result)):
             return False
         counts = access_counts(buffer, [(s.op, s.output) for s in stores if s is not None])
         if counts is None or not (counts == 1).all():

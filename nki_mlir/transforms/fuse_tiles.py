@@ -123,9 +123,9 @@ class _FunctionFusion:
         for number, op in enumerate(self.operations):
             if op is None:
                 continue
-            last = self.only_user(number)
-            user = self.operations[last]
-            if not last or user is None or user.name != "linalg.generic" or user.block != op.block or not (
+            user_number = self.only_user(number)
+            user = self.operations[user_number]
+            if not user_number or user is None or user.name != "linalg.generic" or user.block != op.block or not (
                     self.wanted(op) and self.wanted(user)):
                 continue
             producer, consumer = fusible(op), fusible(user)
@@ -136,13 +136,13 @@ class _FunctionFusion:
             fusion = read_through(producer, consumer, consumer.inputs.index(producer.output))
             if len(fusion.inputs) > MOST_INPUTS or not fusion.has_extents():
                 continue
-            if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
+            if any(self.is_written_between(buffer, number, user_number) for buffer in sources) or (
                     self.memory_key(target) in map(self.memory_key, sources)):
                 continue
             for buffer in sources:
-                self.users[buffer] = self.users[buffer] - {number} | {last}
+                self.users[buffer] = self.users[buffer] - {number} | {user_number}
             with ir.InsertionPoint(user), user.location:
-                self.operations[number], self.operations[last] = None, fusion.write()
+                self.operations[number], self.operations[user_number] = None, fusion.write()
             user.erase()
             op.erase()
             changed = True
@@ -164,10 +164,11 @@ class _FunctionFusion:
                 continue
             with ir.InsertionPoint(op), op.location:
                 self.operations[number], self.operations[before] = joined(other, fold), None
-            for one in (other, fold):
-                for buffer in {memory_of(v) for v in (*one.inputs, one.output) if isinstance(v.type, ir.MemRefType)}:
+            for replaced in (other, fold):
+                for buffer in {memory_of(v) for v in (*replaced.inputs, replaced.output)
+                               if isinstance(v.type, ir.MemRefType)}:
                     self.users[buffer] = self.users[buffer] - {before} | {number}
-                one.op.erase()
+                replaced.op.erase()
 
     def short_fold(self, op: Operation | None) -> GenericOperation | None:
         nest = fusible(op) if op is not None and self.wanted(op) else None
@@ -194,11 +195,11 @@ class _FunctionFusion:
             return 0
         return max(users)
 
-    def is_written_between(self, buffer: Value, first: int, last: int) -> bool:
+    def is_written_between(self, buffer: Value, start: int, end: int) -> bool:
         """Whether a buffer is written between two operations."""
         at = self.writes.get(self.memory_key(buffer), [])
-        following = bisect_right(at, first)
-        return following < len(at) and at[following] < last
+        following = bisect_right(at, start)
+        return following < len(at) and at[following] < end
 
 
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
@@ -211,8 +212,8 @@ def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
             work(producer.body) + work(consumer.body) > MOST_OPERATIONS):
         return False
     buffer, read = memory_of(tile), [v for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
-    others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
-    return (consumer.points == producer.points and all(memory_of(v) != buffer for v in others)
+    other_operands = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
+    return (consumer.points == producer.points and all(memory_of(v) != buffer for v in other_operands)
             and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
 
 
@@ -226,12 +227,13 @@ def can_join(first: GenericOperation, second: GenericOperation) -> bool:
 
 
 def _lie_beside(a: Value, b: Value) -> bool:
-    one, other, kind = start_in_buffer(a), start_in_buffer(b), ir.MemRefType(a.type)
+    start_a, start_b, kind = start_in_buffer(a), start_in_buffer(b), ir.MemRefType(a.type)
     strides = kind.get_strides_and_offset()[0]
-    if one.buffer != other.buffer or one.terms != other.terms or kind.element_type != b.type.element_type or (
+    if (start_a.buffer, start_a.terms) != (start_b.buffer, start_b.terms) or (
+            kind.element_type != b.type.element_type) or (
             list(strides) != list(ir.MemRefType(b.type).get_strides_and_offset()[0])):
         return False
-    return abs(one.offset - other.offset) < max(1, min((abs(s) for s in strides if s), default=1))
+    return abs(start_a.offset - start_b.offset) < max(1, min((abs(s) for s in strides if s), default=1))
 
 
 def _is_counted(view: Value) -> bool:

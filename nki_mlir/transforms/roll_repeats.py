@@ -110,18 +110,18 @@ class LoopWriter:
         if not moves:
             self.outermost = created
         body = created.regions[0].blocks.append(ir.IndexType.get(), arg_locs=[at])
-        last = ir.Operation.create("scf.yield", loc=at, ip=ir.InsertionPoint(body))
+        terminator = ir.Operation.create("scf.yield", loc=at, ip=ir.InsertionPoint(body))
         for item in reversed(loop.later):
             for op in reversed(list(item.operations())):
                 op.erase()
-        places = pairwise(accumulate([len(item.starts) for item in loop.body], initial=0))
-        for item, steps, (start, stop) in zip(loop.body, loop.steps, places):
+        ranges = pairwise(accumulate([len(item.starts) for item in loop.body], initial=0))
+        for item, steps, (start, stop) in zip(loop.body, loop.steps, ranges):
             inside = [*[(variable, outer[start:stop]) for variable, outer in moves], (body.arguments[0], steps)]
             if item.loop is not None:
-                self.write_loop(item.loop, last, inside)
+                self.write_loop(item.loop, terminator, inside)
                 continue
             assert item.operation is not None
-            item.operation.move_before(last)
+            item.operation.move_before(terminator)
             if any(map(any, (steps for _, steps in inside))):
                 move_starts(item.operation, inside, self.make)
 

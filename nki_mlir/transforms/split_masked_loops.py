@@ -75,9 +75,9 @@ class _FunctionSplit:
             self.programs(later, operations)
         else:
             affected = [k for k, op in enumerate(operations) if any(True for _ in self.conditions(value, [op]))]
-            first, end = affected[0], affected[-1] + 1
-            self.programs(later, operations[:first])
-            for inside in self.branches(value, parts, operations[first:end]):
+            begin, end = affected[0], affected[-1] + 1
+            self.programs(later, operations[:begin])
+            for inside in self.branches(value, parts, operations[begin:end]):
                 self.programs(later, inside)
             self.programs(later, operations[end:])
         self.outer.pop()
@@ -219,19 +219,19 @@ class _FunctionSplit:
         for constraint, mask, must in (*((c, (), False) for c in op.mask), *((c, op.mask, True) for c in op.limits)):
             form, forms = constraint.form, [constraint.form, *(c.form for c in mask)]
             symbols = [op.symbols[s] for s in sorted({s for f in forms for s, _ in f.symbols})]
-            others = [r for s in symbols for r in roots(s) if r != variable]
+            other_roots = [r for s in symbols for r in roots(s) if r != variable]
             if not any(variable in roots(s) for s in symbols):
                 continue
-            fixed = all(span_of(r)[0] == span_of(r)[1] for r in others if r in self.outer)
+            fixed = all(span_of(r)[0] == span_of(r)[1] for r in other_roots if r in self.outer)
             single = sum(extents[axis] > 1 for axis, _ in form.axes) <= 1
             monotone = not mask and all(s == variable or variable not in roots(s) for s in symbols)
 
-            def bounds(first: int, last: int, form: Linear = form, mask: Mask = mask) -> tuple[int, int]:
+            def bounds(low: int, high: int, form: Linear = form, mask: Mask = mask) -> tuple[int, int]:
                 def interval(part: Linear) -> tuple[int, int]:
-                    return values.interval(part, {variable: (first, last)})
+                    return values.interval(part, {variable: (low, high)})
                 box = box_of(mask, extents, interval) if mask else Box((0,) * len(extents), extents, ())
                 return (0, 0) if box is None else extremes(form.moved(box.starts), box.counts, interval)
-            peel = fixed and (single or must or any(r not in self.outer for r in others))
+            peel = fixed and (single or must or any(r not in self.outer for r in other_roots))
             key = (form, mask, constraint.equal, must, extents if form.axes else (), *values.values, *values.facts)
             by_key[key] = Condition(bounds, constraint.equal, monotone, peel, must)
         return by_key
@@ -301,8 +301,8 @@ class Condition:
     peel: bool = True
     must: bool = False
 
-    def verdict(self, first: int, last: int) -> bool | None:
-        holds = verdict(self.equal, *self.bounds(first, last))
+    def verdict(self, low: int, high: int) -> bool | None:
+        holds = verdict(self.equal, *self.bounds(low, high))
         return None if self.must and not holds else holds
 
 

@@ -37,13 +37,14 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                 accepted: set[Known] = set()
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     with errors_at(operation):
-                        known, operands = recognize(operation)
-                        if known in accepted:       # most instructions of written-out code are equal but for handles
+                        recognized, operands = recognize(operation)
+                        # most instructions of written-out code are equal but for handles
+                        if recognized in accepted:
                             continue
-                        op = known.with_ranges(operation, operands)
+                        op = recognized.with_ranges(operation, operands)
                         check(op, machine)
                         if not op.symbols and not isinstance(op, GpsimdCallOp):
-                            accepted.add(known)
+                            accepted.add(recognized)
                         if isinstance(op, GpsimdCallOp):
                             if library and op.library != library:
                                 raise SeveralLibraries(op=op.name, library=op.library, other=library)

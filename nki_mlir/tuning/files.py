@@ -31,12 +31,12 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
                 table.add(verdict)
         texts = {request["name"]: verdicts.get(request["name"]) for request in requests}
         for choice, request in zip(choices, requests):
-            found = texts[request["name"]]
-            if found is None:                   # another choice has an equal text
-                same = next(r["name"] for r in requests if key_of(r) == key_of(request) and texts[r["name"]])
-                found = texts[same]
-            assert found is not None
-            yield attempt_of(choice, found)
+            result = texts[request["name"]]
+            if result is None:                   # another choice has an equal text
+                equal_name = next(r["name"] for r in requests if key_of(r) == key_of(request) and texts[r["name"]])
+                result = texts[equal_name]
+            assert result is not None
+            yield attempt_of(choice, result)
     return search(space, judge, trials, seed, workers.jobs)
 
 

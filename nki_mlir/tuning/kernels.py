@@ -22,9 +22,9 @@ def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments
                 reference: Reference | None, tolerance: Mapping[str, float], trials: int, seed: int) -> TuningResult:
     """Implement ``nki_mlir.tune``."""
     plain_kernel, searched = unwrap(kernel), space_of(space)
-    first = {name: values[0] for name, values in searched.items()}
+    first_choice = {name: values[0] for name, values in searched.items()}
     expected = flat(reference(*map(copied, arguments))) if reference is not None else \
-        [np.array(a) for a in flat(run(plain_kernel, first, arguments))]
+        [np.array(a) for a in flat(run(plain_kernel, first_choice, arguments))]
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
         for choice in choices:

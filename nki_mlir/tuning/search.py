@@ -110,7 +110,7 @@ def propose(space: Space, judge: Judge, trials: int, seed: int, together: int, r
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, trials // 6), constant_liar=together > 1)
     study = optuna.create_study(sampler=sampler)
-    known: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     idle = 0
     while len(result.attempts) < trials and idle < 20:
         proposals: list[tuple[Any, Choice]] = []
@@ -119,17 +119,17 @@ def propose(space: Space, judge: Judge, trials: int, seed: int, together: int, r
             trial = study.ask()
             choice = {name: values[chosen(trial, name, values)] for name, values in space.items()}
             proposals.append((trial, choice))
-            if repr(choice) not in known and len(result.attempts) + len(new) < trials:
+            if repr(choice) not in seconds_of and len(result.attempts) + len(new) < trials:
                 new.setdefault(repr(choice), choice)
         idle = 0 if new else idle + 1
         attempts = list(judge(list(new.values()))) if new else []
         result.attempts += attempts
-        known |= {repr(a.choice): a.seconds for a in attempts}
-        worst = max((s for s in known.values() if not math.isinf(s)), default=1.0)
+        seconds_of |= {repr(a.choice): a.seconds for a in attempts}
+        worst = max((s for s in seconds_of.values() if not math.isinf(s)), default=1.0)
         for trial, choice in proposals:
-            seconds = known.get(repr(choice), math.inf)
+            seconds = seconds_of.get(repr(choice), math.inf)
             study.tell(trial, 10 * worst if math.isinf(seconds) else seconds)
-    untried = (choice for choice in grid_of(space) if repr(choice) not in known)
+    untried = (choice for choice in grid_of(space) if repr(choice) not in seconds_of)
     for batch in batches(untried, together):
         if len(result.attempts) + len(batch) > trials:
             return

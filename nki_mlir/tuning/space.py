@@ -53,8 +53,8 @@ def values_of(text: str, argument: str) -> list[object]:
     """Return the values that a text lists. ``argument`` is the complete text for errors."""
     try:
         if ".." in text and "," not in text:
-            first, last, *step = (int(part) for part in text.split(".."))
-            return list(range(first, last + 1, *step))
+            low, high, *step = (int(part) for part in text.split(".."))
+            return list(range(low, high + 1, *step))
         values = ast.literal_eval(f"[{text}]")
     except (ValueError, SyntaxError):
         raise BadSpace(what=argument) from None

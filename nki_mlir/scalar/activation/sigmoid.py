@@ -259,10 +259,10 @@ def _expand_silu_dx(e: "ScalarEmitter", x: "Value") -> "Value":
     x = e.clamp(x, FLOOR, -FLOOR)
     small = exp(e, e.neg(e.abs(x)))
     total = e.add(small, 1.0)
-    less, more = e.div(small, total), e.div(1.0, total)
+    smaller, larger = e.div(small, total), e.div(1.0, total)
     below = e.cmp("olt", x, 0.0)
-    s, rest = e.select(below, less, more), e.select(below, more, less)
-    return e.mul(s, e.fma(x, rest, 1.0))
+    s, complement = e.select(below, smaller, larger), e.select(below, larger, smaller)
+    return e.mul(s, e.fma(x, complement, 1.0))
 
 
 def _expand_softplus(e: "ScalarEmitter", x: "Value") -> "Value":

@@ -171,10 +171,10 @@ def active_part(mask: Mask, extents: Sequence[int], values: Values
 
     Return None where no element is active.
     """
-    starts, counts, rest = masked_box(mask, extents, values)
+    starts, counts, remaining_mask = masked_box(mask, extents, values)
     if 0 in counts:
         return None
-    active = active_elements(rest, counts, values, starts) if rest else None
+    active = active_elements(remaining_mask, counts, values, starts) if remaining_mask else None
     return None if active is not None and not active.any() else (starts, counts, active)
 
 
@@ -246,16 +246,16 @@ def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Ac
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
     axes = small.iteration().axes
     for group in row_groups(small, active):
-        flats, held = [], []
+        flats, row_arrays = [], []
         for field, tile in small.operands():
             array = arrays[patterns[field.name][1]]
             shape = group.shape(axes[field.name], tile)
             flats.append(Pattern(tile).elements(array, values, group.positions(axes[field.name], tile)))
-            held.append(flat_view(array, tile.dtype.numpy)[flats[-1]].reshape(shape))
+            row_arrays.append(flat_view(array, tile.dtype.numpy)[flats[-1]].reshape(shape))
         on_rows = on_group(small, group, lambda name, tile, shape: replace(
             full_tile(None, shape, tile.dtype, tile.space), label=tile.label))
-        compile_op(on_rows)(held, values)
-        for (field, tile), flat, changed in zip(small.operands(), flats, held):
+        compile_op(on_rows)(row_arrays, values)
+        for (field, tile), flat, changed in zip(small.operands(), flats, row_arrays):
             if field.writes:
                 flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = changed.reshape(-1)
 
@@ -274,12 +274,12 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
         """Return the flat indices of an operand's elements, in the operand's dims."""
         pattern, number = patterns[name]
         axes = iteration.axes[name]
-        own = []
+        vectors = []
         for axis, extent in zip(axes, pattern.shape):
             vector = np.zeros(1, np.int64) if axis in reduced and extent == 1 else coordinates[axis]
             dim = axes.index(max(reduced) if axis in reduced else axis) if reduced else 0
-            own.append(vector.reshape([-1 if d == dim else 1 for d in range(len(axes) if reduced else 1)]))
-        spread = np.broadcast_arrays(*own)
+            vectors.append(vector.reshape([-1 if d == dim else 1 for d in range(len(axes) if reduced else 1)]))
+        spread = np.broadcast_arrays(*vectors)
         return pattern.elements(arrays[number], values, np.stack([c.ravel() for c in spread])).reshape(spread[0].shape)
 
     sources = []

@@ -36,17 +36,17 @@ class LeftOut:
     first: tuple[int, ...]
 
 
-def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int, LeftOut | None]:
+def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[int, LeftOut | None]:
     """Return what is left out of each shared output, by its number: None for nothing, no entry where it is undecided.
 
-    ``modules`` are those of all programs of the grid, ``whole`` outputs that are known to be written everywhere.
+    ``modules`` are those of all programs of the grid, ``complete`` outputs that are known to be written everywhere.
     """
     flags: dict[int, np.ndarray] = {}
     undecided: set[int] = set()
     for module in modules:
         kernel = the_kernel(module)
         for argument, value in zip(kernel.arguments, kernel.op.regions[0].blocks[0].arguments):
-            if argument.kind != "shared" or argument.index in whole:
+            if argument.kind != "shared" or argument.index in complete:
                 continue
             if prod(argument.shape) > MOST_ELEMENTS:
                 undecided.add(argument.index)
@@ -54,13 +54,13 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
             written = flags.setdefault(argument.index, np.zeros(argument.shape, np.bool_))
             if not all([mark(use, written) for use in value.uses]):
                 undecided.add(argument.index)
-    result: dict[int, LeftOut | None] = dict.fromkeys(whole)
+    result: dict[int, LeftOut | None] = dict.fromkeys(complete)
     for number, written in flags.items():
         if written.all():
             result[number] = None
         elif number not in undecided:
-            first = np.unravel_index(np.argmin(written), written.shape)
-            result[number] = LeftOut(written.size - int(np.count_nonzero(written)), tuple(int(k) for k in first))
+            position = np.unravel_index(np.argmin(written), written.shape)
+            result[number] = LeftOut(written.size - int(np.count_nonzero(written)), tuple(int(k) for k in position))
     return result
 
 

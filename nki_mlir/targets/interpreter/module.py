@@ -104,16 +104,16 @@ class FunctionCompiler:
     def block(self, block: FunctionBlock) -> list[Step]:
         """Return the steps of the block. A buffer that the block allocates is released behind its last use."""
         compiled: list[Step] = []
-        last: dict[int, int] = {}               # slot of a buffer -> its last step so far
+        last_step: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:
             begin = len(self.touched)
             compiled.append(self.observed(node, self.step(node)))
             allocates = isinstance(node, BufferAllocation)
             for slot in self.touched[begin:]:   # also by what is inside of it
-                if allocates or slot in last:
-                    last[slot] = len(compiled)
+                if allocates or slot in last_step:
+                    last_step[slot] = len(compiled)
         ends: dict[int, list[int]] = {}
-        for slot, end in last.items():
+        for slot, end in last_step.items():
             ends.setdefault(end, []).append(slot)
         return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
 
@@ -176,10 +176,10 @@ class FunctionCompiler:
 
     # -- computations --------------------------------------------------------------------------------------------------
     def tile_operation(self, op: Operation) -> Step:
-        known, operands = recognize(op)
-        work = self.known.get(known)
+        recognized, operands = recognize(op)
+        work = self.known.get(recognized)
         if work is None:
-            work = self.known[known] = PreparedOperation(known.with_ranges(op, operands))
+            work = self.known[recognized] = PreparedOperation(recognized.with_ranges(op, operands))
         slots = tuple([self.slot(value) for value in operands])
         count = len(slots) - len(work.op.symbols)
         return TileStep(work, slots[:count], slots[count:], op.location)

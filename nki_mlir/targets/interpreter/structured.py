@@ -156,15 +156,15 @@ class Generic:
                    plan: OutputPlan) -> None:
         """Run under a mask that is no box: gather the active elements one by one, and compute no other address."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
-        places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
-        read = [v if at is None else at[0][at[1]] for v, at in zip(operands, places)]
+        elements = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
+        read = [v if at is None else at[0][at[1]] for v, at in zip(operands, elements)]
         values = self.body.run(read, lambda axis: positions[axis], symbols, plan.skipped)
         for k, output in enumerate(plan.outputs):
             value = values[output.value]
             if output.fold:
                 self._fold_scattered(operands[self.inputs + k], box, active, k, output, value)
             else:
-                buffer, at = places[self.inputs + k]                            # type: ignore[misc]
+                buffer, at = elements[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
 
     def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: "BodyOutput",
@@ -202,9 +202,9 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
     sides = []
     for value, parallel in ((product.left, product.rows), (product.right, product.columns)):
         array = values[value]
-        others = [a for a in range(array.ndim) if a not in product.summed and a not in parallel]
+        remaining = [a for a in range(array.ndim) if a not in product.summed and a not in parallel]
         size = int(np.prod([counts[a] for a in product.summed], dtype=np.int64))
-        sides.append(array.transpose([*product.summed, *parallel, *others]).reshape(size, -1))
+        sides.append(array.transpose([*product.summed, *parallel, *remaining]).reshape(size, -1))
     axes = [*product.rows, *product.columns]
     result = multiplied(*sides).reshape([counts[a] for a in axes])
     return result.transpose(np.argsort(axes)) if axes != sorted(axes) else result
@@ -240,13 +240,13 @@ class Body:
                 function = function_of(step, [nest.dtype_of(v) for v in step.operands])
                 self.program.append((value, function, step.operands))
 
-    def run(self, given: Sequence[Any], position: Callable[[int], Any], symbols: Sequence[int],
+    def run(self, initial: Sequence[Any], position: Callable[[int], Any], symbols: Sequence[int],
             skipped: frozenset[int] = frozenset()) -> list[Any]:
         """Compute all values from those of inputs and outputs; ``position`` returns those along an axis.
 
         The ``skipped`` values are not computed.
         """
-        values = [*given, *[None] * len(self.nest.steps)]
+        values = [*initial, *[None] * len(self.nest.steps)]
         for value, step in self.positions:
             form = step.number
             total = form.at(symbols) + sum([c * position(axis) for axis, c in form.axes])

@@ -51,9 +51,9 @@ class Tracked(np.ndarray):
         """Return how many elements are unwritten, and the index of the first; None where all are written."""
         if not self.left:
             return None
-        whole = self.written_units if self.unit == self.itemsize else self.written_units.reshape(
+        written_elements = self.written_units if self.unit == self.itemsize else self.written_units.reshape(
             -1, self.itemsize // self.unit).all(1)
-        missing = np.flatnonzero(~whole)
+        missing = np.flatnonzero(~written_elements)
         return (len(missing), self.index_of(int(missing[0]))) if len(missing) else None
 
     def index_of(self, element: int) -> list[int]:
@@ -163,11 +163,11 @@ class Uses:
             # Places of units by the addresses of their flags.
             base = array.written_units.__array_interface__["data"][0]
             start = part.__array_interface__["data"][0] - base
-            first = np.argwhere(~flags)[0]
-            place = start + int(np.dot(first, part.strides))
+            position = np.argwhere(~flags)[0]
+            unit = start + int(np.dot(position, part.strides))
         else:
-            place = int(part.reshape(-1)[np.flatnonzero(~flags.reshape(-1))[0]])
-        report(array, place * array.unit // array.itemsize, at)
+            unit = int(part.reshape(-1)[np.flatnonzero(~flags.reshape(-1))[0]])
+        report(array, unit * array.unit // array.itemsize, at)
 
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
@@ -181,15 +181,15 @@ class Uses:
             return
         read = False
         for k in self.writes:
-            one, other = (t[k] for t in trials)                         # type: ignore[index]
+            first_trial, second_trial = (t[k] for t in trials)                         # type: ignore[index]
             if k not in open_:
                 tile = Pattern(self.operands[k][1])
-                read |= bool((as_bytes(tile.at(one, values)) != as_bytes(tile.at(other, values))).any())
+                read |= bool((as_bytes(tile.at(first_trial, values)) != as_bytes(tile.at(second_trial, values))).any())
                 continue
             array: Any = arrays[k]
-            one, other = (t.reshape(-1).view(np.uint8) for t in (one, other))
-            changed = ((one != TRIALS[0][1]) | (other != TRIALS[1][1])) & ~array.written_units
-            read |= bool((changed & (one != other)).any())
+            first_trial, second_trial = (t.reshape(-1).view(np.uint8) for t in (first_trial, second_trial))
+            changed = ((first_trial != TRIALS[0][1]) | (second_trial != TRIALS[1][1])) & ~array.written_units
+            read |= bool((changed & (first_trial != second_trial)).any())
             array.mark(np.flatnonzero(changed))
         if read:
             sources = [arrays[k] for k in open_ if k in self.reads]
@@ -253,8 +253,8 @@ def as_bytes(view: np.ndarray) -> np.ndarray:
 
 def report(array: "Tracked", element: int, at: Callable[[], Location | None]) -> None:
     array.reported = True
-    held = array.reshape(-1)[element]
+    value = array.reshape(-1)[element]
     text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
-            f"it: {held} here, anything on a device")
+            f"it: {value} here, anything on a device")
     location = at() or Location("<unknown>", 0, 0)
     warnings.warn_explicit(text, UnwrittenRead, location.file, location.line)

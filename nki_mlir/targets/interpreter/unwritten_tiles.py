@@ -76,8 +76,8 @@ class UnwrittenTiles:
             if number is not None and not number.any():
                 number = None
             if tile.space == HBM:
-                for one in (() if number is None else np.unique(number[number > 0])):
-                    self.report(int(one))
+                for entry in (() if number is None else np.unique(number[number > 0])):
+                    self.report(int(entry))
             elif tile.dtype.itemsize == tile.base_dtype.itemsize and (number is not None or views[k] is not None):
                 self.write(op, k, tile, number, after, operands, values, part)
         return after
@@ -107,8 +107,8 @@ class UnwrittenTiles:
         operands = op.operands()
         targets = [k for k, (field, _) in enumerate(operands) if field.writes]
         if not op.is_loop_nest:
-            whole = [view.max() for _, view in read if view.size and view.all()]
-            return {k: np.asarray(max(whole), NUMBER) for k in targets} if whole else {}
+            maxima = [view.max() for _, view in read if view.size and view.all()]
+            return {k: np.asarray(max(maxima), NUMBER) for k in targets} if maxima else {}
         iteration = op.iteration()
         rank, spread = len(iteration.extents), []
         for k, view in read:
@@ -119,11 +119,11 @@ class UnwrittenTiles:
         for k in targets:
             axes = iteration.axes[operands[k][0].name]
             moved = {a for a, (_, count) in zip(axes, operands[k][1].access.dims) if count > 1}
-            others = tuple(a for a in range(rank) if a not in moved)
-            folded = [s.max(axis=others, keepdims=True) if s.size else s for s in spread]
+            folded_axes = tuple(a for a in range(rank) if a not in moved)
+            folded = [s.max(axis=folded_axes, keepdims=True) if s.size else s for s in spread]
             total = folded[0]
-            for other in folded[1:]:
-                total = np.maximum(total, other)
+            for array in folded[1:]:
+                total = np.maximum(total, array)
             numbers = total.reshape([total.shape[a] for a in sorted(axes)])
             passed[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
         return passed
@@ -176,9 +176,9 @@ class UnwrittenTiles:
         warn_once(f"{error.headline}: zeros where the kernel is compiled, anything on a device", UnwrittenRead, read_at)
 
 
-def same(one: object, other: object) -> bool:
+def same(handle: object, other_handle: object) -> bool:
     """Whether two handles are of one buffer: arrays, or SSA values, of which Python may have several objects."""
-    return one is other or (not isinstance(one, np.ndarray) and one == other)
+    return handle is other_handle or (not isinstance(handle, np.ndarray) and handle == other_handle)
 
 
 def pattern_of(tile: Tile) -> Pattern:

@@ -52,10 +52,10 @@ class IterationWindow:
     def elements(self, memref: object, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the whole buffer in one dimension, and the indices in it of positions ``[rank, n]``."""
         array, offset = buffer_of(memref)
-        places = offset + self.start + np.dot(self.steps, positions)
-        if places.size:
-            self.check(array, int(places.min()), int(places.max()))
-        return np.ndarray(array.nbytes // self.dtype.itemsize, self.dtype, array), places
+        indices = offset + self.start + np.dot(self.steps, positions)
+        if indices.size:
+            self.check(array, int(indices.min()), int(indices.max()))
+        return np.ndarray(array.nbytes // self.dtype.itemsize, self.dtype, array), indices
 
     def check(self, array: np.ndarray, low: int, high: int) -> None:
         extent = array.nbytes // self.dtype.itemsize

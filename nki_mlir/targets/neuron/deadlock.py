@@ -39,8 +39,8 @@ def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock
     else:
         text = "; ".join(lines.values())
     error = Deadlock(waiting=text)
-    first = (cycle or list(waiters))[0]
-    error.located(programs[first.core].streams[first.engine][first.index].location)
+    first_waiter = (cycle or list(waiters))[0]
+    error.located(programs[first_waiter.core].streams[first_waiter.engine][first_waiter.index].location)
     return error
 
 
@@ -54,13 +54,13 @@ def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
     """Return waiters of which each waits for the next and the last for the first, or an empty list if there is no
     cycle."""
     for start in after:
-        path, seen = [start], {start}
+        path, visited = [start], {start}
         while after[path[-1]]:
             following = after[path[-1]][0]
-            if following in seen:
+            if following in visited:
                 return path[path.index(following):]
             path.append(following)
-            seen.add(following)
+            visited.add(following)
     return []
 
 

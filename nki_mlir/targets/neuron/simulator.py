@@ -83,8 +83,8 @@ class Transfer:
 class Waits(Exception):
     """Raised by an instruction that meets other cores which have not arrived."""
 
-    def __init__(self, exchange: Exchange, what: str) -> None:
-        self.exchange, self.what = exchange, what
+    def __init__(self, exchange: Exchange, operation: str) -> None:
+        self.exchange, self.what = exchange, operation
 
 
 class Core:
@@ -129,13 +129,13 @@ class Core:
     def check_apart(self, variables: Sequence[Variable]) -> None:
         """Raise ``WrongArrays`` if two variables share memory that the program writes: the order of streams assumes
         separate memory."""
-        for one, other in itertools.combinations(variables, 2):
-            if np.may_share_memory(self.memory[one], self.memory[other]):
+        for variable, other in itertools.combinations(variables, 2):
+            if np.may_share_memory(self.memory[variable], self.memory[other]):
                 written = {tile.handle for stream in self.program.streams.values() for step in stream
                            if isinstance(step.op, Op) for _, tile in step.op.targets()}
-                if one in written or other in written:
-                    raise WrongArrays(what=f"{one.name} and {other.name} are given the same memory, and the program "
-                                           "writes to it; give one of them a copy")
+                if variable in written or other in written:
+                    raise WrongArrays(what=f"{variable.name} and {other.name} are given the same memory, and the "
+                                           "program writes to it; give one of them a copy")
 
     # -- engines -------------------------------------------------------------------------------------------------------
     def ready(self, engine: Engine) -> bool:
@@ -205,13 +205,13 @@ class Core:
             if token is not None:
                 MEMBERS[PROGRAMS].reset(token)
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         """Exchange a value with other cores. Raise ``Waits`` until all have arrived; the instruction is then tried
         again."""
         assert self.exchanges is not None
         exchange = self.exchanges.give(self.number, members, key, value)
         if not exchange.complete:
-            raise Waits(exchange, what)
+            raise Waits(exchange, operation)
         return self.exchanges.take(self.number, key, exchange)
 
     def control(self, op: isa.Control, engine: Engine) -> None:
@@ -223,9 +223,9 @@ class Core:
         if target is not None:
             self.pc[engine] = target
 
-    def clear(self, first: int, last: int) -> None:
-        """Set the semaphores ``first`` to ``last`` to 0."""
-        self.semaphores[first:last + 1] = [0] * (last + 1 - first)
+    def clear(self, low: int, high: int) -> None:
+        """Set the semaphores ``low`` to ``high`` to 0."""
+        self.semaphores[low:high + 1] = [0] * (high + 1 - low)
 
     def update(self, update: isa.Update) -> None:
         value = self.semaphores[update.semaphore] + update.amount

@@ -31,9 +31,9 @@ class BadProgram(NkiMlirError):
     message = "{what}"
 
 
-def require(holds: bool, what: str) -> None:
+def require(holds: bool, complaint: str) -> None:
     if not holds:
-        raise BadProgram(what=what)
+        raise BadProgram(what=complaint)
 
 
 class Validator:

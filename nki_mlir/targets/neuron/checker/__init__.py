@@ -81,35 +81,35 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
                             for mnemonic in sorted(trace.alone)]
     relation = HappensBefore(trace)
     words = Descriptions(programs, relation)
-    found = report.violations
+    violations = report.violations
     memory, may_meet = MemoryCheck(trace, VIOLATIONS), set[frozenset[object]]()
     for conflict in memory.conflicts:
         if conflict.certain:
-            found.append(words.unordered(conflict))
+            violations.append(words.unordered(conflict))
             if not report.witness:
-                report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), found[-1]
+                report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), violations[-1]
             continue
         lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
         if lines not in may_meet:           # once for the instructions of two lines
             may_meet.add(lines)
             report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
-    found += [words.rule(outside.error, outside.event) for outside in memory.outside]
-    found += [words.unwritten(read) for read in memory.unwritten]
+    violations += [words.rule(outside.error, outside.event) for outside in memory.outside]
+    violations += [words.unwritten(read) for read in memory.unwritten]
     for stray in memory.strays:
         buffers = LiveBuffers(programs[stray.event.core])
-        found.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
-    found += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
-    found += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
+        violations.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
+    violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
+    violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
     for lane, events in enumerate(trace.lanes):
         if trace.is_queue[lane]:
             awaited = max(clock[lane] for clock in relation.final.values())
-            found += [words.unawaited(event) for event in events[awaited:][:VIOLATIONS]]
+            violations += [words.unawaited(event) for event in events[awaited:][:VIOLATIONS]]
     check_instructions(programs, trace, words, report)
     for core, program in enumerate(programs):
         for space, mark in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes)):
             end, event = memory.ends.get((space, core), (0, None))
             if event is not None and end > mark:
-                found.append(words.mark(space, end, mark, event))
+                violations.append(words.mark(space, end, mark, event))
 
 
 def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: Descriptions, report: StreamReport

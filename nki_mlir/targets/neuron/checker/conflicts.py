@@ -95,23 +95,23 @@ def block_of(footprint: ByteFootprint) -> BytesOfRows:
 
 def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
     """Return the same with rows of ``pitch`` bytes of HBM, or None if these rows do not have equal bytes."""
-    first, low = divmod(footprint.low, pitch)
-    last, high = divmod(footprint.high - 1, pitch)
+    first_row, low = divmod(footprint.low, pitch)
+    last_row, high = divmod(footprint.high - 1, pitch)
     high += 1
-    if first == last:
+    if first_row == last_row:
         block = block_of(footprint)
-        starts = None if block.starts is None else block.starts - first * pitch
-        return BytesOfRows(first, last, low, high, starts, block.length)
+        starts = None if block.starts is None else block.starts - first_row * pitch
+        return BytesOfRows(first_row, last_row, low, high, starts, block.length)
     outer, inner = footprint.dims[:1], footprint.dims[1:]
-    if footprint.symbolic is None and outer[0][0] == pitch and outer[0][1] == last - first + 1:
+    if footprint.symbolic is None and outer[0][0] == pitch and outer[0][1] == last_row - first_row + 1:
         runs = runs_of(inner, footprint.size)
         if low + runs.extent != high:
             return None
         starts = None if runs.starts is None or runs.unbroken else runs.starts + low
-        return BytesOfRows(first, last, low, high, starts, runs.length)
+        return BytesOfRows(first_row, last_row, low, high, starts, runs.length)
     if known_bytes(footprint) and not (low == 0 and high == pitch and footprint.exact):
         return None
-    return BytesOfRows(first, last, 0, pitch)
+    return BytesOfRows(first_row, last_row, 0, pitch)
 
 
 def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, BytesOfRows]:
@@ -147,37 +147,37 @@ class Cells:
 
     def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:
         """Return the rows and columns of the cells that a footprint touches, and their number."""
-        known = self.touched.get(footprint)
-        if known is None:
+        cells = self.touched.get(footprint)
+        if cells is None:
             block = self.blocks[footprint]
             columns = self.columns_of(block)
             rows = slice(self.row_of[block.first], self.row_of[block.last + 1])
             width = columns.stop - columns.start if isinstance(columns, slice) else len(columns)
-            known = self.touched[footprint] = rows, columns, (rows.stop - rows.start) * width
-        return known
+            cells = self.touched[footprint] = rows, columns, (rows.stop - rows.start) * width
+        return cells
 
     def columns_of(self, block: BytesOfRows) -> slice | np.ndarray:
         if block.starts is None:
             return slice(self.column_of[block.low], self.column_of[block.high])
-        first = np.searchsorted(self.edges, block.starts)
-        last = np.searchsorted(self.edges, block.starts + block.length)
-        if (last - first == 1).all():
-            return first
-        return np.concatenate([np.arange(low, high) for low, high in zip(first.tolist(), last.tolist())])
+        begin = np.searchsorted(self.edges, block.starts)
+        end = np.searchsorted(self.edges, block.starts + block.length)
+        if (end - begin == 1).all():
+            return begin
+        return np.concatenate([np.arange(low, high) for low, high in zip(begin.tolist(), end.tolist())])
 
     def at(self, footprint: ByteFootprint) -> list[tuple[CellHistory, int]]:
         """Return the histories of the cells that a footprint touches, and how many of these cells each has."""
-        whole, cells = self.of_footprint.get(footprint, (None, 0))
-        if whole is not None and whole.cells == cells:
-            return [(whole, cells)]
+        history, cells = self.of_footprint.get(footprint, (None, 0))
+        if history is not None and history.cells == cells:
+            return [(history, cells)]
         rows, columns, cells = self.of(footprint)
         numbers = self.numbers[rows, columns].ravel()
         if len(self.histories) > SPARSE * cells:
-            found, times = np.unique(numbers, return_counts=True)
-            return [(self.histories[number], count) for number, count in zip(found.tolist(), times.tolist())]
+            present, times = np.unique(numbers, return_counts=True)
+            return [(self.histories[number], count) for number, count in zip(present.tolist(), times.tolist())]
         counts = np.bincount(numbers)
-        there = counts.nonzero()[0]
-        return [(self.histories[number], count) for number, count in zip(there.tolist(), counts[there].tolist())]
+        nonzero = counts.nonzero()[0]
+        return [(self.histories[number], count) for number, count in zip(nonzero.tolist(), counts[nonzero].tolist())]
 
     def begin(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess) -> None:
         """Record a write of all cells that a footprint touches; ``past`` are their histories."""
@@ -266,21 +266,21 @@ class Conflicts:
                     if access.number > ended[access.lane]:
                         unordered.add((access, False))
         at = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (lane, event.index)
-        then = MemoryAccess(*at, event, footprint, by_data)
-        found = list(self.conflicts(then, writes, unordered)) if unordered else []
-        self.join(memory, past, then, writes, ended)
-        return found
+        later = MemoryAccess(*at, event, footprint, by_data)
+        conflicts = list(self.conflicts(later, writes, unordered)) if unordered else []
+        self.join(memory, past, later, writes, ended)
+        return conflicts
 
     @staticmethod
-    def conflicts(then: MemoryAccess, writes: bool, unordered: set[tuple[MemoryAccess, bool]]) -> Iterator[Conflict]:
+    def conflicts(later: MemoryAccess, writes: bool, unordered: set[tuple[MemoryAccess, bool]]) -> Iterator[Conflict]:
         """Yield the conflicts with those unordered accesses that overlap with an access, earlier events first."""
         def order(pair: tuple[MemoryAccess, bool]) -> tuple[int, ...]:
             access, wrote = pair
             return access.lane, access.number, wrote, access.footprint.first, access.footprint.low
         for access, wrote in sorted(unordered, key=order):
             other, footprint = access.event, access.footprint
-            if other is not then.event and (at := footprint.shared(then.footprint)) is not None:
-                yield Conflict(other, then.event, (wrote, writes), footprint.memory, *at, access.certain(then))
+            if other is not later.event and (at := footprint.shared(later.footprint)) is not None:
+                yield Conflict(other, later.event, (wrote, writes), footprint.memory, *at, access.certain(later))
 
     @staticmethod
     def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool,
@@ -288,13 +288,13 @@ class Conflicts:
         """Add an access to the history of the cells that it touches. ``ended``: for each lane, the last event that
         completes before it."""
         footprint, by_data = access.footprint, access.by_data
-        known = known_bytes(footprint)
-        if writes and known and not by_data:
+        bytes_known = known_bytes(footprint)
+        if writes and bytes_known and not by_data:
             memory.begin(footprint, past, access)
             return
         for part in memory.split(footprint, past):
             if not writes:
-                part.reads[(access.lane, by_data) if known else access] = access
+                part.reads[(access.lane, by_data) if bytes_known else access] = access
             elif not by_data:
                 part.writes = (*part.writes, access)
             else:               # what comes after this write comes after those that it comes after

@@ -62,18 +62,19 @@ def share(a: Dims, size_a: int, b: Dims, size_b: int, apart: int) -> int | None:
     The lowest byte of ``b`` is ``apart`` bytes after that of ``a``. A pattern of too many runs counts as all bytes
     between its ends.
     """
-    one, other = runs_of(a, size_a), runs_of(b, size_b)
-    first = np.zeros(1, np.int64) if one.starts is None else one.starts
-    then = (np.zeros(1, np.int64) if other.starts is None else other.starts) + apart
-    length_a = one.extent if one.starts is None else one.length
-    length_b = other.extent if other.starts is None else other.length
-    at = np.searchsorted(first, then + length_b) - 1            # the last run of a that begins before each of b ends
-    meets = (at >= 0) & (first[at] + length_a > then)
+    runs_a, runs_b = runs_of(a, size_a), runs_of(b, size_b)
+    starts_a = np.zeros(1, np.int64) if runs_a.starts is None else runs_a.starts
+    starts_b = (np.zeros(1, np.int64) if runs_b.starts is None else runs_b.starts) + apart
+    length_a = runs_a.extent if runs_a.starts is None else runs_a.length
+    length_b = runs_b.extent if runs_b.starts is None else runs_b.length
+    # the last run of a that begins before each of b ends
+    at = np.searchsorted(starts_a, starts_b + length_b) - 1
+    meets = (at >= 0) & (starts_a[at] + length_a > starts_b)
     if not meets.any():
         return None
     k = int(np.argmax(meets))
-    earlier = np.searchsorted(first + length_a, then[k], side="right")
-    return int(max(first[earlier], then[k]))
+    earlier = np.searchsorted(starts_a + length_a, starts_b[k], side="right")
+    return int(max(starts_a[earlier], starts_b[k]))
 
 
 class ByteFootprint:
@@ -133,8 +134,8 @@ class ByteFootprint:
         partition, byte = max(self.first, other.first), max(self.low, other.low)
         if (self.exact and other.exact) or self.symbolic != other.symbolic:
             return partition, byte
-        found = share(self.dims, self.size, other.dims, other.size, other.start - self.start)
-        return None if found is None else (partition, self.start + found)
+        shared_byte = share(self.dims, self.size, other.dims, other.size, other.start - self.start)
+        return None if shared_byte is None else (partition, self.start + shared_byte)
 
     def certain(self, other: "ByteFootprint") -> bool:
         """Return whether ``shared`` is exact."""

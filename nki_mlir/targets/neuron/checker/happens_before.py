@@ -67,11 +67,11 @@ class HappensBefore:
         """Return whether event ``index`` of a lane is complete when another event starts."""
         return event.index > index if event.lane == lane else event.clock[lane] >= index
 
-    def ordered(self, first: Event, then: Event) -> bool:
-        """Return whether ``first`` is complete before ``then`` starts."""
-        if first.queue_lane >= 0:
-            return then.clock[first.queue_lane] >= first.queue_index
-        return self.knows(then, first.lane, first.index)
+    def ordered(self, earlier: Event, later: Event) -> bool:
+        """Return whether ``earlier`` is complete before ``later`` starts."""
+        if earlier.queue_lane >= 0:
+            return later.clock[earlier.queue_lane] >= earlier.queue_index
+        return self.knows(later, earlier.lane, earlier.index)
 
     # -- the relation --------------------------------------------------------------------------------------------------
     def propagate(self) -> None:
@@ -96,31 +96,31 @@ class HappensBefore:
         self.final = {lane: self.known[lane] for lane, queue in enumerate(trace.is_queue) if not queue}
 
     def wait(self, event: Event) -> None:
-        known = self.known[event.lane]
+        clock = self.known[event.lane]
         for number, wait in enumerate(event.instruction.waits):
             key = event.lane, event.index, number
             epoch = self.current[event.core][wait.semaphore]
             self.epoch_of[key] = epoch
-            first, _ = epoch.waits.get(event.lane, (event, event))
-            epoch.waits[event.lane] = first, event
+            first_wait, _ = epoch.waits.get(event.lane, (event, event))
+            epoch.waits[event.lane] = first_wait, event
             implied = self.implied.get(key)
             if implied is None:
                 implied = self.implied[key] = self.guess(wait.value, epoch)
             for lane, index in implied.items():
-                if known[lane] < index and lane != event.lane:
-                    known = self.joined(known, lane, index)
-        self.known[event.lane] = known
+                if clock[lane] < index and lane != event.lane:
+                    clock = self.joined(clock, lane, index)
+        self.known[event.lane] = clock
 
-    def joined(self, known: Clock, lane: int, index: int) -> Clock:
+    def joined(self, clock: Clock, lane: int, index: int) -> Clock:
         """Merge a clock with that of the completion of event ``index`` of a lane, and of all events before it."""
         events = self.trace.lanes[lane]
         if not self.trace.is_queue[lane]:
-            last = events[index - 1]
-            merged = later_of(known, last.done if last.met else last.clock)
+            last_event = events[index - 1]
+            merged = later_of(clock, last_event.done if last_event.met else last_event.clock)
             merged[lane] = index
             return tuple(merged)
-        merged = list(known)
-        for event in events[known[lane]:index]:
+        merged = list(clock)
+        for event in events[clock[lane]:index]:
             merged = later_of(merged, event.done if event.met else event.clock)
             merged[event.lane] = max(merged[event.lane], event.index)
         merged[lane] = index
@@ -137,11 +137,11 @@ class HappensBefore:
         for event in gathering.events:
             merged = later_of(merged, event.clock)
             merged[event.lane] = max(merged[event.lane], event.index if event.queue_lane >= 0 else event.index - 1)
-        told = tuple(merged)
+        clock = tuple(merged)
         for event in gathering.events:
-            event.done = told
+            event.done = clock
             if event.queue_lane < 0:
-                self.known[event.lane] = told
+                self.known[event.lane] = clock
             if event.instruction.update is not None:
                 self.update(event, event.instruction.update)
 
@@ -188,9 +188,9 @@ class HappensBefore:
                 if not self.trace.is_queue[only] and not updates.down_indices:
                     continue                # one engine that counts up: exact
             confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch, implied)
-            kept = {one: min(count, confirmed.get(one, 0)) for one, count in implied.items()}
-            if kept != implied:
-                self.implied[key], changed = {one: count for one, count in kept.items() if count}, True
+            supported = {counted: min(count, confirmed.get(counted, 0)) for counted, count in implied.items()}
+            if supported != implied:
+                self.implied[key], changed = {counted: count for counted, count in supported.items() if count}, True
         return changed
 
     def confirmed(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int]) -> dict[int, int]:
@@ -209,8 +209,8 @@ class HappensBefore:
             return first_true(len(indices), lambda k: excluded(indices[k]))
 
         def certain(lane: int, updates: Updates) -> int:
-            known = wait.index - 1 if lane == wait.lane else wait.clock[lane]
-            return bisect_left(updates.down_indices, known + 1)
+            last_ordered = wait.index - 1 if lane == wait.lane else wait.clock[lane]
+            return bisect_left(updates.down_indices, last_ordered + 1)
         return self.implied_updates(value, epoch, possible, certain, guessed)
 
     def implied_updates(self, value: int, epoch: Epoch, possible: Callable[[int, tuple[int, int] | None], int],
@@ -219,7 +219,7 @@ class HappensBefore:
         """``possible`` gives how many updates of a lane may be done without a certain one, ``certain`` how many that
         count down are done before the wait. With ``guessed``, no more than that."""
         down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
-        made: dict[int, int] = {}
+        needed_updates: dict[int, int] = {}
         for lane, updates in epoch.updates.items():
             most = len(updates.indices) if guessed is None else bisect_right(updates.indices, guessed.get(lane, 0))
             if not most:
@@ -230,47 +230,47 @@ class HappensBefore:
                                   ) -> bool:
                 of = lane, updates.indices[k]
                 total = -down
-                for other, theirs in epoch.updates.items():
+                for other, other_updates in epoch.updates.items():
                     if other != lane:
-                        total += sums_at(theirs.sums, possible(other, of))
+                        total += sums_at(other_updates.sums, possible(other, of))
                     elif in_parts:
                         count = max(k + 1, possible(lane, of))
                         total += (isa.COMPLETIONS - 1) * count + k
                     elif self.trace.is_queue[lane]:
-                        own = updates.sums[k] - sums_at(updates.sums, k)
-                        total += sums_at(updates.sums, max(k + 1, possible(lane, of))) - own
+                        amount = updates.sums[k] - sums_at(updates.sums, k)
+                        total += sums_at(updates.sums, max(k + 1, possible(lane, of))) - amount
                     else:
                         total += sums_at(updates.sums, k)
                 return total >= value
             # Most guesses hold: then one look is enough.
             count = first_true(most, reachable_without) if reachable_without(most - 1) else most
             if count:
-                made[lane] = updates.indices[count - 1]
-        return made
+                needed_updates[lane] = updates.indices[count - 1]
+        return needed_updates
 
     # -- semaphores that are cleared -----------------------------------------------------------------------------------
     def unordered_clears(self) -> list[tuple[int, int, Event, Event]]:
         """Return (core, semaphore, clear, event) of updates and waits that are not ordered with a clear."""
-        found = []
+        unordered = []
         for core, number, epoch in self.epochs:
             events = [self.trace.lanes[lane] for lane in epoch.updates]
             for updates, lane in zip(epoch.updates.values(), events):
                 indices = sorted((*updates.indices, *updates.down_indices))
-                first, last = lane[indices[0] - 1], lane[indices[-1] - 1]
-                if epoch.ended is not None and not self.ordered(last, epoch.ended):
-                    found.append((core, number, epoch.ended, last))
-                if epoch.began is not None and not self.ordered(epoch.began, first):
-                    found.append((core, number, epoch.began, first))
-            for first, last in epoch.waits.values():
-                if epoch.ended is not None and not self.knows(epoch.ended, last.lane, last.index):
-                    found.append((core, number, epoch.ended, last))
-                if epoch.began is not None and not self.ordered(epoch.began, first):
-                    found.append((core, number, epoch.began, first))
-        return found
+                first_event, last_event = lane[indices[0] - 1], lane[indices[-1] - 1]
+                if epoch.ended is not None and not self.ordered(last_event, epoch.ended):
+                    unordered.append((core, number, epoch.ended, last_event))
+                if epoch.began is not None and not self.ordered(epoch.began, first_event):
+                    unordered.append((core, number, epoch.began, first_event))
+            for first_event, last_event in epoch.waits.values():
+                if epoch.ended is not None and not self.knows(epoch.ended, last_event.lane, last_event.index):
+                    unordered.append((core, number, epoch.ended, last_event))
+                if epoch.began is not None and not self.ordered(epoch.began, first_event):
+                    unordered.append((core, number, epoch.began, first_event))
+        return unordered
 
     def unordered_counts(self) -> list[tuple[int, int, Event, Event]]:
         """Return (core, semaphore, decrement, wait) of decrements that are not ordered with a wait."""
-        found = []
+        unordered = []
         for (lane, index, number), epoch in self.epoch_of.items():
             for other, updates in epoch.updates.items():
                 if other == lane or not updates.down_indices:
@@ -279,8 +279,8 @@ class HappensBefore:
                 before = bisect_left(updates.down_indices, wait.clock[other] + 1)
                 if before < len(updates.down_indices) and not self.knows(
                         down := events[updates.down_indices[before] - 1], lane, index):
-                    found.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
-        return found
+                    unordered.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
+        return unordered
 
     def signal_of(self, event: Event) -> tuple[int, int] | None:
         """Return the (semaphore, value) that signals the completion of an event, or None."""
@@ -293,9 +293,9 @@ class HappensBefore:
         return None
 
 
-def later_of(one: Sequence[int], other: Sequence[int]) -> list[int]:
+def later_of(clock: Sequence[int], other_clock: Sequence[int]) -> list[int]:
     """Return the larger number of each lane; a comprehension takes half the time of ``map(max, ...)``."""
-    return [a if a > b else b for a, b in zip(one, other)]
+    return [a if a > b else b for a, b in zip(clock, other_clock)]
 
 
 def sums_at(sums: Sequence[int], count: int) -> int:

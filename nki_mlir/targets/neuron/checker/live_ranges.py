@@ -22,11 +22,11 @@ class BuffersOfAddress:
         self.parts = range(self.bytes.byte // NEAR, (self.bytes.byte + self.bytes.size) // NEAR + 1)
         spans: dict[Engine, list[tuple[int, int, DeviceLiveRange]]] = defaultdict(list)
         for live in buffers:
-            for engine, first, last in live.spans:
-                spans[engine].append((first, min(last, lengths[engine]), live))
+            for engine, begin, end in live.spans:
+                spans[engine].append((begin, min(end, lengths[engine]), live))
         self.spans = {engine: sorted(of, key=lambda span: span[:2]) for engine, of in spans.items()}
-        self.firsts = {engine: [first for first, _, _ in of] for engine, of in self.spans.items()}
-        self.ends = {engine: list(accumulate((last for _, last, _ in of), max)) for engine, of in self.spans.items()}
+        self.firsts = {engine: [begin for begin, _, _ in of] for engine, of in self.spans.items()}
+        self.ends = {engine: list(accumulate((end for _, end, _ in of), max)) for engine, of in self.spans.items()}
 
         self.begun = 0                  # how many buffers have begun that share a byte with these
 
@@ -39,13 +39,13 @@ class BuffersOfAddress:
         ends, k = self.ends[engine], bisect_right(firsts, pc) - 1
         if k < 0 or ends[k] < pc:
             return ()
-        spans, found = self.spans[engine], []
+        spans, live_buffers = self.spans[engine], []
         while k >= 0 and ends[k] >= pc:
-            _, last, live = spans[k]
-            if pc <= last:
-                found.append(live)
+            _, end, live = spans[k]
+            if pc <= end:
+                live_buffers.append(live)
             k -= 1
-        return found
+        return live_buffers
 
 
 class LiveBuffers:
@@ -70,9 +70,9 @@ class LiveBuffers:
 
     def follow(self, event: Event) -> None:
         """Advance to the next event of the trace, and record backward jumps."""
-        last = self.last.get(event.engine, -1)
-        if event.pc <= last:
-            self.jumps[event.engine][last, event.pc] += 1
+        last_pc = self.last.get(event.engine, -1)
+        if event.pc <= last_pc:
+            self.jumps[event.engine][last_pc, event.pc] += 1
         self.last[event.engine] = event.pc
 
     def entered(self, live: DeviceLiveRange, engine: Engine) -> int:
@@ -81,8 +81,8 @@ class LiveBuffers:
         jumps = self.jumps.get(engine)
         if not jumps:
             return 1
-        return 1 + sum(count for (start, target), count in jumps.items() for stream, _, last in live.spans
-                       if stream is engine and target <= last < start)
+        return 1 + sum(count for (start, target), count in jumps.items() for stream, _, end in live.spans
+                       if stream is engine and target <= end < start)
 
     def at(self, event: Event, space: str) -> Iterator[DeviceLiveRange]:
         """Return the buffers that are live at an instruction."""
@@ -93,19 +93,20 @@ class LiveBuffers:
     def around(self, event: Event, footprint: ByteFootprint, space: str
                ) -> tuple[BuffersOfAddress, DeviceLiveRange] | None:
         """Return a live buffer that contains all bytes of an access, with the buffers at its address, or None."""
-        found = self.containing.get(footprint)
-        if found is None:
+        candidates = self.containing.get(footprint)
+        if candidates is None:
             near = self.near.get((space, footprint.low // NEAR), ())
-            found = self.containing[footprint] = [buffers for buffers in near if contains(buffers.bytes, footprint)]
-        for buffers in found:
+            candidates = self.containing[footprint] = [buffers for buffers in near
+                                                       if contains(buffers.bytes, footprint)]
+        for buffers in candidates:
             for live in buffers.at(event):
                 return buffers, live
         return None
 
     def begun_around(self, footprint: ByteFootprint) -> int:
         """Count the buffers that have begun and may overlap with a footprint."""
-        found = self.containing.get(footprint)
-        return found[0].begun if found else 0
+        candidates = self.containing.get(footprint)
+        return candidates[0].begun if candidates else 0
 
     def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
         """Return whether an event is the first access of a buffer, in this iteration of a loop, that overlaps with no
@@ -118,7 +119,7 @@ class LiveBuffers:
         if sharing is None:
             near = dict.fromkeys(other for part in buffers.parts for other in self.near[buffers.space, part])
             sharing = self.sharing[buffers] = [other for other in near if share_bytes(buffers.bytes, other.bytes)]
-        if any(one is not live for other in sharing for one in other.at(event)):
+        if any(buffer is not live for other in sharing for buffer in other.at(event)):
             return False
         for other in sharing:
             other.begun += 1

@@ -106,9 +106,9 @@ class Operands:
             return self.touch(event, op.src, True, False, True)
         if isinstance(op, CoreBarrierOp):       # orders others' accesses, and has none itself
             return []
-        known = self.of_op.get((core, op))
-        if known is not None:
-            return known
+        cached = self.of_op.get((core, op))
+        if cached is not None:
+            return cached
         reads, writes = {name for name, _ in op.sources()}, {name for name, _ in op.targets()}
         table = op.addressed_by_data
         touches = []
@@ -151,8 +151,8 @@ class WrittenBytes:
 
     def begin(self, live: DeviceLiveRange) -> None:
         """Mark all bytes of a buffer whose live range begins as unwritten."""
-        first, last = (bisect_left(self.partitions, p) for p in (live.partition, live.partition + live.partitions))
-        self.flags[first:last, -(-live.byte // self.unit):(live.byte + live.size) // self.unit] = False
+        start, end = (bisect_left(self.partitions, p) for p in (live.partition, live.partition + live.partitions))
+        self.flags[start:end, -(-live.byte // self.unit):(live.byte + live.size) // self.unit] = False
 
     def view(self, footprint: ByteFootprint) -> np.ndarray:
         """Return the flags of a footprint's bytes."""
@@ -165,10 +165,10 @@ class WrittenBytes:
             return rows[:, start:start + runs.extent // self.unit]
         dims = [(abs(step) // self.unit, count) for step, count in footprint.dims if step and count > 1]
         dims.append((1, footprint.size // self.unit))
-        one = rows.strides[1]
+        byte_stride = rows.strides[1]
         return np.lib.stride_tricks.as_strided(
             rows[:, start:], (len(rows), *(count for _, count in dims)),
-            (rows.strides[0], *(step * one for step, _ in dims)))
+            (rows.strides[0], *(step * byte_stride for step, _ in dims)))
 
     def first_unwritten(self, footprint: ByteFootprint) -> tuple[int, int] | None:
         """Return (partition, byte) of the first unwritten byte."""

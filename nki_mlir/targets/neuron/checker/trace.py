@@ -92,19 +92,19 @@ class Choices:
 
     def left(self, site: object) -> int:
         """Count how often a branch was not taken."""
-        return sum(one == site and not taken for one, taken in self.sites)
+        return sum(visited == site and not branched for visited, branched in self.sites)
 
     def others(self) -> list[list[bool]]:
         """Return scripts that differ from this run in one later decision. A branch is not taken at most twice in a
         run."""
-        scripts, left = [], Counter[object]()
-        for k, (site, taken) in enumerate(self.sites):
+        scripts, not_taken = [], Counter[object]()
+        for k, (site, branched) in enumerate(self.sites):
             if k >= len(self.script):
-                if left[site] >= SEEN_TWICE:
+                if not_taken[site] >= SEEN_TWICE:
                     self.cut = True
                 else:
-                    scripts.append([choice for _, choice in self.sites[:k]] + [not taken])
-            left[site] += not taken
+                    scripts.append([choice for _, choice in self.sites[:k]] + [not branched])
+            not_taken[site] += not branched
         return scripts
 
 
@@ -233,11 +233,11 @@ class StreamTrace:
         if len(present) < len(members):
             return
         self.steps.append(CoreMeeting(present))
-        for one in present:
-            self.update(one)
-            if one.queue_lane < 0:
-                self.cores[one.core].blocked.discard(one.engine)
-                self.ready.append((one.core, one.engine))
+        for arrived in present:
+            self.update(arrived)
+            if arrived.queue_lane < 0:
+                self.cores[arrived.core].blocked.discard(arrived.engine)
+                self.ready.append((arrived.core, arrived.engine))
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def control(self, op: isa.Control, state: CoreProgress, engine: Engine, pc: int) -> None:
@@ -250,8 +250,8 @@ class StreamTrace:
         def is_taken(holds: Number) -> bool:
             return self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else bool(holds)
 
-        def clear(first: int, last: int) -> None:
-            for number in range(first, last + 1):
+        def clear(low: int, high: int) -> None:
+            for number in range(low, high + 1):
                 state.semaphores[number] = 0
         target = control_step(op, state.registers[engine], computed, load, is_taken, clear)
         if target is not None:

@@ -81,8 +81,9 @@ class BrokenByInstruction(StreamViolation):
 
 def in_source_order(conflict: Conflict) -> Conflict:
     """Return the conflict with the access first that comes first in the kernel; the order in the trace is arbitrary."""
-    first, then = conflict.first.instruction.location, conflict.then.instruction.location
-    if first is None or then is None or first.file != then.file or first.line <= then.line:
+    first_location, second_location = conflict.first.instruction.location, conflict.then.instruction.location
+    if first_location is None or second_location is None or first_location.file != second_location.file or (
+            first_location.line <= second_location.line):
         return conflict
     return conflict._replace(first=conflict.then, then=conflict.first, writes=conflict.writes[::-1])
 
@@ -108,14 +109,14 @@ class Descriptions:
         name = next((v.name for v in self.programs[0].variables if (v.kind, v.index) == memory), "a variable")
         return f"byte {byte} of {name}"
 
-    def wait(self, first: Event, then: str) -> str:
+    def wait(self, event: Event, waiter: str) -> str:
         """Describe the wait that would order two events."""
-        signal = self.relation.signal_of(first)
+        signal = self.relation.signal_of(event)
         if signal is None:
-            return (f"let {first.engine.asm} {first.pc:04d} count a semaphore up, and {then} wait for it")
+            return (f"let {event.engine.asm} {event.pc:04d} count a semaphore up, and {waiter} wait for it")
         number, value = signal
-        name = self.programs[first.core].semaphores[number].name
-        return f"let {then} wait for S[{number}] ({name})>={value}"
+        name = self.programs[event.core].semaphores[number].name
+        return f"let {waiter} wait for S[{number}] ({name})>={value}"
 
     # -- errors --------------------------------------------------------------------------------------------------------
     def unordered(self, conflict: Conflict) -> UnorderedAccesses:
@@ -140,12 +141,12 @@ class Descriptions:
 
     def outside(self, stray: Stray, live: Sequence[DeviceLiveRange]) -> OutsideOfBuffers:
         footprint, event = stray.footprint, stray.event
-        names = [f"{one.name} (bytes {one.byte} to {one.byte + one.size - 1})" for one in live]
-        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        names = [f"{buffer.name} (bytes {buffer.byte} to {buffer.byte + buffer.size - 1})" for buffer in live]
+        listing = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         error = OutsideOfBuffers(
             event=self.event(event), low=footprint.low, high=footprint.high - 1, first=footprint.first,
             last=footprint.last, memory=footprint.memory[0],
-            buffers=f"live there are {some}" if names else "none is live there")
+            buffers=f"live there are {listing}" if names else "none is live there")
         error.located(event.instruction.location)
         return error
 
@@ -178,8 +179,8 @@ class Descriptions:
         error.located(event.instruction.location)
         return error
 
-    def table(self, event: Event, needed: str, there: str) -> MissingTable:
+    def table(self, event: Event, needed: str, loaded: str) -> MissingTable:
         error = MissingTable(event=self.event(event), needed=needed,
-                             there=f"those of {there} are loaded" if there else "none are loaded")
+                             there=f"those of {loaded} are loaded" if loaded else "none are loaded")
         error.located(event.instruction.location)
         return error

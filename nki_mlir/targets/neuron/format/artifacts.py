@@ -137,20 +137,21 @@ def _packed(members: dict[str, bytes]) -> bytes:
     return archive.getvalue()
 
 
-def _unpacked(data: bytes, name: str, what: str, form: str) -> dict[str, bytes]:
+def _unpacked(data: bytes, name: str, description: str, form: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if large := next((m for m in archive.infolist() if m.file_size > MEMBER_BYTES), None):
-                raise ForeignFile(name=name, what=what, reason=f"{large.filename} unpacks to {large.file_size:,} bytes")
+                raise ForeignFile(name=name, what=description, reason=f"{large.filename} unpacks to "
+                                                                      f"{large.file_size:,} bytes")
             members = {member.filename: archive.read(member) for member in archive.infolist()}
         manifest = _dictionary(members[MANIFEST])
     except ForeignFile:
         raise
     except Exception as error:              # zipfile and zlib raise a dozen kinds for damaged archives
-        raise ForeignFile(name=name, what=what, reason=f"it cannot be unpacked ({error})") from None
+        raise ForeignFile(name=name, what=description, reason=f"it cannot be unpacked ({error})") from None
     if manifest.get("format") != form:
-        raise ForeignFile(name=name, what=what, reason=f"it is a {manifest.get('format')}")
+        raise ForeignFile(name=name, what=description, reason=f"it is a {manifest.get('format')}")
     if manifest.get("version") != VERSION:
-        raise ForeignFile(name=name, what=what, reason=f"it has version {manifest.get('version')}, and version "
+        raise ForeignFile(name=name, what=description, reason=f"it has version {manifest.get('version')}, and version "
                                                        f"{VERSION} is read here")
     return members

@@ -143,10 +143,10 @@ class _Parser:
             raise line.fail(error.headline) from None
 
     def _capacity(self, line: Line, limit: int) -> int:
-        used = int(line.expect(r"\d+", "a number of bytes")[0])
+        nbytes = int(line.expect(r"\d+", "a number of bytes")[0])
         if int(line.expect(r"of (\d+)", f"'of {limit}'")[1]) != limit:
             raise line.fail(f"this target has {limit} bytes per partition")
-        return used
+        return nbytes
 
     def _machine(self, line: Line) -> Machine:
         if "target" not in self.declared:
@@ -179,9 +179,9 @@ class _Parser:
             raise line.fail("data follow a .constant")
         self.program.variables[-1].data.extend(bytes.fromhex(line.expect(r"(?:[0-9a-f]{2})+", "hexadecimal bytes")[0]))
 
-    def _numbered(self, line: Line, known: Sequence[object]) -> None:
-        if int(line.expect(r"\d+", "a number")[0]) != len(known):
-            raise line.fail(f"the next number is {len(known)}")
+    def _numbered(self, line: Line, entries: Sequence[object]) -> None:
+        if int(line.expect(r"\d+", "a number")[0]) != len(entries):
+            raise line.fail(f"the next number is {len(entries)}")
 
     def directive_note(self, line: Line) -> None:
         self.program.notes.append(line.expect(r".+", "a text")[0])
@@ -245,11 +245,11 @@ class _Parser:
         match = line.accept(r"S\[(\d+)\] \((\w+)\)")
         if match is None:
             return None
-        number, known = int(match[1]), self.program.semaphores
-        if number >= len(known):
+        number, semaphores = int(match[1]), self.program.semaphores
+        if number >= len(semaphores):
             raise line.fail(f"there is no semaphore {number}")
-        if known[number].name != match[2]:
-            raise line.fail(f"semaphore {number} is {known[number].name}, not {match[2]}")
+        if semaphores[number].name != match[2]:
+            raise line.fail(f"semaphore {number} is {semaphores[number].name}, not {match[2]}")
         return number
 
     def amount(self, line: Line) -> int:

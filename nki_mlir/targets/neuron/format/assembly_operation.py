@@ -160,9 +160,9 @@ class Line:
         self.start = 0                          # column of the last token
         self.named = 0                          # column of the mnemonic
 
-    def fail(self, what: str, at: int | None = None) -> AssemblyError:
+    def fail(self, complaint: str, at: int | None = None) -> AssemblyError:
         column = self.start if at is None else at
-        error = AssemblyError(what=what)
+        error = AssemblyError(what=complaint)
         error.located(Location(self.file, self.number, column))
         return error
 
@@ -183,11 +183,11 @@ class Line:
             self.start, self.at = self.at, match.end()
         return match
 
-    def expect(self, pattern: str, what: str) -> re.Match[str]:
+    def expect(self, pattern: str, expected: str) -> re.Match[str]:
         match = self.accept(pattern)
         if match is None:
             actual = self.text[self.at:].split(" ")[0] or "the end of the line"
-            raise self.fail(f"expected {what}, found '{actual}'", self.at)
+            raise self.fail(f"expected {expected}, found '{actual}'", self.at)
         return match
 
     def end(self) -> None:
@@ -201,13 +201,13 @@ class Text:
     def __init__(self, value: str, line: Line, column: int) -> None:
         self.value, self.line, self.column = value, line, column
 
-    def fail(self, what: str) -> AssemblyError:
-        return self.line.fail(f"{what}, found '{self.value}'", self.column)
+    def fail(self, complaint: str) -> AssemblyError:
+        return self.line.fail(f"{complaint}, found '{self.value}'", self.column)
 
-    def match(self, pattern: str, what: str) -> re.Match[str]:
+    def match(self, pattern: str, expected: str) -> re.Match[str]:
         match = re.fullmatch(pattern, self.value)
         if match is None:
-            raise self.fail(f"expected {what}")
+            raise self.fail(f"expected {expected}")
         return match
 
     def number(self) -> int:

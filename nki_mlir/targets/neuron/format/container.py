@@ -129,9 +129,9 @@ def split(data: bytes) -> dict[bytes, bytes]:
     return sections
 
 
-def records(data: bytes, form: struct.Struct, what: str) -> list[tuple[int, ...]]:
+def records(data: bytes, form: struct.Struct, table: str) -> list[tuple[int, ...]]:
     if len(data) % form.size:
-        raise BadBinary(what=f"{what} end too early")
+        raise BadBinary(what=f"{table} end too early")
     return list(form.iter_unpack(data))
 
 

@@ -46,11 +46,11 @@ class BadBinary(NkiMlirError):
     fix = "assemble or emit it again"
 
 
-def pack(form: struct.Struct, what: str, *values: int) -> bytes:
+def pack(form: struct.Struct, field: str, *values: int) -> bytes:
     try:
         return form.pack(*values)
     except struct.error:
-        raise EncodingError(what=f"{what} {', '.join(map(str, values))}") from None
+        raise EncodingError(what=f"{field} {', '.join(map(str, values))}") from None
 
 
 T = TypeVar("T")
@@ -98,8 +98,8 @@ class Encoder:
         signal = bytes(UPDATE.size)
         if update is not None:
             flags |= HAS_UPDATE
-            one = abs(update.amount) == 1
-            kind = (INC if one else ADD) if update.amount > 0 else (DEC if one else SUB)
+            by_one = abs(update.amount) == 1
+            kind = (INC if by_one else ADD) if update.amount > 0 else (DEC if by_one else SUB)
             signal = pack(UPDATE, "the update", update.semaphore, kind, abs(update.amount), 0)
         size = HEADER.size + WAIT.size * WAITS + UPDATE.size + len(body)
         slots = -(-size // SLOT)
@@ -181,8 +181,8 @@ _FORM_TERM = struct.Struct("<Bq")           # register or axis, factor
 class Bytes:
     """A reader of consecutive fields. It raises ``BadBinary`` at the end of the data."""
 
-    def __init__(self, data: bytes, what: str) -> None:
-        self.data, self.what, self.at = data, what, 0
+    def __init__(self, data: bytes, section: str) -> None:
+        self.data, self.what, self.at = data, section, 0
 
     def take(self, form: struct.Struct) -> tuple[Any, ...]:
         if self.at + form.size > len(self.data):
@@ -198,10 +198,10 @@ class Bytes:
         return self.data[self.at - count:self.at]
 
 
-def entry(table: Sequence[T], number: int, what: str) -> T:
+def entry(table: Sequence[T], number: int, kind: str) -> T:
     """Return an entry of a table by number. Raise ``BadBinary`` if there is none."""
     if not 0 <= number < len(table):
-        raise BadBinary(what=f"there is no {what} {number}")
+        raise BadBinary(what=f"there is no {kind} {number}")
     return table[number]
 
 

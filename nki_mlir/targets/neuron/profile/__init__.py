@@ -42,12 +42,12 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
     with phase("timing"):
         run.run()
     with phase("profile"):
-        made, count = document_of(run, texts=texts), len(run.record)
+        document, count = document_of(run, texts=texts), len(run.record)
     if count > ADVISED:
-        made["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
-        return made
+        document["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
+        return document
     with phase("advice"):
-        return made | {"advice": advice_of(run)}
+        return document | {"advice": advice_of(run)}
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -58,8 +58,8 @@ def check_folder(folder: str | Path) -> Path:
     except TypeError:
         raise ProfileFolder(folder=repr(folder), reason="it is no path") from None
     try:
-        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-        TemporaryFile(dir=there).close()
+        existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
     return path

@@ -40,10 +40,10 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
     slices = slices_of(run, texts)
     launch = timing.launch_ns
     instruction_of = [slices.instruction[s] for s in slices.of_event]
-    held = held_of(run, instruction_of, launch)
+    occupants = held_of(run, instruction_of, launch)
     path = _path(run, slices, launch)
     drawn, index = _slices(slices, slice_limit)
-    memory, notes = _memory(run, held)
+    memory, notes = _memory(run, occupants)
     figures, files, lines = timing.figures(), _files(slices), _lines(slices, path)
     roofs = ceilings(run.machine, len(run.cores))
     return {
@@ -90,26 +90,26 @@ def _line_names(slices: Slices) -> list[str]:
 
 def _files(slices: Slices) -> dict[str, list[str]]:
     """Return source text by file name; files that are missing, or that only the input names, have none."""
-    found = {}
+    sources = {}
     for name in sorted({i.location.file for i in slices.instructions if i.location is not None}):
         try:
-            found[name] = Path(name).read_text().splitlines() if is_known_source(name) else []
+            sources[name] = Path(name).read_text().splitlines() if is_known_source(name) else []
         except (OSError, ValueError):
-            found[name] = []
-    return found
+            sources[name] = []
+    return sources
 
 
 def _lines(slices: Slices, path: Document) -> list[SourceLine]:
     """Return the figures of each source line: executions, ns of engines and of transfers, bytes, ns of the critical
     path."""
-    found: dict[str, SourceLine] = {}
+    by_line: dict[str, SourceLine] = {}
     for name in _line_names(slices):
         file, _, line = name.rpartition(":")
-        found[name] = {"file": file, "line": int(line), "executed": 0, "engine_ns": 0.0, "transfer_ns": 0.0,
-                       "hbm_bytes": 0, "path_ns": 0.0}
+        by_line[name] = {"file": file, "line": int(line), "executed": 0, "engine_ns": 0.0, "transfer_ns": 0.0,
+                         "hbm_bytes": 0, "path_ns": 0.0}
     for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
         instruction = slices.instructions[number]
-        row = found.get(instruction.line)
+        row = by_line.get(instruction.line)
         if row is None:
             continue
         if slices.tracks[track].kind == QUEUE:
@@ -119,22 +119,22 @@ def _lines(slices: Slices, path: Document) -> list[SourceLine]:
             row["engine_ns"] += end - begin
             row["executed"] += 1
     for begin, end, number in zip(path["begin"], path["end"], path["instruction"]):
-        if number >= 0 and (row := found.get(slices.instructions[number].line)) is not None:
+        if number >= 0 and (row := by_line.get(slices.instructions[number].line)) is not None:
             row["path_ns"] += end - begin
-    return list(found.values())
+    return list(by_line.values())
 
 
 def _groups(slices: Slices) -> list[Document]:
     """Return when instructions ran: of a linked program by operation and kernel, else by file."""
-    found: dict[tuple[str, str, int], list[float]] = {}
+    spans: dict[tuple[str, str, int], list[float]] = {}
     for begin, end, number in zip(slices.begin, slices.end, slices.instruction):
         at = slices.instructions[number].location
         if at is not None:
-            span = found.setdefault((at.origin, at.file, at.line if at.origin else 0), [begin, end, 0.0])
+            span = spans.setdefault((at.origin, at.file, at.line if at.origin else 0), [begin, end, 0.0])
             span[0], span[1], span[2] = min(span[0], begin), max(span[1], end), span[2] + end - begin
     return [{"name": f"{origin} {PurePath(file).name}:{line}" if origin else shown(file), "file": file,
              "kernel": origin.startswith(KERNEL), "begin": b, "end": e, "ns": ns}
-            for (origin, file, line), (b, e, ns) in sorted(found.items(), key=lambda item: item[1][0])]
+            for (origin, file, line), (b, e, ns) in sorted(spans.items(), key=lambda item: item[1][0])]
 
 
 def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
@@ -178,38 +178,39 @@ Row = tuple[int, float, float, int, int, float, int]
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
     """Merge neighbours of a track, under the name of the longest, until at most ``limit`` slices remain."""
     every = -(-len(rows) // max(1, limit // 2))         # tracks end with groups that are not full
-    made: list[Row] = []
+    merged: list[Row] = []
     at = 0
     while at < len(rows):
         group = [row for row in rows[at:at + every] if row[0] == rows[at][0]]
         longest = max(group, key=lambda row: row[2] - row[1])
-        made.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], group[0][4], group[0][5],
-                     sum(row[6] for row in group)))
+        merged.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], group[0][4], group[0][5],
+                       sum(row[6] for row in group)))
         at += len(group)
-    return made
+    return merged
 
 
-def _memory(run: TimedMachine, held: list[Occupant]) -> tuple[Document, list[str]]:
+def _memory(run: TimedMachine, occupants: list[Occupant]) -> tuple[Document, list[str]]:
     """What SBUF and PSUM of each core hold: levels over time, and values with the instruction that wrote them; notes on
     what is left out."""
     machine, notes = run.machine, list[str]()
-    if len(held) > HELD:
-        notes.append(f"of {len(held)} values on chip those {HELD} are shown that take the most bytes for the longest.")
+    if len(occupants) > HELD:
+        notes.append(f"of {len(occupants)} values on chip those {HELD} are shown that take the most bytes for the "
+                     f"longest.")
     capacity = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
     cores = []
     for core in range(len(run.cores)):
-        own: Document = {}
+        memories: Document = {}
         for space in (SBUF, PSUM):
-            times, counts = levels(held, core, space)
+            times, counts = levels(occupants, core, space)
             peak, every = max(counts), -(-len(times) // (LEVELS - 1))
             if every > 1:
                 notes.append(f"core {core} holds other bytes of {space.upper()} at {len(times)} times: of {every} that "
                              "follow each other the most is shown.")
                 counts = [*(max(counts[k:k + every]) for k in range(0, len(counts) - 1, every)), counts[-1]]
                 times = [*times[:-1:every], times[-1]]
-            own[space] = {"time": times, "bytes": counts, "peak": peak}
-        cores.append(own)
-    most = sorted(held, key=lambda h: -h.nbytes * (h.end - h.begin))[:HELD]
+            memories[space] = {"time": times, "bytes": counts, "peak": peak}
+        cores.append(memories)
+    most = sorted(occupants, key=lambda h: -h.nbytes * (h.end - h.begin))[:HELD]
     most.sort(key=lambda h: h.begin)
     columns: Document = {"core": [h.core for h in most], "space": [h.region.space for h in most]}
     for name in ("p0", "p1", "b0", "b1"):
@@ -227,10 +228,10 @@ def _bandwidth(slices: Slices, total: float) -> Document:
         nbytes = slices.instructions[number].transfer_bytes
         if slices.tracks[track].kind != QUEUE or not nbytes:
             continue
-        first, last = min(int(begin / width), BINS - 1), min(int(end / width), BINS - 1)
-        for k in range(first, last + 1):
+        first_bin, last_bin = min(int(begin / width), BINS - 1), min(int(end / width), BINS - 1)
+        for k in range(first_bin, last_bin + 1):
             inside = min(end, (k + 1) * width) - max(begin, k * width)
-            share = inside / (end - begin) if end > begin else 1.0 / (last - first + 1)
+            share = inside / (end - begin) if end > begin else 1.0 / (last_bin - first_bin + 1)
             rate[k] += nbytes * share / width
     return {"bin_ns": width, "bytes_per_ns": rate}
 
@@ -270,28 +271,28 @@ class RooflinePoint:
 
 def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
     """Return the loops of a source file that contain one of the lines; none of a file that is not Python."""
-    wanted = set(lines)
+    wanted_lines = set(lines)
     try:
         tree = ast.parse(Path(file).read_text() if is_known_source(file) else "")
     except (OSError, SyntaxError, ValueError):
         return []
-    found = []
+    loops = []
     for node in ast.walk(tree):
         if isinstance(node, ast.For):
-            last = node.end_lineno or node.lineno
-            if any(node.lineno <= line <= last for line in wanted):
+            end = node.end_lineno or node.lineno
+            if any(node.lineno <= line <= end for line in wanted_lines):
                 name = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
-                found.append(SourceLoop(name, file, node.lineno, last))
-    return sorted(found, key=lambda loop: (loop.first, -loop.last))
+                loops.append(SourceLoop(name, file, node.lineno, end))
+    return sorted(loops, key=lambda loop: (loop.first, -loop.last))
 
 
 def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoint]:
     """Return the roofline point of the kernel, then those of its loops."""
     computed, moved = Counter[tuple[str, int]](), Counter[tuple[str, int]]()        # by line
     counts: dict[tuple[object, ...], int] = {}          # operations, by form of an instruction
-    for (agent, place), times in Counter(zip(run.record.agent, run.record.position)).items():
+    for (agent, position), times in Counter(zip(run.record.agent, run.record.position)).items():
         stream = run.agents[agent].stream
-        instruction = stream.instructions[place]
+        instruction = stream.instructions[position]
         at = instruction.location
         line = (at.file, at.line) if at is not None else ("", 0)
         form = form_of(instruction)
@@ -299,15 +300,15 @@ def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoin
         if count is None:
             count = counts[form] = operations(instruction)
         computed[line] += times * count
-        moved[line] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
-    found = [RooflinePoint(run.cores[0].program.kernel, "", computed.total(), moved.total(), total)]
+        moved[line] += times * getattr(stream.details.get(position), "hbm_bytes", 0)
+    roofline = [RooflinePoint(run.cores[0].program.kernel, "", computed.total(), moved.total(), total)]
     for file in sorted({file for file, _ in computed if file}):
-        own = [line for line in computed if line[0] == file]
-        for loop in loops_of(file, [number for _, number in own]):
-            inside = [line for line in own if loop.first <= line[1] <= loop.last]
-            found.append(RooflinePoint(loop.name, f"{file}:{loop.first}", sum(computed[line] for line in inside),
-                                       sum(moved[line] for line in inside), covered(_spans(slices, loop))))
-    return found
+        of_file = [line for line in computed if line[0] == file]
+        for loop in loops_of(file, [number for _, number in of_file]):
+            inside = [line for line in of_file if loop.first <= line[1] <= loop.last]
+            roofline.append(RooflinePoint(loop.name, f"{file}:{loop.first}", sum(computed[line] for line in inside),
+                                          sum(moved[line] for line in inside), covered(_spans(slices, loop))))
+    return roofline
 
 
 def _spans(slices: Slices, loop: SourceLoop) -> list[tuple[float, float]]:
@@ -333,13 +334,13 @@ def ceilings(machine: Machine, cores: int) -> dict[str, float]:
     """Return operations a ns of each engine that computes, by its fastest law; of the tensor engine by one pass."""
     tensor = machine.costs.engines[Engine.TENSOR]
     peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores
-    found = {"tensor": peak}
+    peaks = {"tensor": peak}
     if "product.float32" in tensor.laws:
-        found["tensor float32"] = peak / tensor.laws["product.float32"].passes
+        peaks["tensor float32"] = peak / tensor.laws["product.float32"].passes
     for engine in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD):
         costs = machine.costs.engines[engine]
         laws = [*costs.laws, *(["elements"] if costs.other is not None else [])]
         least = min(machine.cost(engine, Work(law, 2 * LONG)).busy - machine.cost(engine, Work(law, LONG)).busy
                     for law in laws)
-        found[engine.value] = machine.partitions * LONG / least * cores
-    return {**found, "hbm_bytes_per_ns": machine.hbm_bytes_per_ns(cores)}
+        peaks[engine.value] = machine.partitions * LONG / least * cores
+    return {**peaks, "hbm_bytes_per_ns": machine.hbm_bytes_per_ns(cores)}

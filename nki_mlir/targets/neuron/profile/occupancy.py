@@ -74,22 +74,22 @@ class OnChipAccess(NamedTuple):
 def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]]]:
     """Yield the events that access on-chip memory, in the order of the run; operands that are only read come first."""
     record = run.record
-    known: dict[Where, list[OnChipAccess]] = {}
+    memo: dict[Where, list[OnChipAccess]] = {}
     for event in sorted(range(len(record)), key=record.start.__getitem__):
         where = record.agent[event], record.position[event]
-        own = known.get(where)
-        if own is None:
+        of_op = memo.get(where)
+        if of_op is None:
             op = run.agents[where[0]].stream.instructions[where[1]].op
-            own = known[where] = _accesses(op) if isinstance(op, Op) else []
-        if own:
-            yield event, where, own
+            of_op = memo[where] = _accesses(op) if isinstance(op, Op) else []
+        if of_op:
+            yield event, where, of_op
 
 
 def _accesses(op: Op) -> list[OnChipAccess]:
     begins = getattr(op, "accumulate", None) is False
-    found = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, op, t)
-             for f, t in op.operands() if t.on_chip]
-    return sorted(found, key=lambda access: access.writes)
+    operands = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, op, t)
+                for f, t in op.operands() if t.on_chip]
+    return sorted(operands, key=lambda access: access.writes)
 
 
 def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list[Occupant]:
@@ -131,11 +131,11 @@ class _Memory:
 
     def write(self, region: Footprint, reads: bool, begin: float, end: float, instruction: int) -> None:
         for k in self._overlapping(region):
-            held, r = self.all[k], self.all[k].region
-            if r.holds(region) and (reads or (not held.read and r != region)):
-                held.end = max(held.end, end)
+            occupant, r = self.all[k], self.all[k].region
+            if r.holds(region) and (reads or (not occupant.read and r != region)):
+                occupant.end = max(occupant.end, end)
                 return
-            held.end = min(held.end, max(begin, held.begin))
+            occupant.end = min(occupant.end, max(begin, occupant.begin))
             for bucket in buckets_of(r):
                 self.live[bucket].remove(k)
         for bucket in buckets_of(region):
@@ -152,12 +152,12 @@ def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], 
     """Return pairs (time, bytes in use from then on) of a memory of one core."""
     assert space in (SBUF, PSUM)
     changes = defaultdict(int, {0.0: 0})
-    for held in values:
-        if held.core == core and held.region.space == space:
-            changes[held.begin] += held.nbytes
-            changes[held.end] -= held.nbytes
+    for occupant in values:
+        if occupant.core == core and occupant.region.space == space:
+            changes[occupant.begin] += occupant.nbytes
+            changes[occupant.end] -= occupant.nbytes
     times = sorted(changes)
-    return times, list(accumulate(changes[when] for when in times))
+    return times, list(accumulate(changes[time] for time in times))
 
 
 # -- who reads a value -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Value(NamedTuple):
 
 def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
     """Return the reads of each instruction's result."""
-    found: dict[Where, set[Use]] = defaultdict(set)
+    readers: dict[Where, set[Use]] = defaultdict(set)
     memories: dict[CoreState, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
     for _, where, operands in accesses(run):
         live = memories[run.agents[where[0]].core]
@@ -186,12 +186,12 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
             for bucket in buckets_of(operand.region) if operand.reads else ():
                 for value in live[bucket]:
                     if value.region.meets(operand.region):
-                        found[value.where].add(Use(where, operand.field, operand.region))
+                        readers[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:
-                made, fills = Value(where, operand.region), operand.fills
+                produced, fills = Value(where, operand.region), operand.fills
                 for bucket in buckets_of(operand.region):
                     if fills:
                         live[bucket] = {value for value in live[bucket] if not operand.region.holds(value.region)}
-                    live[bucket].add(made)
-    return found
+                    live[bucket].add(produced)
+    return readers

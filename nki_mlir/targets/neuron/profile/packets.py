@@ -30,42 +30,42 @@ class Packets(NamedTuple):
 
 def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     """Return the packets of a finished run, by the slices of its transfers' events."""
-    made = Packets([], [], [], [], [], [])
+    packets = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
     free = {core: [0.0] * core.dma.count for core in run.cores}
     for event, movement in record.movements.items():            # as they were triggered
         agent = run.agents[record.agent[event]]
         transfer = agent.stream.details[record.position[event]]
         assert isinstance(transfer, TimedTransfer)
-        own = free[agent.core]
+        free_at = free[agent.core]
         if transfer.under_way:                                  # a collective's links move it
             continue
         parts = transfer.parts
-        if max(own) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(own):
-            own[:] = [movement.end] * len(own)                  # each moves as much, from the same time on
-            made.add(slice_of[event], len(own), launch + movement.first, launch + movement.end,
-                     parts[0] / sum(parts))
+        if max(free_at) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(free_at):
+            free_at[:] = [movement.end] * len(free_at)                  # each moves as much, from the same time on
+            packets.add(slice_of[event], len(free_at), launch + movement.first, launch + movement.end,
+                        parts[0] / sum(parts))
             continue
-        begins = [max(when, movement.first) for when in own]
+        begins = [max(time, movement.first) for time in free_at]
         ends = [begin + ns for begin, ns in zip(begins, transfer.parts)]
-        last, even = ends.index(max(ends)), len(set(zip(begins, transfer.parts))) == 1
+        last_engine, even = ends.index(max(ends)), len(set(zip(begins, transfer.parts))) == 1
         for k, ns in enumerate(transfer.parts):
-            if even or k == last:
+            if even or k == last_engine:
                 ends[k] = movement.end                          # HBM may have had no more to give
             if ns:
-                own[k] = ends[k]
-        whole = sum(transfer.parts)
+                free_at[k] = ends[k]
+        total = sum(transfer.parts)
         for k, ns in enumerate(transfer.parts):
             if not ns:
                 continue
-            row = slice_of[event], launch + begins[k], launch + ends[k], ns / whole
-            if made.slice and row == (made.slice[-1], made.begin[-1], made.end[-1], made.share[-1]) \
-                    and made.first[-1] + made.engines[-1] == k:
-                made.engines[-1] += 1
+            row = slice_of[event], launch + begins[k], launch + ends[k], ns / total
+            if packets.slice and row == (packets.slice[-1], packets.begin[-1], packets.end[-1], packets.share[-1]) \
+                    and packets.first[-1] + packets.engines[-1] == k:
+                packets.engines[-1] += 1
                 continue
-            made.slice.append(row[0])
-            made.first.append(k)
-            made.engines.append(1)
-            for column, value in zip((made.begin, made.end, made.share), row[1:]):
+            packets.slice.append(row[0])
+            packets.first.append(k)
+            packets.engines.append(1)
+            for column, value in zip((packets.begin, packets.end, packets.share), row[1:]):
                 column.append(value)
-    return made
+    return packets

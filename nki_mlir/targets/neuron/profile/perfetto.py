@@ -45,9 +45,9 @@ def _groups(document: Document) -> Iterator[Event]:
     if len(document["groups"]) < 2:
         return
     for number, group in enumerate(document["groups"]):
-        for phase, when in (("b", group["begin"]), ("e", group["end"])):
+        for phase, time in (("b", group["begin"]), ("e", group["end"])):
             yield {"ph": phase, "cat": "group", "id": f"group {number}", "name": group["name"], "pid": 0, "tid": 0,
-                   "ts": when / 1e3}
+                   "ts": time / 1e3}
 
 
 def _slices(document: Document) -> Iterator[Event]:
@@ -78,13 +78,14 @@ def _arrows(document: Document) -> Iterator[Event]:
 def _counters(document: Document) -> Iterator[Event]:
     for core, memories in enumerate(document["memory"]["cores"]):
         for space, level in memories.items():
-            for when, nbytes in zip(level["time"], level["bytes"]):
-                yield {"ph": "C", "name": f"{space.upper()} bytes", "pid": core, "ts": when / 1e3,
+            for time, nbytes in zip(level["time"], level["bytes"]):
+                yield {"ph": "C", "name": f"{space.upper()} bytes", "pid": core, "ts": time / 1e3,
                        "args": {"bytes": nbytes}}
-    for own in document["limited"]:
-        for begin, end in zip(own["begin"], own["end"]):
-            for when, speed in ((begin, own["speed"]), (end, 1.0)):
-                yield {"ph": "C", "name": f"speed of the {own['engine']} engine", "pid": own["core"], "ts": when / 1e3,
+    for limit in document["limited"]:
+        for begin, end in zip(limit["begin"], limit["end"]):
+            for time, speed in ((begin, limit["speed"]), (end, 1.0)):
+                yield {"ph": "C", "name": f"speed of the {limit['engine']} engine", "pid": limit["core"],
+                       "ts": time / 1e3,
                        "args": {"speed": speed}}
     dma = document["dma"]
     for k, rate in enumerate(dma["bytes_per_ns"]):

@@ -177,87 +177,89 @@ class Slices:
 def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
     """The slices of a run that has come to its end; without ``texts`` of instructions, those that differ in their
     addresses only are one."""
-    made = Slices()
-    numbers = _instructions(run, made, texts)
-    engines = {agent.number: _track(made, run.cores.index(agent.core), agent.stream.engine.value, ENGINE)
+    slices = Slices()
+    numbers = _instructions(run, slices, texts)
+    engines = {agent.number: _track(slices, run.cores.index(agent.core), agent.stream.engine.value, ENGINE)
                for agent in run.agents}
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
-    known = {"": 0}
+    cause_numbers = {"": 0}
     ends = [0.0] * len(run.agents)
     names, causes = stall_causes(run, np.arange(len(record)), kinds_of(run))
-    for agent, place, start, end, name in zip(record.agent, record.position, record.start, record.end, causes.tolist()):
+    for agent, position, start, end, name in zip(record.agent, record.position, record.start, record.end,
+                                                 causes.tolist()):
         stalled, cause = start - ends[agent], 0
         if stalled > 0.0:
-            cause = known.setdefault(names[name], len(known))
-        made.of_event.append(made.add(engines[agent], launch + start, launch + end, numbers[agent][place], cause,
-                                      max(stalled, 0.0)))
+            cause = cause_numbers.setdefault(names[name], len(cause_numbers))
+        slices.of_event.append(slices.add(engines[agent], launch + start, launch + end, numbers[agent][position], cause,
+                                          max(stalled, 0.0)))
         ends[agent] = end
-    made.causes = list(known)
-    _transfers(run, made, numbers, launch)
-    for event, (why, cause) in enumerate(zip(record.why, record.cause)):
-        if why == SEMAPHORE and cause >= 0:
-            made.edges.append((made.of_transfer.get(cause, made.of_event[cause]), made.of_event[event]))
-    _put_in_order(run, made)
-    return made
+    slices.causes = list(cause_numbers)
+    _transfers(run, slices, numbers, launch)
+    for event, (reason, cause) in enumerate(zip(record.why, record.cause)):
+        if reason == SEMAPHORE and cause >= 0:
+            slices.edges.append((slices.of_transfer.get(cause, slices.of_event[cause]), slices.of_event[event]))
+    _put_in_order(run, slices)
+    return slices
 
 
-def _put_in_order(run: TimedMachine, made: Slices) -> None:
+def _put_in_order(run: TimedMachine, slices: Slices) -> None:
     """Sort the tracks of a core: its engines, its queues in program order, the lanes of a queue."""
     engines = {engine.value: k for k, engine in enumerate(ENGINES)}
     queues = [{queue.name: k for k, queue in enumerate(core.program.queues)} for core in run.cores]
 
     def key(number: int) -> tuple[int, bool, int, int]:
-        track = made.tracks[number]
+        track = slices.tracks[number]
         if track.kind == ENGINE:
             return track.core, False, engines[track.name], 0
         return track.core, True, queues[track.core][track.name.partition(" (")[0]], number      # lanes come in order
-    order = sorted(range(len(made.tracks)), key=key)
+    order = sorted(range(len(slices.tracks)), key=key)
     index = {old: new for new, old in enumerate(order)}
-    made.tracks = [made.tracks[old] for old in order]
-    made.track = array("i", [index[old] for old in made.track])
+    slices.tracks = [slices.tracks[old] for old in order]
+    slices.track = array("i", [index[old] for old in slices.track])
 
 
-def _transfers(run: TimedMachine, made: Slices, numbers: list[list[int]], launch: float) -> None:
+def _transfers(run: TimedMachine, slices: Slices, numbers: list[list[int]], launch: float) -> None:
     lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}          # by queue: until when each is taken, its track
     for event, movement in sorted(run.record.movements.items(), key=lambda item: item[1].begin):
         agent = run.agents[run.record.agent[event]]
-        core, place = run.cores.index(agent.core), run.record.position[event]
-        queue = agent.stream.instructions[place].queue
+        core, position = run.cores.index(agent.core), run.record.position[event]
+        queue = agent.stream.instructions[position].queue
         assert queue is not None
         name = agent.core.program.queues[queue].name
-        found = lanes.setdefault((core, name), [])
+        queue_lanes = lanes.setdefault((core, name), [])
         begin, end = launch + movement.begin, launch + movement.end
-        lane = next((k for k, (until, _) in enumerate(found) if until <= begin + ROUNDING), len(found))
-        if lane == len(found):
-            found.append((0.0, _track(made, core, name if not lane else f"{name} ({lane + 1})", QUEUE)))
-        found[lane] = end, found[lane][1]
-        made.of_transfer[event] = made.add(found[lane][1], begin, end, numbers[agent.number][place])
+        lane = next((k for k, (until, _) in enumerate(queue_lanes) if until <= begin + ROUNDING), len(queue_lanes))
+        if lane == len(queue_lanes):
+            queue_lanes.append((0.0, _track(slices, core, name if not lane else f"{name} ({lane + 1})", QUEUE)))
+        queue_lanes[lane] = end, queue_lanes[lane][1]
+        slices.of_transfer[event] = slices.add(queue_lanes[lane][1], begin, end, numbers[agent.number][position])
 
 
-def _track(made: Slices, core: int, name: str, kind: str) -> int:
-    made.tracks.append(Track(core, name, kind))
-    return len(made.tracks) - 1
+def _track(slices: Slices, core: int, name: str, kind: str) -> int:
+    slices.tracks.append(Track(core, name, kind))
+    return len(slices.tracks) - 1
 
 
-def _instructions(run: TimedMachine, made: Slices, texts: bool) -> list[list[int]]:
+def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[int]]:
     """Return the number of the instruction at each position of each agent; equal instructions share one."""
-    known: dict[Executed, int] = {}
+    number_of: dict[Executed, int] = {}
     alike: dict[tuple[object, ...], int] = {}           # the number by what it depends on
     numbers = []
     for agent in run.agents:
-        core, own = run.cores.index(agent.core), list[int]()
-        for place, instruction in enumerate(agent.stream.instructions):
-            nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
+        core, agent_numbers = run.cores.index(agent.core), list[int]()
+        for position, instruction in enumerate(agent.stream.instructions):
+            nbytes = getattr(agent.stream.details.get(position), "hbm_bytes", 0)
             # As in assembly, without waits and signal.
             text = operation_text(instruction.op, instruction.queue) if texts else ""
             key = agent.number, text, instruction.location, nbytes, form_of(instruction)
             number = alike.get(key)
             if number is None:
-                one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location,
-                               nbytes, traffic_of(instruction.op), *moved_by(instruction),
-                               passes_of(instruction.op, run.machine.generation))
-                number = alike[key] = known.setdefault(one, len(known))
-            own.append(number)
-        numbers.append(own)
-    made.instructions = list(known)
+                executed = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text,
+                                    instruction.location,
+                                    nbytes, traffic_of(instruction.op), *moved_by(instruction),
+                                    passes_of(instruction.op, run.machine.generation))
+                number = alike[key] = number_of.setdefault(executed, len(number_of))
+            agent_numbers.append(number)
+        numbers.append(agent_numbers)
+    slices.instructions = list(number_of)
     return numbers

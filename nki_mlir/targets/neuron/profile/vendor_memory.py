@@ -22,12 +22,12 @@ def variable_names(document: Document) -> dict[str, str]:
 
 def tensor_rows(document: Document) -> list[Row]:
     """Return a row for each argument and result of a kernel, with the loads of it."""
-    known, slices, tracks = document["instructions"], document["slices"], document["tracks"]
+    instructions, slices, tracks = document["instructions"], document["slices"], document["tracks"]
     loads, nbytes = Counter[str](), Counter[str]()
     for track, number, count in zip(slices["track"], slices["instruction"], slices["count"]):
-        if tracks[track]["kind"] != ENGINE and known["traffic"]["hbm_read"][number]:
-            loads[known["variable"][number]] += count
-            nbytes[known["variable"][number]] += count * known["traffic"]["hbm_read"][number]
+        if tracks[track]["kind"] != ENGINE and instructions["traffic"]["hbm_read"][number]:
+            loads[instructions["variable"][number]] += count
+            nbytes[instructions["variable"][number]] += count * instructions["traffic"]["hbm_read"][number]
     names, rows = variable_names(document), list[Row]()
     for tensor in document["tensors"]:
         name = tensor["name"]
@@ -49,39 +49,39 @@ def usage_tables(document: Document) -> dict[str, list[Row]]:
     bank = machine.psum_bank_bytes
     banks = [(0, lanes, k * bank, (k + 1) * bank) for k in range(machine.psum_banks)]
     quarters = [(p, p + 1, 0, room[SBUF]) for p in QUARTERS]
-    made: dict[str, list[Row]] = {"PsumUsage": [], "SbufUsage": [], "SbufAllocation": _allocations(document)}
+    tables: dict[str, list[Row]] = {"PsumUsage": [], "SbufUsage": [], "SbufAllocation": _allocations(document)}
     for core in range(len(document["memory"]["cores"])):
-        for when, whole, parts in _levels(document, core, PSUM, (0, lanes, 0, room[PSUM]), banks):
-            made["PsumUsage"].append({"timestamp": round(when), "avg_util_percent": whole, "pcore_idx": core,
-                                      **{f"bank_{k}_util_percent": part for k, part in enumerate(parts)}})
-        for when, whole, parts in _levels(document, core, SBUF, (0, lanes, 0, room[SBUF]), quarters):
-            made["SbufUsage"].append({"timestamp": round(when), "avg_util_percent": whole, "pcore_idx": core,
-                                      **{f"partition_{p}_util_percent": part for p, part in zip(QUARTERS, parts)}})
-    return made | _bandwidth(document)
+        for time, share, parts in _levels(document, core, PSUM, (0, lanes, 0, room[PSUM]), banks):
+            tables["PsumUsage"].append({"timestamp": round(time), "avg_util_percent": share, "pcore_idx": core,
+                                        **{f"bank_{k}_util_percent": part for k, part in enumerate(parts)}})
+        for time, share, parts in _levels(document, core, SBUF, (0, lanes, 0, room[SBUF]), quarters):
+            tables["SbufUsage"].append({"timestamp": round(time), "avg_util_percent": share, "pcore_idx": core,
+                                        **{f"partition_{p}_util_percent": part for p, part in zip(QUARTERS, parts)}})
+    return tables | _bandwidth(document)
 
 
 Box = tuple[int, int, int, int]                         # partitions from and to, bytes from and to
 
 
-def _levels(document: Document, core: int, space: str, whole: Box, parts: Sequence[Box]
+def _levels(document: Document, core: int, space: str, full_box: Box, parts: Sequence[Box]
             ) -> Iterator[tuple[float, float, list[float]]]:
     """Yield each time at which the occupancy of a memory changes, with the share in use of the memory and of its
     parts."""
-    held = document["memory"]["held"]
+    occupants = document["memory"]["held"]
     changes: dict[float, list[tuple[int, Box]]] = {}
-    for own, where, begin, end, *box in zip(*(held[name] for name in (
+    for occupant_core, where, begin, end, *box in zip(*(occupants[name] for name in (
             "core", "space", "begin", "end", "p0", "p1", "b0", "b1"))):
-        if own == core and where == space:
+        if occupant_core == core and where == space:
             changes.setdefault(begin, []).append((1, (box[0], box[1], box[2], box[3])))
             changes.setdefault(end, []).append((-1, (box[0], box[1], box[2], box[3])))
-    areas = [_common(part, part) for part in (whole, *parts)]
+    areas = [_common(part, part) for part in (full_box, *parts)]
     counts = [0] * len(areas)
-    for when in sorted(changes):
-        for sign, region in changes[when]:
-            for k, part in enumerate((whole, *parts)):
+    for time in sorted(changes):
+        for sign, region in changes[time]:
+            for k, part in enumerate((full_box, *parts)):
                 counts[k] += sign * _common(region, part)
         shares = [min(1.0, count / area) for count, area in zip(counts, areas)]
-        yield when, shares[0], shares[1:]
+        yield time, shares[0], shares[1:]
 
 
 def _common(a: Box, b: Box) -> int:
@@ -91,14 +91,15 @@ def _common(a: Box, b: Box) -> int:
 
 def _allocations(document: Document) -> list[Row]:
     """Return a row for each value in SBUF and each partition of the schema that it occupies."""
-    held, known, rows = document["memory"]["held"], document["instructions"], list[Row]()
-    for space, begin, end, p0, p1, b0, b1, number, core in zip(*(held[name] for name in (
+    occupants, instructions, rows = document["memory"]["held"], document["instructions"], list[Row]()
+    for space, begin, end, p0, p1, b0, b1, number, core in zip(*(occupants[name] for name in (
             "space", "begin", "end", "p0", "p1", "b0", "b1", "instruction", "core"))):
-        loaded = bool(known["hbm_bytes"][number])
+        loaded = bool(instructions["hbm_bytes"][number])
         rows += [{"start_ts": round(begin), "end_ts": round(end), "start_address": b0, "end_address": b1,
-                  "partition": p, "op_source_type": "dma" if loaded else "instruction", "opcode": known["name"][number],
-                  "operands": known["text"][number].partition(" ")[2], "queue_name": None, "block_id": None,
-                  "tensor_name": known["variable"][number] or None, "hlo_name": None, "pcore_idx": core}
+                  "partition": p, "op_source_type": "dma" if loaded else "instruction",
+                  "opcode": instructions["name"][number],
+                  "operands": instructions["text"][number].partition(" ")[2], "queue_name": None, "block_id": None,
+                  "tensor_name": instructions["variable"][number] or None, "hlo_name": None, "pcore_idx": core}
                  for p in QUARTERS if space == SBUF and p0 <= p < p1]
     return rows
 

@@ -17,23 +17,23 @@ def packet_rows(document: Document, transfers: Sequence[Row], ids: dict[int, int
     if not packets:
         return rows
     indexes: dict[int, int] = {}
-    left: dict[int, tuple[int, int]] = {}               # by transfer: bytes read and written that no row has
+    remaining: dict[int, tuple[int, int]] = {}               # by transfer: bytes read and written that no row has
     shares: dict[int, float] = {}
-    for k, first, engines, begin, end, share in zip(*(packets[name] for name in (
+    for k, first_engine, engines, begin, end, share in zip(*(packets[name] for name in (
             "slice", "first", "engines", "begin", "end", "share"))):
         transfer = transfers[ids[k]]
         read, wrote = int(str(transfer["read_bytes"])), int(str(transfer["write_bytes"]))
-        for engine in range(first, first + engines):
+        for engine in range(first_engine, first_engine + engines):
             shares[k] = shares.get(k, 0.0) + share
-            last = isclose(shares[k], 1.0)
-            had = left.get(k, (read, wrote))
-            own = had if last else (min(had[0], round(read * share)), min(had[1], round(wrote * share)))
-            left[k] = had[0] - own[0], had[1] - own[1]
+            is_last = isclose(shares[k], 1.0)
+            had = remaining.get(k, (read, wrote))
+            nbytes = had if is_last else (min(had[0], round(read * share)), min(had[1], round(wrote * share)))
+            remaining[k] = had[0] - nbytes[0], had[1] - nbytes[1]
             duration = round(end) - round(begin)
             rows.append({"id": len(rows), "packet_idx": indexes.setdefault(k, 0), "packet_aggregation_id": ids[k],
                          "start_ts": round(begin), "end_ts": round(end), "duration_ns": duration, "engine_idx": engine,
-                         "read_bytes": own[0], "write_bytes": own[1], "transfer_bytes": max(own),
-                         "throughput": max(own) / duration * 1e9 if duration else None, "crc": None,
+                         "read_bytes": nbytes[0], "write_bytes": nbytes[1], "transfer_bytes": max(nbytes),
+                         "throughput": max(nbytes) / duration * 1e9 if duration else None, "crc": None,
                          **{name: transfer[name] for name in OF_TRANSFER}})
             indexes[k] += 1
     return rows
@@ -45,13 +45,13 @@ def pending_rows(transfers: Sequence[Row]) -> list[Row]:
     changes: dict[tuple[int, int], int] = {}
     for row in transfers:
         core = int(str(row["pcore_idx"]))
-        for when, change in ((row["trigger"], 1), (row["end_ts"], -1)):
-            moment = core, int(str(when))
+        for time, change in ((row["trigger"], 1), (row["end_ts"], -1)):
+            moment = core, int(str(time))
             changes[moment] = changes.get(moment, 0) + change
     rows, pending = list[Row](), dict[int, int]()
-    for (core, when), change in sorted(changes.items()):
+    for (core, time), change in sorted(changes.items()):
         pending[core] = pending.get(core, 0) + change
-        rows.append({"timestamp": when, "value": pending[core], "pcore_idx": core})
+        rows.append({"timestamp": time, "value": pending[core], "pcore_idx": core})
     return rows
 
 
@@ -59,13 +59,13 @@ def throttle_tables(document: Document) -> dict[str, list[Row]]:
     """Return the times in which the ramp limits the tensor engine: k of n is the limit."""
     total = document["timing"]["total_ns"]
     spans, sums = list[Row](), list[Row]()
-    for own in document["limited"]:
-        denominator = round(1 / own["speed"])
+    for limit in document["limited"]:
+        denominator = round(1 / limit["speed"])
         spans += [{"timestamp": round(begin), "duration": round(end) - round(begin), "k": 1, "n": denominator,
-                   "type": RAMP, "pcore_idx": own["core"]} for begin, end in zip(own["begin"], own["end"])]
-        limited = sum(own["end"]) - sum(own["begin"])
-        sums += [{"nc_idx": own["core"], "throttle_type": kind, "throttle_active_time_ns": round(limited),
+                   "type": RAMP, "pcore_idx": limit["core"]} for begin, end in zip(limit["begin"], limit["end"])]
+        limited = sum(limit["end"]) - sum(limit["begin"])
+        sums += [{"nc_idx": limit["core"], "throttle_type": kind, "throttle_active_time_ns": round(limited),
                   "throttle_active_time_percent": limited / total,
-                  "max_achievable_util_with_throttling_percent": 1 - (1 - own["speed"]) * limited / total}
+                  "max_achievable_util_with_throttling_percent": 1 - (1 - limit["speed"]) * limited / total}
                  for kind in ("all", RAMP)]
     return {"Throttle": spans, "ThrottleSummary": sums}

@@ -32,9 +32,9 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     timing = document["timing"]
     machine, total = machine_named(timing["target"]), timing["total_ns"]
     runs = executions(document)
-    known = document["instructions"]
-    sums = {name: sum(map(int.__mul__, runs, column)) for name, column in known["traffic"].items()}
-    adjusted = {name: sum(map(prod, zip(runs, known["traffic"][name], known["passes"])))
+    instructions = document["instructions"]
+    sums = {name: sum(map(int.__mul__, runs, column)) for name, column in instructions["traffic"].items()}
+    adjusted = {name: sum(map(prod, zip(runs, instructions["traffic"][name], instructions["passes"])))
                 for name in ("product", "transpose")}
     moved, flops = sums["hbm_read"] + sums["hbm_written"], sums["product"] + sums["transpose"]
     peak = machine.partitions ** 2 * FLOPS_OF_A_PE * machine.clocks[Engine.TENSOR] * len(timing["cores"])
@@ -50,13 +50,13 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "total_active_time": active / 1e9, "total_active_time_percent": active / total,
         "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
     for engine in VENDOR_ENGINES:
-        own = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
-               if tracks[t]["kind"] == ENGINE and tracks[t]["name"] == engine]
+        spans = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
+                 if tracks[t]["kind"] == ENGINE and tracks[t]["name"] == engine]
         busy = timing["busy_ns"].get(engine, 0.0)               # an engine without instructions is never busy
         summary |= {f"{engine}_engine_active_time": busy / 1e9, f"{engine}_engine_active_time_percent": busy / total,
-                    f"{engine}_engine_instruction_time": sum(e - b for b, e in own) / 1e9,
+                    f"{engine}_engine_instruction_time": sum(e - b for b, e in spans) / 1e9,
                     f"{engine}_engine_instruction_count": timing["instructions_per_engine"].get(engine, 0)}
-    traffic = known["traffic"]
+    traffic = instructions["traffic"]
     evictions = [read and wrote for read, wrote in zip(traffic["psum_read"], traffic["sbuf_written"])]
     sizes = {kind: sum(tensor["bytes"] for tensor in document["tensors"]
                        if tensor["core"] == 0 and tensor["kind"] in kinds)
@@ -66,7 +66,7 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "activate_instruction_count": _named(document, runs, "ACTIVATE"),
         "activate_instruction_time": sum(
             e - b for t, b, e, n in zip(slices["track"], slices["begin"], slices["end"], slices["instruction"])
-            if tracks[t]["kind"] == ENGINE and known["name"][n].startswith("ACTIVATE")) / 1e9,
+            if tracks[t]["kind"] == ENGINE and instructions["name"][n].startswith("ACTIVATE")) / 1e9,
         "hbm_read_bytes": sums["hbm_read"], "hbm_write_bytes": sums["hbm_written"],
         "sbuf_read_bytes": sums["sbuf_read"], "sbuf_write_bytes": sums["sbuf_written"],
         "psum_read_bytes": sums["psum_read"], "psum_write_bytes": sums["psum_written"],
@@ -105,22 +105,23 @@ def queue_type(document: Document, instruction: int) -> str:
 def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
     """Figures of transfers: of all, by queue and by who writes their descriptors. Those of packets are None where there
     are none, because slices are thinned."""
-    timing, known, packets = document["timing"], document["instructions"], document["packets"]
+    timing, instructions, packets = document["timing"], document["instructions"], document["packets"]
     total = timing["total_ns"]
     clock = machine_named(timing["target"]).clocks[Engine.SYNC]
-    count = sum(n for n, nbytes in zip(runs, known["hbm_bytes"]) if nbytes)
-    kinds = [queue_type(document, n) if nbytes else "" for n, nbytes in enumerate(known["hbm_bytes"])]
+    count = sum(n for n, nbytes in zip(runs, instructions["hbm_bytes"]) if nbytes)
+    kinds = [queue_type(document, n) if nbytes else "" for n, nbytes in enumerate(instructions["hbm_bytes"])]
     slices, on_queue = document["slices"], [track["kind"] != ENGINE for track in document["tracks"]]
     moving = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"]) if on_queue[t]]
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "dma_transfer_time": sum(e - b for b, e in moving) / 1e9,
         "dma_transfer_count": count, "dma_transfer_total_bytes": timing["hbm_bytes"],
         "dma_transfer_average_bytes": timing["hbm_bytes"] / count if count else None,
         "dma_queue_count": len({(track["core"], track["name"].partition(" (")[0])
                                 for track, is_queue in zip(document["tracks"], on_queue) if is_queue})}
     for field, kind in (("input", "input"), ("output", "output"), ("weight", "data")):
-        made[f"{field}_queue_bytes"] = sum(n * nbytes for n, nbytes, own in zip(runs, known["hbm_bytes"], kinds)
-                                           if own == kind)
+        figures[f"{field}_queue_bytes"] = sum(n * nbytes
+                                              for n, nbytes, own in zip(runs, instructions["hbm_bytes"], kinds)
+                                              if own == kind)
     spans: dict[str, list[tuple[float, float]]] = {kind: [] for kind in DGE}
     counts = dict.fromkeys(DGE, 0)
     sizes = dict.fromkeys(DGE, 0.0)
@@ -131,39 +132,39 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
             dge = kinds[number] if kinds[number] in DGE else DGE[0]
             spans[dge].append((begin, end))
             counts[dge] += engines
-            sizes[dge] += engines * share * known["hbm_bytes"][number]
-    whole, nbytes = sum(counts.values()), sum(sizes.values())
+            sizes[dge] += engines * share * instructions["hbm_bytes"][number]
+    packet_count, nbytes = sum(counts.values()), sum(sizes.values())
     for dge in DGE:
         own = covered(spans[dge]) if packets else None
-        made |= {f"{dge}_dma_active_time": own and own / 1e9, f"{dge}_dma_active_time_percent": own and own / total,
-                 f"{dge}_dma_packet_count": counts[dge] if packets else None,
-                 f"{dge}_dma_packet_percent": counts[dge] / whole if whole else None,
-                 f"{dge}_dma_size": round(sizes[dge]) if packets else None,
-                 f"{dge}_dma_size_percent": sizes[dge] / nbytes if nbytes else None}
+        figures |= {f"{dge}_dma_active_time": own and own / 1e9, f"{dge}_dma_active_time_percent": own and own / total,
+                    f"{dge}_dma_packet_count": counts[dge] if packets else None,
+                    f"{dge}_dma_packet_percent": counts[dge] / packet_count if packet_count else None,
+                    f"{dge}_dma_size": round(sizes[dge]) if packets else None,
+                    f"{dge}_dma_size_percent": sizes[dge] / nbytes if nbytes else None}
     everything = covered([span for own in spans.values() for span in own]) if packets else covered(moving)
     dynamic = covered(spans[DGE[1]] + spans[DGE[2]]) if packets else None
-    return made | {
+    return figures | {
         "dma_active_time": everything / 1e9, "dma_active_time_percent": everything / total,
         "dma_active_cycles": round(everything * clock),
         "dma_packet_time": sum(n * (end - begin) for n, begin, end in zip(
             packets["engines"], packets["begin"], packets["end"])) / 1e9 if packets else None,
         "dynamic_dma_active_time_percent": dynamic and dynamic / total,
-        "dynamic_dma_packet_percent": 1 - counts[DGE[0]] / whole if whole else None,
+        "dynamic_dma_packet_percent": 1 - counts[DGE[0]] / packet_count if packet_count else None,
         "dynamic_dma_size_percent": 1 - sizes[DGE[0]] / nbytes if nbytes else None}
 
 
 def _throttling(document: Document) -> dict[str, Any]:
     """Return the time in which the tensor engine of each core had less than full speed; nothing for machines without a
     ramp."""
-    total, made = document["timing"]["total_ns"], dict[str, Any]()
-    for own in document["limited"]:
-        core, limited = own["core"], sum(own["end"]) - sum(own["begin"])
-        mean = 1 - (1 - own["speed"]) * limited / total
-        made |= {f"throttle_active_nc{core}_time_ns": round(limited),
-                 f"throttle_avg_util_limit_nc{core}_percent": mean,
-                 f"throttle_activity_1_active_time_nc{core}_percent": limited / total,
-                 f"throttle_activity_1_avg_util_limit_nc{core}_percent": mean}
-    return made
+    total, figures = document["timing"]["total_ns"], dict[str, Any]()
+    for limit in document["limited"]:
+        core, limited = limit["core"], sum(limit["end"]) - sum(limit["begin"])
+        mean = 1 - (1 - limit["speed"]) * limited / total
+        figures |= {f"throttle_active_nc{core}_time_ns": round(limited),
+                    f"throttle_avg_util_limit_nc{core}_percent": mean,
+                    f"throttle_activity_1_active_time_nc{core}_percent": limited / total,
+                    f"throttle_activity_1_avg_util_limit_nc{core}_percent": mean}
+    return figures
 
 
 def executions(document: Document) -> list[int]:

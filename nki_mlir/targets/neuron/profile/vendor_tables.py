@@ -89,26 +89,26 @@ def _type(rows: Sequence[Row], field: str) -> str | None:
 
 def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
     """Return a row for each execution, and its id by the number of its slice."""
-    slices, known, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
+    slices, instructions, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
     rows, ids = list[Row](), {}
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
                                                         slices["instruction"])):
         if tracks[track]["kind"] != ENGINE:
             continue
         ids[k] = len(rows)
-        moved = {name: column[number] for name, column in known["traffic"].items()}
-        name, engine, passes = known["name"][number], tracks[track]["name"], known["passes"][number]
-        line = lines[known["line"][number]] if known["line"][number] >= 0 else None
-        place = f"{line['file']}:{line['line']}" if line else None
+        moved = {name: column[number] for name, column in instructions["traffic"].items()}
+        name, engine, passes = instructions["name"][number], tracks[track]["name"], instructions["passes"][number]
+        line = lines[instructions["line"][number]] if instructions["line"][number] >= 0 else None
+        source = f"{line['file']}:{line['line']}" if line else None
         matmul = engine == "tensor" and moved["product"] + moved["transpose"]
         rows.append({
             "id": ids[k], "start_ts": round(begin), "end_ts": round(end), "duration_ns": round(end) - round(begin),
             "engine": NAMES[engine], "timeline_track": "TensorMatrix" if matmul else NAMES[engine],
-            "pcore_idx": tracks[track]["core"], "opcode": name, "operands": _operands(known["text"][number]),
-            "compiler_opcode": name, "compiler_operands": known["text"][number].partition(" ")[2], "pc": None,
+            "pcore_idx": tracks[track]["core"], "opcode": name, "operands": _operands(instructions["text"][number]),
+            "compiler_opcode": name, "compiler_operands": instructions["text"][number].partition(" ")[2], "pc": None,
             "bir_id": str(number), "bir_instruction_name": None, "hlo_name": None, "layer": None,
             "nki_source_location": f"[{PurePath(line['file']).name}:{line['line']}]" if line else None,
-            "bir_debug_info_source_location": place, "evt_wait_time_ns": round(slices["stalled"][k]),
+            "bir_debug_info_source_location": source, "evt_wait_time_ns": round(slices["stalled"][k]),
             "hbm_read_bytes": moved["hbm_read"] or None, "hbm_write_bytes": moved["hbm_written"] or None,
             "sbuf_read_bytes": moved["sbuf_read"], "sbuf_write_bytes": moved["sbuf_written"],
             "psum_read_bytes": moved["psum_read"], "psum_write_bytes": moved["psum_written"],
@@ -140,27 +140,27 @@ def _first(counts: str) -> int:
 
 
 def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
-    slices, known, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
+    slices, instructions, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
     rows, ids, names = list[Row](), {}, variable_names(document)
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
                                                         slices["instruction"])):
         if tracks[track]["kind"] == ENGINE:
             continue
         ids[k] = len(rows)
-        moved = {name: column[number] for name, column in known["traffic"].items()}
+        moved = {name: column[number] for name, column in instructions["traffic"].items()}
         read, wrote = (sum(moved[f"{space}_{way}"] for space in ("hbm", "sbuf", "psum")) for way in ("read", "written"))
         nbytes = max(read, wrote)
-        loads, variable = moved["hbm_read"] > 0, known["variable"][number]
+        loads, variable = moved["hbm_read"] > 0, instructions["variable"][number]
         where = SPILL if moved["spill_saved"] + moved["spill_reloaded"] else OUTSIDE.get(
             names.get(variable, "").rstrip("0123456789"))
-        partitions = known["partitions"][number] or None
-        held = f"0-{partitions - 1}" if partitions else None
-        wrote_chip, read_chip = ((held, partitions), (None, None))[::1 if loads else -1]
+        partitions = instructions["partitions"][number] or None
+        partition_range = f"0-{partitions - 1}" if partitions else None
+        wrote_chip, read_chip = ((partition_range, partitions), (None, None))[::1 if loads else -1]
         rows.append({
             "id": ids[k], "block_id": ids[k], "pcore_idx": tracks[track]["core"], "start_ts": round(begin),
             "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
             "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
-            "queue_idx": _queue(known["text"][number]), "queue_name": tracks[track]["name"].partition(" (")[0],
+            "queue_idx": _queue(instructions["text"][number]), "queue_name": tracks[track]["name"].partition(" (")[0],
             "queue_type": queue_type(document, number), "semaphore_id": None, "op": "read" if loads else "write",
             "variable": names.get(variable, variable) or None,
             "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
@@ -220,10 +220,10 @@ def _opcodes(instructions: Sequence[Row], total: float) -> list[Row]:
     for row in instructions:
         begin, end = float(str(row["start_ts"])), float(str(row["end_ts"]))
         spans[str(row["engine"]).lower(), str(row["opcode"])].append((begin, end))
-    return [{"engine": engine, "opcode": opcode, "instruction_count": len(own),
-             "instruction_time_ns": round(sum(end - begin for begin, end in own)),
-             "active_time_ns": round(covered(own)), "active_time_percent": covered(own) / total}
-            for (engine, opcode), own in sorted(spans.items())]
+    return [{"engine": engine, "opcode": opcode, "instruction_count": len(intervals),
+             "instruction_time_ns": round(sum(end - begin for begin, end in intervals)),
+             "active_time_ns": round(covered(intervals)), "active_time_percent": covered(intervals) / total}
+            for (engine, opcode), intervals in sorted(spans.items())]
 
 
 def _metadata(document: Document) -> Row:
@@ -247,9 +247,10 @@ def _metadata(document: Document) -> Row:
 
 
 def _warnings(document: Document) -> list[Row]:
-    said = ["simulated by the timed model of nki_mlir, not measured on a device",
-            "the launch is a constant, before the first instruction",
-            "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
-            if document["limited"] else "no throttling is modelled",
-            *([] if document["packets"] else ["there is no table DmaPacket: slices are thinned"]), *document["notes"]]
-    return [{"message": text, "category": "Simulation"} for text in said]
+    warnings = ["simulated by the timed model of nki_mlir, not measured on a device",
+                "the launch is a constant, before the first instruction",
+                "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
+                if document["limited"] else "no throttling is modelled",
+                *([] if document["packets"] else ["there is no table DmaPacket: slices are thinned"]),
+                *document["notes"]]
+    return [{"message": text, "category": "Simulation"} for text in warnings]

@@ -61,18 +61,18 @@ class TimedSemaphore:
         self.coming: deque[Change] = deque()
         self.sleepers: dict[int, int] = {}      # who waits -> for which value
 
-    def settle(self, now: float) -> int:
-        """Return the value at ``now``. The times of successive calls never decrease."""
+    def settle(self, time: float) -> int:
+        """Return the value at ``time``. The times of successive calls never decrease."""
         coming = self.coming
-        while coming and coming[0][0] <= now:
+        while coming and coming[0][0] <= time:
             self.value += coming.popleft()[1]
         return self.value
 
-    def change(self, when: float, amount: int, event: int) -> None:
+    def change(self, time: float, amount: int, event: int) -> None:
         """Record a change at a later time."""
         coming = self.coming
-        coming.append((when, amount, event))
-        if len(coming) > 1 and coming[-2][0] > when:
+        coming.append((time, amount, event))
+        if len(coming) > 1 and coming[-2][0] > time:
             self.coming = deque(sorted(coming, key=lambda change: change[0]))
 
     def reached(self, value: int) -> Change | None:
@@ -169,9 +169,9 @@ class TimedMachine:
         self.agents: list[Agent] = []
         for number, core in enumerate(self.cores):
             for stream in streams_of(core.program, self.machine, number, len(programs)):
-                given = loaded.get((number, stream.engine)) if loaded else None
+                loaded_stream = loaded.get((number, stream.engine)) if loaded else None
                 ramp = self.machine.costs.engines[stream.engine].ramp
-                self.agents.append(Agent(len(self.agents), core, stream, given,
+                self.agents.append(Agent(len(self.agents), core, stream, loaded_stream,
                                          RampState(ramp) if ramps and ramp is not None else None))
         self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
         self.gatherings: dict[object, Gathering] = {}
@@ -183,10 +183,10 @@ class TimedMachine:
         """Run all engines to the ends of their streams. Raise ``Deadlock`` if some cannot get there."""
         heap, agents, latest = self.heap, self.agents, self.record.latest
         while heap:
-            now, number = heappop(heap)
+            time, number = heappop(heap)
             agent = agents[number]
-            if agent.due == now:
-                self.advance(agent, now)
+            if agent.due == time:
+                self.advance(agent, time)
             if len(latest) > KEPT_LOOSE:
                 self.record.settle()
         self.record.finish()
@@ -200,8 +200,8 @@ class TimedMachine:
         return max(self.record.complete, default=0.0)
 
     # -- one engine ----------------------------------------------------------------------------------------------------
-    def advance(self, agent: Agent, now: float) -> None:
-        """Advance an engine from ``now`` until it has to wait, or until another engine has to advance first."""
+    def advance(self, agent: Agent, time: float) -> None:
+        """Advance an engine from ``time`` until it has to wait, or until another engine has to advance first."""
         number, entries, instructions, details, waits_for_itself, semaphores, recent, ramp, shares = agent.parts
         heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
         event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
@@ -212,29 +212,29 @@ class TimedMachine:
             kind, busy, result, own_result, port = entries[at]
             instruction = instructions[at]
             waits, update = instruction.waits, instruction.update
-            start, why, cause = free, ORDER, agent.event
+            start, reason, cause = free, ORDER, agent.event
             if waits or port or kind:
-                if free > now:
+                if free > time:
                     if heap and heap[0][0] < free:          # another engine comes first
                         agent.at, agent.free = at, free
                         self.come_back(agent, waits)
                         return
-                    now = free
-                elif free < now:
-                    start, why, cause = now, agent.why, agent.cause
+                    time = free
+                elif free < time:
+                    start, reason, cause = time, agent.why, agent.cause
                 for wait in waits:
                     semaphore = semaphores[wait.semaphore]
-                    if (semaphore.settle(now) if semaphore.coming else semaphore.value) < wait.value:
+                    if (semaphore.settle(time) if semaphore.coming else semaphore.value) < wait.value:
                         agent.at, agent.free = at, free
                         self.sleep(agent, semaphore, wait.value)
                         return
-            if agent.ready >= start and agent.ready > free and (own := self.own_result(agent, at, start, free)):
-                why, cause = OWN_RESULT, own[0]
-                if own[1] > start and (waits or port or kind):
-                    agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, own[1], why, cause
-                    heappush(heap, (own[1], number))
+            if agent.ready >= start and agent.ready > free and (awaited := self.own_result(agent, at, start, free)):
+                reason, cause = OWN_RESULT, awaited[0]
+                if awaited[1] > start and (waits or port or kind):
+                    agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, awaited[1], reason, cause
+                    heappush(heap, (awaited[1], number))
                     return
-                start = own[1]
+                start = awaited[1]
             if waits or port or kind:
                 if port:
                     granted, holder = max(agent.core.ports[port & PSUM_PORT], agent.core.ports[port & SBUF_PORT])
@@ -243,7 +243,7 @@ class TimedMachine:
                         agent.why, agent.cause = PORT, holder
                         heappush(heap, (granted, number))
                         return
-                if kind == MEETING_KIND and not agent.met and not self.arrive(agent, at, now):
+                if kind == MEETING_KIND and not agent.met and not self.arrive(agent, at, time):
                     agent.at, agent.free, agent.due = at, free, inf
                     return
             free = start + busy if ramp is None or not shares[at] else ramp.end(start, busy, shares[at])
@@ -253,12 +253,12 @@ class TimedMachine:
                 record.held[event] = agent.last_event
             else:
                 agent.last, agent.last_event = complete, event
-            note((number, at, start, free, complete, why if cause >= 0 else BEGIN, cause))
+            note((number, at, start, free, complete, reason if cause >= 0 else BEGIN, cause))
             if waits_for_itself:
-                ready = free + own_result
-                recent.append((event, ready))
-                if ready > agent.ready:
-                    agent.ready = ready
+                result_time = free + own_result
+                recent.append((event, result_time))
+                if result_time > agent.ready:
+                    agent.ready = result_time
             if port:
                 self.hold(agent.core, port, free, event)
             agent.event = event
@@ -272,7 +272,7 @@ class TimedMachine:
             agent.met = False
             if kind == CONTROL and at - 1 in details:
                 agent.at, agent.free = at, free
-                self.control(agent, at - 1, now)
+                self.control(agent, at - 1, time)
                 at, free = agent.at, agent.free
         agent.at, agent.free, agent.due = at, free, inf
 
@@ -287,8 +287,8 @@ class TimedMachine:
             before -= 1
             if before < 0:
                 break
-            other = instructions[before]
-            if free < result[1] >= start and boxes_overlap(read, boxes_of(other, other.op.outputs)):
+            earlier = instructions[before]
+            if free < result[1] >= start and boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
                 nearer = instructions[before + 1:at]
                 return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else result
         return None
@@ -315,15 +315,15 @@ class TimedMachine:
         """Schedule a suspended engine for the time at which the semaphore reaches its value, if that time is known."""
         change = semaphore.reached(value)
         if change is not None:
-            when, _, event = change
-            if when < agent.free:
-                when = agent.free
-            if when < agent.due:
-                agent.due, agent.why, agent.cause = when, SEMAPHORE, event
-                heappush(self.heap, (when, agent.number))
+            time, _, event = change
+            if time < agent.free:
+                time = agent.free
+            if time < agent.due:
+                agent.due, agent.why, agent.cause = time, SEMAPHORE, event
+                heappush(self.heap, (time, agent.number))
 
-    def signal(self, semaphore: TimedSemaphore, when: float, amount: int, event: int) -> None:
-        semaphore.change(when, amount, event)
+    def signal(self, semaphore: TimedSemaphore, time: float, amount: int, event: int) -> None:
+        semaphore.change(time, amount, event)
         if semaphore.sleepers:
             for number, value in semaphore.sleepers.items():
                 self.wake(self.agents[number], semaphore, value)
@@ -335,22 +335,22 @@ class TimedMachine:
                 core.ports[bit] = until, event
 
     # -- registers and branches ----------------------------------------------------------------------------------------
-    def control(self, agent: Agent, place: int, now: float) -> None:
+    def control(self, agent: Agent, position: int, time: float) -> None:
         """What a control instruction does besides signalling; the engine's place is already behind it."""
         def load(op: isa.TensorLoad) -> int | None:
             return next(agent.loaded, None) if agent.loaded is not None else None
 
-        def clear(first: int, last: int) -> None:
-            for semaphore in agent.core.semaphores[first:last + 1]:
-                semaphore.settle(now)
+        def clear(low: int, high: int) -> None:
+            for semaphore in agent.core.semaphores[low:high + 1]:
+                semaphore.settle(time)
                 semaphore.clear()
-        op = agent.stream.details[place]
+        op = agent.stream.details[position]
         assert isinstance(op, isa.Control)
         try:
             target = control_step(op, agent.registers, computed_if_known, load,
-                                  lambda holds: self.is_taken(agent, place, holds), clear)
+                                  lambda holds: self.is_taken(agent, position, holds), clear)
         except NkiMlirError as error:
-            raise error.located(agent.stream.instructions[place].location) from None
+            raise error.located(agent.stream.instructions[position].location) from None
         if target is not None:
             agent.at = target
             agent.free += self.machine.costs.control.refill_ns
@@ -358,48 +358,49 @@ class TimedMachine:
             raise EventLimit(limit=self.limit)
 
     @staticmethod
-    def is_taken(agent: Agent, place: int, holds: int | None) -> bool:
+    def is_taken(agent: Agent, position: int, holds: int | None) -> bool:
         """Return whether an engine takes a branch: by its comparison, or in turn if an operand is unknown."""
         if holds is not None:
             return bool(holds)
-        met = agent.branched.get(place, 0)
-        agent.branched[place] = met + 1
+        met = agent.branched.get(position, 0)
+        agent.branched[position] = met + 1
         return met % 2 == 1
 
     # -- transfers -----------------------------------------------------------------------------------------------------
-    def transfer(self, agent: Agent, place: int, event: int, start: float) -> None:
+    def transfer(self, agent: Agent, position: int, event: int, start: float) -> None:
         """Trigger a transfer. A transfer of several cores begins when the last core has triggered its part."""
-        what = agent.stream.details[place]
-        assert isinstance(what, TimedTransfer)
-        occasion = agent.stream.meetings.get(place) if agent.stream.meetings else None
+        transfer = agent.stream.details[position]
+        assert isinstance(transfer, TimedTransfer)
+        occasion = agent.stream.meetings.get(position) if agent.stream.meetings else None
         if occasion is None:
-            self.carry_out(agent, place, what, event, start, -1)
+            self.carry_out(agent, position, transfer, event, start, -1)
             return
         gathering = self.gathering(agent, occasion)
-        gathering.transfers.append((agent, place, what, event))
+        gathering.transfers.append((agent, position, transfer, event))
         if len(gathering.transfers) == len(occasion.members):
             for other, at, moved, number in gathering.transfers:
                 self.carry_out(other, at, moved, number, start, event)
 
-    def carry_out(self, agent: Agent, place: int, what: TimedTransfer, event: int, start: float, met: int) -> None:
-        core, first = agent.core, start + self.trigger
-        core.hbm_bytes += what.hbm_bytes
-        if what.under_way:
-            begin, end, behind = first, first + what.under_way, -1
+    def carry_out(self, agent: Agent, position: int, transfer: TimedTransfer, event: int, start: float,
+                  met: int) -> None:
+        core, earliest = agent.core, start + self.trigger
+        core.hbm_bytes += transfer.hbm_bytes
+        if transfer.under_way:
+            begin, end, behind = earliest, earliest + transfer.under_way, -1
             finished = [(end, core.dma.count)]
         else:
-            begin, end, finished, behind = core.dma.move(what, first, event)
-        seen = end + self.notify
-        self.record.movements[event] = Movement(first, begin, end, seen, behind, met)
-        update = agent.stream.instructions[place].update
+            begin, end, finished, behind = core.dma.move(transfer, earliest, event)
+        notified = end + self.notify
+        self.record.movements[event] = Movement(earliest, begin, end, notified, behind, met)
+        update = agent.stream.instructions[position].update
         if update is None:
             return
         semaphore = core.semaphores[update.semaphore]
         if update.amount != core.dma.count:         # not one for each engine: when all are done
-            self.signal(semaphore, seen, update.amount, event)
+            self.signal(semaphore, notified, update.amount, event)
             return
-        for when, engines in finished:
-            self.signal(semaphore, when + self.notify, engines, event)
+        for time, engines in finished:
+            self.signal(semaphore, time + self.notify, engines, event)
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
@@ -408,17 +409,17 @@ class TimedMachine:
         met = self.counts[core, occasion] = self.counts.get((core, occasion), 0) + 1
         return self.gatherings.setdefault((occasion, met), Gathering())
 
-    def arrive(self, agent: Agent, place: int, now: float) -> bool:
+    def arrive(self, agent: Agent, position: int, time: float) -> bool:
         """Let an engine reach a meeting; return whether it is complete. Completion resumes the waiting engines."""
-        occasion = agent.stream.details[place]
+        occasion = agent.stream.details[position]
         assert isinstance(occasion, Occasion)
         gathering = self.gathering(agent, occasion)
         if len(gathering.engines) + 1 < len(occasion.members):
             gathering.engines.append(agent)
             return False
-        for other in gathering.engines:
-            other.met, other.due, other.why, other.cause = True, now, MEETING, len(self.record)
-            heappush(self.heap, (now, other.number))
+        for waiting in gathering.engines:
+            waiting.met, waiting.due, waiting.why, waiting.cause = True, time, MEETING, len(self.record)
+            heappush(self.heap, (time, waiting.number))
         return True
 
     # -- standstill ----------------------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ class RampState:
         """Return when work ends that takes ``busy`` at full speed and needs that share of the engine's rows."""
         if start >= self.end_of_window:
             self.close_windows(start)
-        taken = busy * (self.full + (1.0 - self.full) / self.rate)
-        end = start + taken
+        duration = busy * (self.full + (1.0 - self.full) / self.rate)
+        end = start + duration
         if self.full < 0.5:
             if self.slow:
                 self.limited[-1][1] = end
@@ -54,7 +54,7 @@ class RampState:
                 self.slow = True
         else:
             self.slow = False
-        self.lost_ns += taken - busy
+        self.lost_ns += duration - busy
         while end > self.end_of_window:
             self.used += (self.end_of_window - start) * share
             start = self.end_of_window
@@ -62,16 +62,16 @@ class RampState:
         self.used += (end - start) * share
         return end
 
-    def close_windows(self, now: float) -> None:
-        """Update the probability at the end of each window up to ``now``. An engine at full speed counts the share of
+    def close_windows(self, time: float) -> None:
+        """Update the probability at the end of each window up to ``time``. An engine at full speed counts the share of
         the rows that its work needs, an engine at less speed that much less."""
         use = self.used / self.window
         self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
         self.used = 0.0
         self.end_of_window += self.window
-        if now >= self.end_of_window:           # nothing was used in the windows between
+        if time >= self.end_of_window:           # nothing was used in the windows between
             self.full *= self.enough(0.0)
-            self.end_of_window += (now - self.end_of_window) // self.window * self.window + self.window
+            self.end_of_window += (time - self.end_of_window) // self.window * self.window + self.window
 
     def enough(self, use: float) -> float:
         """Return the probability that a device counts at least the threshold if the model counts ``use``."""

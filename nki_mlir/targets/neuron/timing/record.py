@@ -90,18 +90,18 @@ def pieces_of(record: Record) -> list[tuple[int, str, float, float]]:
     """Return the pieces of the critical path as plain tuples, which are faster to create."""
     if not len(record):
         return []
-    last = record.complete.index(max(record.complete))
-    return [piece for piece in _back(record, last) if piece[3] > piece[2]][::-1]
+    last_event = record.complete.index(max(record.complete))
+    return [piece for piece in _back(record, last_event) if piece[3] > piece[2]][::-1]
 
 
 def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]:
     """Yield the pieces from the completion of an event back to time 0."""
     time = record.complete[event]
-    seen = True                                     # whether its result is what was waited for
+    awaited = True                                     # whether its result is what was waited for
     while True:
-        while seen and event in record.held:        # another one's result was later
+        while awaited and event in record.held:        # another one's result was later
             event = record.held[event]
-        movement = record.movements.get(event) if seen else None
+        movement = record.movements.get(event) if awaited else None
         if movement is not None:
             moved = min(movement.end, time)
             yield (event, NOTIFIES, moved, time)
@@ -111,29 +111,29 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
                 yield (event, MOVES, begin, time)
                 event, time = movement.behind, begin
                 movement = record.movements[event]
-            first = min(movement.first, time)
-            yield (event, MOVES, first, time)
+            first_time = min(movement.first, time)
+            yield (event, MOVES, first_time, time)
             if movement.met >= 0:
                 event = movement.met
             start = record.start[event]
-            yield (event, TRIGGER, start, first)
+            yield (event, TRIGGER, start, first_time)
             time = start
         else:
             end = min(record.end[event], time)
-            if seen:
+            if awaited:
                 yield (event, RESULT, end, time)
                 time = end
             start = record.start[event]
             yield (event, ISSUE if event in record.movements else RUNS, start, time)
             time = start
-        why, cause = record.why[event], record.cause[event]
-        while why == MEETING and cause >= 0:        # the last to come began when the meeting did
+        reason, cause = record.why[event], record.cause[event]
+        while reason == MEETING and cause >= 0:        # the last to come began when the meeting did
             event = cause
-            why, cause = record.why[event], record.cause[event]
-        if why == BEGIN or cause < 0:
+            reason, cause = record.why[event], record.cause[event]
+        if reason == BEGIN or cause < 0:
             return
         event = cause
-        seen = why in (SEMAPHORE, OWN_RESULT)
-        if why == OWN_RESULT:
+        awaited = reason in (SEMAPHORE, OWN_RESULT)
+        if reason == OWN_RESULT:
             yield (event, RESULT, min(record.end[event], time), time)
-            time, seen = min(record.end[event], time), False
+            time, awaited = min(record.end[event], time), False

@@ -150,12 +150,12 @@ def timing_of(run: TimedMachine) -> Timing:
     times = _engine_times(run) if len(run.record) else [EngineTime(0.0, 0.0, 0, {}) for _ in run.agents]
     cores = []
     for core in run.cores:
-        own = [(agent.stream.engine, times[agent.number]) for agent in run.agents if agent.core is core]
-        for _, time in own:
+        of_core = [(agent.stream.engine, times[agent.number]) for agent in run.agents if agent.core is core]
+        for _, time in of_core:
             time.stalls.update({cause: ns for cause, ns in ((LAUNCH, launch), (END, end - time.end)) if ns > 0.0})
-        cores.append(CoreTiming({engine: time.busy for engine, time in own},
-                                {engine: time.stalls for engine, time in own},
-                                core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in own}))
+        cores.append(CoreTiming({engine: time.busy for engine, time in of_core},
+                                {engine: time.stalls for engine, time in of_core},
+                                core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in of_core}))
     program = run.cores[0].program
     pieces = pieces_of(run.record)
     path = _shares(run, pieces)
@@ -176,23 +176,23 @@ class EngineTime(NamedTuple):
 def _engine_times(run: TimedMachine) -> list[EngineTime]:
     """Return the times of each agent. Times are added in the order in which they passed."""
     record, agents = run.record, range(len(run.agents))
-    whose, starts, ends = np.asarray(record.agent), np.asarray(record.start), np.asarray(record.end)
+    agent_of, starts, ends = np.asarray(record.agent), np.asarray(record.start), np.asarray(record.end)
     kinds = kinds_of(run)
-    counts = np.bincount(whose, minlength=len(agents))
-    by_agent = whose.argsort(kind="stable")
-    gaps = np.empty(len(whose))
+    counts = np.bincount(agent_of, minlength=len(agents))
+    by_agent = agent_of.argsort(kind="stable")
+    gaps = np.empty(len(agent_of))
     gaps[by_agent] = starts[by_agent] - np.concatenate(([0.0], ends[by_agent[:-1]]))
     lasts = counts.cumsum()
     firsts = by_agent[(lasts - counts)[counts > 0]]
     gaps[firsts] = starts[firsts]
-    taken, control = ends - starts, kinds >= KIND
-    busy = np.bincount(whose, np.where(control, 0.0, taken), len(agents))
+    durations, control = ends - starts, kinds >= KIND
+    busy = np.bincount(agent_of, np.where(control, 0.0, durations), len(agents))
     waited, controlled = (gaps > 0.0).nonzero()[0], control.nonzero()[0]
     names, causes = stall_causes(run, waited, kinds)
-    keys = np.concatenate((whose[waited] * len(names) + causes, whose[controlled] * len(names)
+    keys = np.concatenate((agent_of[waited] * len(names) + causes, agent_of[controlled] * len(names)
                            + np.where(kinds[controlled] == TABLE_LOAD, names.index(TABLE), names.index(CONTROL))))
     order = np.concatenate((2 * waited, 2 * controlled + 1)).argsort()        # a stall is before what it delays
-    keys, ns = keys[order], np.concatenate((gaps[waited], taken[controlled]))[order]
+    keys, ns = keys[order], np.concatenate((gaps[waited], durations[controlled]))[order]
     sums = np.bincount(keys, ns, len(agents) * len(names)).tolist()
     stalls: list[dict[str, float]] = [{} for _ in agents]
     for key in dict.fromkeys(keys.tolist()):
@@ -209,8 +209,8 @@ def kinds_of(run: TimedMachine) -> np.ndarray:
 
 def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarray:
     """Return for each event the value of its entry, which is known by agent and position."""
-    first = np.cumsum([0, *map(len, by_agent)])
-    entries = first[np.asarray(run.record.agent)] + np.asarray(run.record.position)
+    offsets = np.cumsum([0, *map(len, by_agent)])
+    entries = offsets[np.asarray(run.record.agent)] + np.asarray(run.record.position)
     values: np.ndarray = np.asarray([value for values in by_agent for value in values], np.int8)[entries]
     return values
 
@@ -228,34 +228,34 @@ def meets(run: TimedMachine) -> np.ndarray:
 def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
     """What each event waited for, as a number into names: an engine's, those of transfers, of the cores' barrier ..."""
     names = [agent.stream.engine.value for agent in run.agents]
-    first = len(names)
+    base = len(names)
     names += [CONTROL, OWN, PORTS, CORES, TRANSFERS, BARRIER, TABLE]
-    by_why = np.full(6, first)
-    for why, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
-        by_why[why] = first + names[first:].index(name)
-    why, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
+    by_why = np.full(6, base)
+    for reason, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
+        by_why[reason] = base + names[base:].index(name)
+    reason, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
     barrier = (kinds[cause] >= KIND) & (meets(run)[cause] > 0)
-    of_source = np.where(kinds[cause] == TRANSFER, first + 4,
-                         np.where(barrier, first + 5, np.asarray(run.record.agent)[cause]))
-    return names, np.where(why == SEMAPHORE, of_source, by_why[why])
+    of_source = np.where(kinds[cause] == TRANSFER, base + 4,
+                         np.where(barrier, base + 5, np.asarray(run.record.agent)[cause]))
+    return names, np.where(reason == SEMAPHORE, of_source, by_why[reason])
 
 
 def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[Share]:
     """Merge the pieces of one instruction of one source line."""
-    found: dict[tuple[str, str, str, str], float] = {}
+    ns_of: dict[tuple[str, str, str, str], float] = {}
     engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
     instructions = [a.stream.instructions for a in run.agents]
     texts: dict[object, str] = {}                   # of locations
-    for event, what, begin, end in pieces:
+    for event, phase, begin, end in pieces:
         agent = agents[event]
         instruction = instructions[agent][positions[event]]
         text = texts.get(instruction.location)
         if text is None:
             text = texts[instruction.location] = _text_of(instruction.location)
-        key = engines[agent], instruction.op.mnemonic, what, text
-        found[key] = found.get(key, 0.0) + end - begin
-    return [Share(ns=ns, engine=engine, instruction=mnemonic, what=what, location=where)
-            for (engine, mnemonic, what, where), ns in found.items()]
+        key = engines[agent], instruction.op.mnemonic, phase, text
+        ns_of[key] = ns_of.get(key, 0.0) + end - begin
+    return [Share(ns=ns, engine=engine, instruction=mnemonic, what=phase, location=where)
+            for (engine, mnemonic, phase, where), ns in ns_of.items()]
 
 
 def _text_of(location: Location | None) -> str:

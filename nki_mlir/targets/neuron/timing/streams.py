@@ -71,8 +71,8 @@ class Stream:
 
 def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:
     """Return the streams of core ``number`` of ``cores`` as numbers."""
-    made = _Builder(program, machine, number, cores)
-    return [made.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
+    builder = _Builder(program, machine, number, cores)
+    return [builder.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
 
 
 class _Builder:
@@ -87,34 +87,34 @@ class _Builder:
         self.issue = self.entry(TRANSFER, Cost(float(costs.dma.issue_ns), 0.0, 0.0))
 
     def stream(self, engine: Engine, instructions: list[Instruction]) -> Stream:
-        made = Stream(engine, instructions, bool(self.machine.costs.engines[engine].own_result_ns))
-        known: dict[tuple[Work, int], Entry] = {}
+        stream = Stream(engine, instructions, bool(self.machine.costs.engines[engine].own_result_ns))
+        entries: dict[tuple[Work, int], Entry] = {}
         shares = engine in self.psum_engines or engine in self.sbuf_engines
-        add = made.entries.append
+        add = stream.entries.append
         for at, instruction in enumerate(instructions):
             op = instruction.op
             if instruction.queue is not None:
                 assert isinstance(op, Op)
                 add(self.issue)
-                made.details[at] = self.transfers.of(op)
+                stream.details[at] = self.transfers.of(op)
                 if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
-                    made.meetings[at] = occasion
+                    stream.meetings[at] = occasion
             elif isinstance(op, Control):
                 add(self.controls.get(type(op)) or self.control(type(op)))
                 if isinstance(op, WITH_DETAILS):
-                    made.details[at] = op
+                    stream.details[at] = op
             else:
                 key = instruction.work_of(op), self.ports(op, engine) if shares else 0
-                entry = known.get(key)
+                entry = entries.get(key)
                 if entry is None:
-                    entry = known[key] = self.entry(WORK, self.machine.cost(engine, key[0]), key[1])
+                    entry = entries[key] = self.entry(WORK, self.machine.cost(engine, key[0]), key[1])
                 if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
-                    made.details[at] = occasion
+                    stream.details[at] = occasion
                     entry = MEETING, *entry[1:]
                 add(entry)
         if self.machine.costs.engines[engine].ramp is not None:
-            made.shares = [self.share(instruction) for instruction in instructions]
-        return made
+            stream.shares = [self.share(instruction) for instruction in instructions]
+        return stream
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
@@ -135,11 +135,11 @@ class _Builder:
 
     def control(self, kind: type[Control]) -> Entry:
         costs = self.machine.costs.control
-        taken = {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
-                 TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
-        made = self.controls[kind] = self.entry(TABLE_LOAD if kind is ActTableLoad else CONTROL,
-                                                Cost(float(taken), float(costs.signal_ns), 0.0))
-        return made
+        ns = {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
+              TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
+        entry = self.controls[kind] = self.entry(TABLE_LOAD if kind is ActTableLoad else CONTROL,
+                                                 Cost(float(ns), float(costs.signal_ns), 0.0))
+        return entry
 
     def occasion(self, op: Meeting) -> Occasion | None:
         """Return the meeting with other timed cores, or None. Ranks are alike, and the model has them arrive at one

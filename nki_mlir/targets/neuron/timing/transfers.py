@@ -45,16 +45,16 @@ class Transfers:
     def of(self, op: Op) -> TimedTransfer:
         if isinstance(op, Collective):
             return self.work_out(op)                    # members matter, too
-        own, parts = op.__dict__, [type(op)]            # type: tuple[dict[str, Tile | None], list[object]]
+        operands, parts = op.__dict__, [type(op)]            # type: tuple[dict[str, Tile | None], list[object]]
         for field in op.tiles:
-            if (tile := own[field.name]) is not None:
+            if (tile := operands[field.name]) is not None:
                 access = tile.access
                 parts += (tile.space, access.dtype, access.dims, access.partition and access.partition.const)
         key = tuple(parts)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self.work_out(op)
-        return found
+        timed = self.known.get(key)
+        if timed is None:
+            timed = self.known[key] = self.work_out(op)
+        return timed
 
     def work_out(self, op: Op) -> TimedTransfer:
         machine = self.machine
@@ -66,15 +66,16 @@ class Transfers:
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         stores = all(tile.on_chip for _, tile in op.sources())
-        each = machine.costs.dma.descriptor(nbytes, self.partition_step(tiles), stores)
+        descriptor_ns = machine.costs.dma.descriptor(nbytes, self.partition_step(tiles), stores)
         if chip and chip[0].access.dims[0][0]:
-            partitions, first = chip[0].partitions, chip[0].access.partition
-            rows = rows_served(first.const if first is not None else 0, partitions, machine.dma_engines,
+            partitions, start_partition = chip[0].partitions, chip[0].access.partition
+            rows = rows_served(start_partition.const if start_partition is not None else 0, partitions,
+                               machine.dma_engines,
                                machine.partitions)
-            took = {count: count * runs / partitions * each for count in rows}
+            took = {count: count * runs / partitions * descriptor_ns for count in rows}
             parts = tuple([took[count] for count in rows])
         else:
-            parts = (runs / machine.dma_engines * each,) * machine.dma_engines
+            parts = (runs / machine.dma_engines * descriptor_ns,) * machine.dma_engines
         return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
@@ -93,12 +94,12 @@ class Transfers:
 
 
 @lru_cache
-def rows_served(first: int, count: int, engines: int, partitions: int) -> list[int]:
+def rows_served(start: int, count: int, engines: int, partitions: int) -> list[int]:
     """Return how many of a tile's partitions each DMA engine moves: equally many if that is possible."""
     if count % engines == 0:
         return [count // engines] * engines
     served = partitions // engines
-    return [max(0, min(first + count, (k + 1) * served) - max(first, k * served)) for k in range(engines)]
+    return [max(0, min(start + count, (k + 1) * served) - max(start, k * served)) for k in range(engines)]
 
 
 # When a transfer's first byte moved and its last one had; the (time, number) of engines that finished; and which
@@ -124,26 +125,26 @@ class DmaEngines:
         self.runs = [(self.count, 0.0, -1)]
         self.busy = 0.0
 
-    def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
-        """Execute a transfer whose first byte can move at ``first``."""
+    def move(self, transfer: TimedTransfer, earliest: float, event: int) -> Moved:
+        """Execute a transfer whose first byte can move at ``earliest``."""
         parts = transfer.pieces
         if len(parts) == len(self.runs) == 1:
             (_, ns), (_, free, holder) = parts[0], self.runs[0]
-            begin = free if free > first else first
+            begin = free if free > earliest else earliest
             self.busy += ns
             end = self.through_hbm(transfer, begin, begin + ns)
             self.runs = [(self.count, end, event)]
-            return begin, end, [(end, self.count)], holder if free > first else -1
+            return begin, end, [(end, self.count)], holder if free > earliest else -1
         pieces = self.pieces(parts)
-        starts = [free if free > first else first for _, _, free, _ in pieces]
+        starts = [free if free > earliest else earliest for _, _, free, _ in pieces]
         ends = [start + piece[1] for start, piece in zip(starts, pieces)]
-        last = ends.index(max(ends))
-        end = self.through_hbm(transfer, min(starts), ends[last])
-        _, _, free, behind = pieces[last]
+        slowest = ends.index(max(ends))
+        end = self.through_hbm(transfer, min(starts), ends[slowest])
+        _, _, free, behind = pieces[slowest]
         finished: dict[float, int] = {}
         self.runs = []
         for k, (at, (number, ns, before, holder)) in enumerate(zip(ends, pieces)):
-            if k == last:                           # the first of these is the last of all
+            if k == slowest:                           # the first of these is the last of all
                 self.add(1, end if ns else before, event if ns else holder)
                 finished[end] = finished.get(end, 0) + 1
                 at_last = self.runs[-1][1:]
@@ -152,30 +153,30 @@ class DmaEngines:
                 self.add(number, at if ns else before, event if ns else holder)
                 finished[at] = finished.get(at, 0) + number
         self.busy += sum(transfer.parts) / self.count
-        if len({when for _, when, _ in self.runs}) == 1:
+        if len({time for _, time, _ in self.runs}) == 1:
             self.runs = [(self.count, *at_last)]
-        return starts[last], end, sorted(finished.items()), behind if free > first else -1
+        return starts[slowest], end, sorted(finished.items()), behind if free > earliest else -1
 
     def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
         """Return runs of neighbours with equal parts that are free at one time: how many, the part, the time, the
         event."""
-        found = []
+        pieces = []
         runs = iter(self.runs)
-        left, free, holder = next(runs)
+        remaining, free, holder = next(runs)
         for number, ns in parts:
             while number:
-                if not left:
-                    left, free, holder = next(runs)
-                taken = min(number, left)
-                found.append((taken, ns, free, holder))
-                number, left = number - taken, left - taken
-        return found
+                if not remaining:
+                    remaining, free, holder = next(runs)
+                count = min(number, remaining)
+                pieces.append((count, ns, free, holder))
+                number, remaining = number - count, remaining - count
+        return pieces
 
-    def add(self, number: int, when: float, holder: int) -> None:
+    def add(self, number: int, time: float, holder: int) -> None:
         """Append engines to ``runs``."""
-        if self.runs and self.runs[-1][1:] == (when, holder):
+        if self.runs and self.runs[-1][1:] == (time, holder):
             number += self.runs.pop()[0]
-        self.runs.append((number, when, holder))
+        self.runs.append((number, time, holder))
 
     def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
         """Return the end of a transfer, which is later if HBM has no bandwidth left."""

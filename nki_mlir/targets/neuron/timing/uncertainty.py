@@ -57,22 +57,23 @@ def laws_of(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) 
     agents, positions, costs = run.record.agent, run.record.position, run.machine.costs
     streams = [(agent.stream.engine, agent.stream.instructions) for agent in run.agents]
     ns: dict[tuple[Engine, Work | type[Control], str], float] = {}
-    for event, what, begin, end in pieces:
+    for event, phase, begin, end in pieces:
         engine, instructions = streams[agents[event]]
-        key = engine, _work_of(instructions[positions[event]]), what
+        key = engine, _work_of(instructions[positions[event]]), phase
         ns[key] = ns.get(key, 0.0) + end - begin
     sums: dict[str, tuple[float, float]] = {}
-    for (engine, work, what), taken in ns.items():
+    for (engine, work, phase), duration in ns.items():
         if isinstance(work, type):
-            number = _control(costs.control, work, what)
+            number = _control(costs.control, work, phase)
             law, residual = f"{engine.value} {work.mnemonic}", number.residual
         else:
-            law = f"transfer {what}" if work is ISSUE else f"{engine.value} {work.law} {what}"
-            residual = costs.residual(engine, work, what)
+            law = f"transfer {phase}" if work is ISSUE else f"{engine.value} {work.law} {phase}"
+            residual = costs.residual(engine, work, phase)
         before = sums.get(law, (0.0, 0.0))
-        sums[law] = before[0] + taken, before[1] + taken * residual
+        sums[law] = before[0] + duration, before[1] + duration * residual
     sums[LAUNCH_LAW] = float(costs.control.launch_ns), costs.control.launch_ns * costs.control.launch_ns.residual
-    shares = [LawShare(law=law, ns=taken, residual=error / taken) for law, (taken, error) in sums.items() if taken]
+    shares = [LawShare(law=law, ns=duration, residual=error / duration) for law, (duration, error) in sums.items()
+              if duration]
     return sorted(shares, key=lambda share: -share["ns"])
 
 
@@ -83,8 +84,8 @@ def _work_of(instruction: Instruction) -> Work | type[Control]:
     return type(op) if isinstance(op, Control) else instruction.work_of(op)
 
 
-def _control(costs: ControlCosts, kind: type[Control], what: str) -> Cited:
-    if what == RESULT:
+def _control(costs: ControlCosts, kind: type[Control], phase: str) -> Cited:
+    if phase == RESULT:
         return costs.signal_ns
     return {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
             TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
@@ -111,9 +112,9 @@ def verdict(first: Sequence[LawShare], second: Sequence[LawShare]) -> FasterOfTw
     ratio = log(totals[1] / totals[0]) if all(totals) else 0.0
     squares = unlike = 0.0
     for law in {**a, **b}:
-        (x, residual), (y, other) = a.get(law, (0.0, 0.0)), b.get(law, (0.0, 0.0))
+        (x, residual), (y, other_residual) = a.get(law, (0.0, 0.0)), b.get(law, (0.0, 0.0))
         difference = y / totals[1] - x / totals[0] if all(totals) else 0.0
-        squares += (difference * max(residual, other)) ** 2
+        squares += (difference * max(residual, other_residual)) ** 2
         unlike += abs(y - x) / max(totals) if law != LAUNCH_LAW and max(totals) else 0.0
     error = sqrt(squares + 2 * (STRUCTURE * min(1.0, unlike)) ** 2)
     sure = 0.5 * (1 + erf(abs(ratio) / error / sqrt(2))) if error else 0.5 if not ratio else 1.0
