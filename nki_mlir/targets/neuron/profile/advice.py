@@ -72,11 +72,11 @@ class Evidence:
         self.machine: Machine = run.machine
         self.steps: list[Costed] = []
         for agent in run.agents:
-            for place, instruction in enumerate(agent.stream.instructions):
+            for position, instruction in enumerate(agent.stream.instructions):
                 if not isinstance(instruction.op, Control):
-                    detail = agent.stream.details.get(place)
-                    self.steps.append(Costed((agent.number, place), instruction, instruction.op, agent.stream.engine,
-                                           agent.stream.entries[place],
+                    detail = agent.stream.details.get(position)
+                    self.steps.append(Costed((agent.number, position), instruction, instruction.op, agent.stream.engine,
+                                           agent.stream.entries[position],
                                            detail if isinstance(detail, TimedTransfer) else None))
 
     @property
@@ -92,13 +92,13 @@ class Evidence:
 
 def lines_of(steps: Sequence[Costed]) -> list[Location]:
     """Return the source lines of instructions, those with most time first."""
-    found: dict[tuple[str, int], tuple[float, Location]] = {}
+    time_of_line: dict[tuple[str, int], tuple[float, Location]] = {}
     for step in steps:
         if step.location is not None:
             key = step.location.file, step.location.line
             took = step.entry[1] + (max(step.transfer.parts) if step.transfer else 0.0)
-            found[key] = found.get(key, (0.0, step.location))[0] + took, step.location
-    return [location for _, location in sorted(found.values(), key=lambda item: -item[0])]
+            time_of_line[key] = time_of_line.get(key, (0.0, step.location))[0] + took, step.location
+    return [location for _, location in sorted(time_of_line.values(), key=lambda item: -item[0])]
 
 
 def named(lines: Sequence[Location]) -> str:
@@ -128,18 +128,18 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
     """Return the advice that would save at least ``WORTH`` of the time of a finished run, the largest first."""
     programs, timing = [core.program for core in run.cores], timing_of(run)
     total, busy = timing.total_ns, timing.slowest.busy_ns
-    seen, found = Evidence(run, total, busy), []
+    evidence, advice = Evidence(run, total, busy), []
     for name, rule_of in RULES.items():
-        change = rule_of(seen)
+        change = rule_of(evidence)
         if change is None or not change.lines:
             continue
         saved = run.end - end_with(programs, change, run.loaded)
         if round(saved / total, 2) >= WORTH:                # as it is printed
             where = change.lines[0]
-            found.append({"rule": name, "file": where.file, "line": where.line, "saves_ns": saved,
-                          "ratio": total / (total - saved),
-                          "text": f"{change.text}: {total / (total - saved):.2f}x ({saved / total:.0%} of the time)"})
-    return sorted(found, key=lambda one: -float(one["saves_ns"]))
+            advice.append({"rule": name, "file": where.file, "line": where.line, "saves_ns": saved,
+                           "ratio": total / (total - saved),
+                           "text": f"{change.text}: {total / (total - saved):.2f}x ({saved / total:.0%} of the time)"})
+    return sorted(advice, key=lambda entry: -float(entry["saves_ns"]))
 
 
 def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None = None) -> float:
@@ -147,10 +147,10 @@ def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None 
     if change.end is not None:
         return change.end
     again = TimedMachine(programs, loaded)
-    for (agent, place), entry in change.entries.items():
-        again.agents[agent].stream.entries[place] = entry
-    for (agent, place), transfer in change.transfers.items():
-        again.agents[agent].stream.details[place] = transfer
+    for (agent, position), entry in change.entries.items():
+        again.agents[agent].stream.entries[position] = entry
+    for (agent, position), transfer in change.transfers.items():
+        again.agents[agent].stream.details[position] = transfer
     again.run()
     return again.end
 
@@ -164,55 +164,56 @@ def hbm_source(step: Costed) -> Tile | None:
 
 # -- transfers ---------------------------------------------------------------------------------------------------------
 @rule("repeated-loads")
-def repeated_loads(seen: Evidence) -> Change | None:
+def repeated_loads(evidence: Evidence) -> Change | None:
     """Find loads of bytes that an earlier load of the kernel read: keep them in SBUF."""
-    made, again, nbytes = Change(), [], 0
-    known, names = Counter[object](), set[str]()
-    for step, transfer in seen.transfers:
+    change, again, nbytes = Change(), [], 0
+    counts, names = Counter[object](), set[str]()
+    for step, transfer in evidence.transfers:
         source = hbm_source(step)
         if source is None or source.access.free.symbols:
             continue
         key = source.handle, source.access.dims, source.access.free.const, source.dtype
-        known[key] += 1
-        if known[key] > 1:
-            made.gone(step.where)
+        counts[key] += 1
+        if counts[key] > 1:
+            change.gone(step.where)
             again.append(step)
             names.add(f"`{source.handle.name}`")
             nbytes += transfer.hbm_bytes
     if not again:
         return None
-    made.lines = lines_of(again)
-    made.text = (f"{' and '.join(sorted(names))}: {nbytes / 1e6:.2f} MB are loaded again, up to {max(known.values())} "
-                 f"times ({named(made.lines)}); load once, outside of the loop, and keep the tiles in SBUF")
-    return made
+    change.lines = lines_of(again)
+    change.text = (f"{' and '.join(sorted(names))}: {nbytes / 1e6:.2f} MB are loaded again, up to "
+                   f"{max(counts.values())} times ({named(change.lines)}); load once, outside of the loop, and keep "
+                   f"the tiles in SBUF")
+    return change
 
 
 @rule("short-runs")
-def short_runs(seen: Evidence) -> Change:
+def short_runs(evidence: Evidence) -> Change:
     """Find descriptors of few bytes, on which the DMA engines spend their time as overhead."""
-    made, short, least = Change(), [], SHORT
-    each = seen.machine.costs.dma.descriptor(SHORT) / seen.machine.dma_engines
-    for step, transfer in seen.transfers:
+    change, short, least = Change(), [], SHORT
+    descriptor_ns = evidence.machine.costs.dma.descriptor(SHORT) / evidence.machine.dma_engines
+    for step, transfer in evidence.transfers:
         count, nbytes = descriptors(step.op) or (0, SHORT)
-        moved = count * nbytes / SHORT * each
+        moved = count * nbytes / SHORT * descriptor_ns
         if nbytes < SHORT and moved * 2 <= max(transfer.parts):
             short.append(step)
             least = min(least, nbytes)
-            made.transfers[step.where] = replace(transfer, parts=(moved,) * len(transfer.parts))
-    made.lines = lines_of(short)
-    made.text = (f"{len(short)} transfers ({named(made.lines)}) move runs of {least} bytes; make the last axis of what "
-                 f"is moved contiguous in HBM, in runs of {SHORT} bytes or more")
-    return made
+            change.transfers[step.where] = replace(transfer, parts=(moved,) * len(transfer.parts))
+    change.lines = lines_of(short)
+    change.text = (f"{len(short)} transfers ({named(change.lines)}) move runs of {least} bytes; make the last axis of "
+                   f"what is moved contiguous in HBM, in runs of {SHORT} bytes or more")
+    return change
 
 
 @rule("one-issuer")
-def one_issuer(seen: Evidence) -> Change | None:
+def one_issuer(evidence: Evidence) -> Change | None:
     """Find an engine that triggers many small transfers, which takes it longer than they move."""
     by_line: dict[object, list[tuple[Costed, int]]] = defaultdict(list)
-    for step, transfer in seen.transfers:
+    for step, transfer in evidence.transfers:
         if step.location is not None and transfer.hbm_bytes < LARGE:
             by_line[step.where[0], step.location.file, step.location.line].append((step, transfer.hbm_bytes))
-    made, some = Change(), []
+    change, triggers = Change(), []
     for steps in by_line.values():
         together = LARGE + 1                    # bytes that go with one transfer
         for step, nbytes in steps:
@@ -220,40 +221,40 @@ def one_issuer(seen: Evidence) -> Change | None:
             if together > LARGE:
                 together = nbytes
                 continue
-            some.append(step)
-            made.busy(step, 0.0)
-    if not some:
+            triggers.append(step)
+            change.busy(step, 0.0)
+    if not triggers:
         return None
-    made.lines = lines_of(some)
-    engine = max(dict.fromkeys(s.engine for s in some), key=lambda e: seen.busy.get(e, 0.0))
-    share = seen.busy.get(engine, 0.0) / seen.total
-    issue = float(seen.machine.costs.dma.issue_ns)
-    made.text = (f"the {engine.value} engine is busy {share:.0%}, {issue:.0f} ns for each transfer that it triggers "
-                 f"({named(made.lines)}); move several of these tiles with one load or store, of up to "
-                 f"{LARGE >> 10} KiB")
-    return made
+    change.lines = lines_of(triggers)
+    engine = max(dict.fromkeys(s.engine for s in triggers), key=lambda e: evidence.busy.get(e, 0.0))
+    share = evidence.busy.get(engine, 0.0) / evidence.total
+    issue = float(evidence.machine.costs.dma.issue_ns)
+    change.text = (f"the {engine.value} engine is busy {share:.0%}, {issue:.0f} ns for each transfer that it triggers "
+                   f"({named(change.lines)}); move several of these tiles with one load or store, of up to "
+                   f"{LARGE >> 10} KiB")
+    return change
 
 
 @rule("no-overlap")
-def no_overlap(seen: Evidence) -> Change | None:
+def no_overlap(evidence: Evidence) -> Change | None:
     """Find loads that wait until their tiles are free, so that compute and transfers alternate."""
     by_line: dict[object, list[Costed]] = defaultdict(list)
-    for step, _ in seen.transfers:
+    for step, _ in evidence.transfers:
         if hbm_source(step) is not None and step.location is not None:
             by_line[step.location.file, step.location.line].append(step)
-    in_turn = [own for own in by_line.values()
-               if len(own) >= TURNS and len({footprint_of(t.op.targets()[0][1]) for t in own}) == 1]
-    steps = [step for own in in_turn for step in own]
+    in_turn = [transfers for transfers in by_line.values()
+               if len(transfers) >= TURNS and len({footprint_of(t.op.targets()[0][1]) for t in transfers}) == 1]
+    steps = [step for transfers in in_turn for step in transfers]
     if not steps:
         return None
-    dma = seen.machine.costs.dma
+    dma = evidence.machine.costs.dma
     # What is busiest is busy all the time, but for the way of the first load in and of the last store out.
     way = 2 * float(dma.trigger_ns + dma.notify_ns) + 2 * max(max(s.transfer.parts) for s in steps if s.transfer)
     lines = lines_of(steps)
-    busy = max([*seen.busy.values(), *(core.dma.busy for core in seen.run.cores)])
+    busy = max([*evidence.busy.values(), *(core.dma.busy for core in evidence.run.cores)])
     return Change(f"{len(steps)} loads ({named(lines)}) write the same tile, and each waits until the last use of the "
                   "previous values: engines and transfers take turns, and the busiest of them is busy "
-                  f"{busy / seen.total:.0%}; allocate a tile in each iteration", lines, end=busy + way)
+                  f"{busy / evidence.total:.0%}; allocate a tile in each iteration", lines, end=busy + way)
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------
@@ -266,131 +267,133 @@ def evicts(step: Costed) -> bool:
     return step.engine in BOTH and len(sources) == 1 and sources[0][1].space == PSUM and targets[0][1].space != PSUM
 
 
-def shared_out(seen: Evidence, evictions: bool, text: str) -> Change | None:
+def shared_out(evidence: Evidence, evictions: bool, text: str) -> Change | None:
     """Move work of one kind from the busier of two engines to the other, until both are busy for as long."""
-    loaded = max(BOTH, key=lambda e: seen.busy.get(e, 0.0))
+    loaded = max(BOTH, key=lambda e: evidence.busy.get(e, 0.0))
     other = BOTH[1 - BOTH.index(loaded)]
-    busy, idle = (seen.busy.get(engine, 0.0) for engine in (loaded, other))
-    costs = seen.machine.costs.engines[other]
-    steps = [s for s in seen.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
+    busy, idle = (evidence.busy.get(engine, 0.0) for engine in (loaded, other))
+    costs = evidence.machine.costs.engines[other]
+    steps = [s for s in evidence.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
              and (costs.other is not None or s.instruction.work_of(s.op).law in costs.laws)]
     own_ns = sum(s.entry[1] for s in steps)
-    both_ns = own_ns + sum(seen.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
+    both_ns = own_ns + sum(evidence.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
     gap = min(own_ns, busy - idle)              # other work may be at another time
     if both_ns <= 0.0 or gap <= 0.0:
         return None
-    share, made = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
+    share, change = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
     for step in steps:
-        made.busy(step, step.entry[1] * (1 - share))
-    made.text = text.format(loaded=loaded.value, other=other.value, busy=busy / seen.total, idle=idle / seen.total,
-                            share=share, count=len(steps), lines=named(made.lines))
-    return made
+        change.busy(step, step.entry[1] * (1 - share))
+    change.text = text.format(loaded=loaded.value, other=other.value, busy=busy / evidence.total,
+                              idle=idle / evidence.total,
+                              share=share, count=len(steps), lines=named(change.lines))
+    return change
 
 
 @rule("imbalance")
-def imbalance(seen: Evidence) -> Change | None:
+def imbalance(evidence: Evidence) -> Change | None:
     """One engine has the elementwise work, another one could do it as well and is idle. Of copies from PSUM another
     rule speaks."""
-    return shared_out(seen, False, "the {loaded} engine is busy {busy:.0%}, the {other} engine {idle:.0%}; let the "
+    return shared_out(evidence, False, "the {loaded} engine is busy {busy:.0%}, the {other} engine {idle:.0%}; let the "
                                    "{other} engine do {share:.0%} of what both can do ({lines}), with engine=")
 
 
 @rule("psum-eviction")
-def psum_eviction(seen: Evidence) -> Change | None:
+def psum_eviction(evidence: Evidence) -> Change | None:
     """Find results that wait in PSUM because one engine copies all of them."""
-    return shared_out(seen, True, "the {loaded} engine empties PSUM in {count} copies ({lines}), for which products "
+    return shared_out(evidence, True, "the {loaded} engine empties PSUM in {count} copies ({lines}), for which "
+                                      "products "
                                   "wait, and is busy {busy:.0%}, the {other} engine {idle:.0%}; let the {other} engine "
                                   "do {share:.0%} of them, with engine=")
 
 
 @rule("weight-loads")
-def weight_loads(seen: Evidence) -> Change:
+def weight_loads(evidence: Evidence) -> Change:
     """Find products with a narrow moving side, which load their weights as long as they use them."""
-    widest = seen.machine.moving_free_max
-    made, narrow, columns = Change(), [], widest
-    for step in seen.work:
+    widest = evidence.machine.moving_free_max
+    change, narrow, columns = Change(), [], widest
+    for step in evidence.work:
         work = step.instruction.work_of(step.op)
         if work.law.startswith("product") and work.elements * 2 <= widest:
             narrow.append(step)
             columns = min(columns, int(work.elements))
-            full = seen.machine.cost(step.engine, Work(work.law, widest)).busy
-            made.busy(step, full * work.elements / widest)
-    made.lines = lines_of(narrow)
-    made.text = (f"{len(narrow)} products ({named(made.lines)}) move {columns} columns for each load of weights; let "
-                 f"the moving side have {widest} columns")
-    return made
+            full = evidence.machine.cost(step.engine, Work(work.law, widest)).busy
+            change.busy(step, full * work.elements / widest)
+    change.lines = lines_of(narrow)
+    change.text = (f"{len(narrow)} products ({named(change.lines)}) move {columns} columns for each load of weights; "
+                   f"let the moving side have {widest} columns")
+    return change
 
 
 @rule("ramp")
-def ramp(seen: Evidence) -> Change | None:
+def ramp(evidence: Evidence) -> Change | None:
     """Find products that run at part of the tensor engine's speed because the engine is not used enough."""
     lost = Counter[Where]()
-    costs = seen.machine.costs.engines[Engine.TENSOR].ramp
-    limits = [agent.ramp for agent in seen.run.agents if agent.ramp is not None]
+    costs = evidence.machine.costs.engines[Engine.TENSOR].ramp
+    limits = [agent.ramp for agent in evidence.run.agents if agent.ramp is not None]
     if costs is None or all(limit.lost_ns < costs.window_ns for limit in limits):       # once every kernel ramps up
         return None
-    record, agents = seen.run.record, {agent.number for agent in seen.run.agents if agent.ramp is not None}
-    entries = {agent.number: agent.stream.entries for agent in seen.run.agents}
-    for agent, place, start, end in zip(record.agent, record.position, record.start, record.end):
+    record, agents = evidence.run.record, {agent.number for agent in evidence.run.agents if agent.ramp is not None}
+    entries = {agent.number: agent.stream.entries for agent in evidence.run.agents}
+    for agent, position, start, end in zip(record.agent, record.position, record.start, record.end):
         if agent in agents:
-            lost[agent, place] += round(end - start - entries[agent][place][1])
-    slow = sorted((step for step in seen.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
-    again = TimedMachine([core.program for core in seen.run.cores], ramps=False)
+            lost[agent, position] += round(end - start - entries[agent][position][1])
+    slow = sorted((step for step in evidence.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
+    again = TimedMachine([core.program for core in evidence.run.cores], ramps=False)
     again.run()
-    remains = max(lost_without_waits(seen, agent, costs) for agent in agents)
+    remains = max(lost_without_waits(evidence, agent, costs) for agent in agents)
     limited = sum(end - begin for limit in limits for begin, end in limit.limited) / len(limits)
     lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
-    text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / seen.total:.0%} of the time "
+    text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / evidence.total:.0%} of the time "
             f"({named(lines)}), because it is used less than {costs.threshold:.0%} of {costs.window_ns / 1e3:.0f} us; "
             "let products follow each other without waits, on all rows, or behind transposes that do")
     return Change(text, lines, end=again.end + remains)
 
 
-def lost_without_waits(seen: Evidence, number: int, costs: Ramp) -> float:
+def lost_without_waits(evidence: Evidence, number: int, costs: Ramp) -> float:
     """Return the ns that the ramp still costs an engine whose work begins at full speed and never waits: work on part
     of the rows may lose its speed again."""
-    state, end, stream = RampState(costs), 0.0, seen.run.agents[number].stream
+    state, end, stream = RampState(costs), 0.0, evidence.run.agents[number].stream
     state.begin_at_full_speed(end)
-    for agent, place in zip(seen.run.record.agent, seen.run.record.position):
-        if agent == number and stream.shares[place]:
-            end = state.end(end, stream.entries[place][1], stream.shares[place])
+    for agent, position in zip(evidence.run.record.agent, evidence.run.record.position):
+        if agent == number and stream.shares[position]:
+            end = state.end(end, stream.entries[position][1], stream.shares[position])
     return state.lost_ns
 
 
 @rule("dtype")
-def slow_dtype(seen: Evidence) -> Change | None:
+def slow_dtype(evidence: Evidence) -> Change | None:
     """Find products of float32, which take several passes."""
-    made, steps, passes = Change(), [], 1
+    change, steps, passes = Change(), [], 1
     operands: set[Footprint] = set()
-    for step in seen.work:
+    for step in evidence.work:
         work = step.instruction.work_of(step.op)
         if work.law in ("product.float32", "transpose.float32"):
             steps.append(step)
             law = work.law.partition(".")[0]
-            made.busy(step, seen.machine.cost(step.engine, Work(law, work.elements)).busy)
-            passes = max(passes, seen.machine.costs.engines[step.engine].law(work.law).passes)
+            change.busy(step, evidence.machine.cost(step.engine, Work(law, work.elements)).busy)
+            passes = max(passes, evidence.machine.costs.engines[step.engine].law(work.law).passes)
             operands.update(footprint_of(t) for name, t in step.op.sources() if name != "dst")
     if not steps:
         return None
-    for step, transfer in seen.transfers:
+    for step, transfer in evidence.transfers:
         source = hbm_source(step)
         if source is not None and source.dtype is FLOAT32:
             target = footprint_of(step.op.targets()[0][1])
             if any(o.space == target.space and o.b0 < target.b1 and target.b0 < o.b1 for o in operands):
-                made.transfers[step.where] = replace(transfer, parts=tuple(p / 2 for p in transfer.parts),
-                                                     hbm_bytes=transfer.hbm_bytes // 2)
-    made.lines = lines_of(steps)
-    made.text = (f"{len(steps)} products ({named(made.lines)}) are of float32, in {passes} passes; with operands of "
-                 "bfloat16 they take one, and loads half of the bytes (sums stay float32, operands have 8 bits)")
-    return made
+                change.transfers[step.where] = replace(transfer, parts=tuple(p / 2 for p in transfer.parts),
+                                                       hbm_bytes=transfer.hbm_bytes // 2)
+    change.lines = lines_of(steps)
+    change.text = (f"{len(steps)} products ({named(change.lines)}) are of float32, in {passes} passes; with operands "
+                   "of bfloat16 they take one, and loads half of the bytes (sums stay float32, operands have 8 bits)")
+    return change
 
 
 @rule("partitions")
-def few_partitions(seen: Evidence) -> Change:
+def few_partitions(evidence: Evidence) -> Change:
     """Find tiles on part of the partitions, which leave lanes and DMA engines idle."""
-    full = fewest = seen.machine.partitions
-    made, steps = Change(), []
-    for step in seen.steps:
+    full = fewest = evidence.machine.partitions
+    change, steps = Change(), []
+    for step in evidence.steps:
         lanes = max((t.partitions for _, t in step.op.operands() if t.on_chip), default=full)
         if lanes * 2 > full or step.engine is Engine.TENSOR:
             continue
@@ -398,14 +401,14 @@ def few_partitions(seen: Evidence) -> Change:
         fewest = min(fewest, lanes)
         transfer = step.transfer
         if transfer is None or (step.entry[0] == TRANSFER and not transfer.under_way):
-            made.busy(step, step.entry[1] * lanes / full)
+            change.busy(step, step.entry[1] * lanes / full)
             if transfer is not None:
                 even = sum(transfer.parts) / len(transfer.parts)
-                made.transfers[step.where] = replace(transfer, parts=(even,) * len(transfer.parts))
-    made.lines = lines_of(steps)
-    made.text = (f"{len(steps)} instructions ({named(made.lines)}) work on {fewest} of {full} partitions; put more "
-                 "rows into the partition axis of a tile")
-    return made
+                change.transfers[step.where] = replace(transfer, parts=(even,) * len(transfer.parts))
+    change.lines = lines_of(steps)
+    change.text = (f"{len(steps)} instructions ({named(change.lines)}) work on {fewest} of {full} partitions; put more "
+                   "rows into the partition axis of a tile")
+    return change
 
 
 WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")     # what an activation does first
@@ -418,37 +421,38 @@ def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
 
 
 @rule("fuse-activation")
-def fuse_activation(seen: Evidence) -> Change:
+def fuse_activation(evidence: Evidence) -> Change:
     """Find a scale or a bias in an instruction of its own before an activation with a parameter for it."""
-    some = [(s, s.op) for s in seen.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
-    readers = readers_of(seen.run) if some and any(isinstance(s.op, ActivationOp) for s in seen.work) else {}
-    ops = {s.where: s.op for s in seen.steps}
-    alone = [s for s, op in some if (uses := readers.get(s.where))
+    scalings = [(s, s.op) for s in evidence.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
+    readers = readers_of(evidence.run) if scalings and any(isinstance(s.op, ActivationOp)
+                                                           for s in evidence.work) else {}
+    ops = {s.where: s.op for s in evidence.steps}
+    alone = [s for s, op in scalings if (uses := readers.get(s.where))
              and all([takes(ops[use.where], op, use) for use in uses])]
     lines = lines_of(alone)
-    made = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
-                  "factor as scale=, the summand as bias=", lines)
+    change = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
+                    "factor as scale=, the summand as bias=", lines)
     for step in alone:
-        made.gone(step.where)
-    return made
+        change.gone(step.where)
+    return change
 
 
 @rule("table-loads")
-def table_loads(seen: Evidence) -> Change:
+def table_loads(evidence: Evidence) -> Change:
     """Find functions of several table sets that alternate on the scalar engine, which holds one set."""
-    made, tables, needed = Change(), Counter[str](), Counter[Location]()
-    for agent in seen.run.agents:
-        for place, instruction in enumerate(agent.stream.instructions):
+    change, tables, locations = Change(), Counter[str](), Counter[Location]()
+    for agent in evidence.run.agents:
+        for position, instruction in enumerate(agent.stream.instructions):
             op = instruction.op
             if not isinstance(op, ActTableLoad):
                 continue
             tables[op.table] += 1
             if tables[op.table] > 1 and instruction.location is not None:
-                made.gone((agent.number, place))
-                needed[instruction.location] += 1
-    made.lines = [location for location, _ in needed.most_common()]
+                change.gone((agent.number, position))
+                locations[instruction.location] += 1
+    change.lines = [location for location, _ in locations.most_common()]
     names = [f"`{name}`" for name, _ in tables.most_common()]
-    made.text = (f"the scalar engine loads functions {tables.total()} times, which takes "
-                 f"{seen.machine.costs.control.table_load_ns:.0f} ns each: {' and '.join(names)} take turns "
-                 f"({named(made.lines)}); apply one to all tiles before the next one")
-    return made
+    change.text = (f"the scalar engine loads functions {tables.total()} times, which takes "
+                   f"{evidence.machine.costs.control.table_load_ns:.0f} ns each: {' and '.join(names)} take turns "
+                   f"({named(change.lines)}); apply one to all tiles before the next one")
+    return change
