@@ -220,7 +220,7 @@ class BadReshape(KernelError):
 class BadBroadcast(BadReshape):
     code = "NKI-SHAPE"
     message = "shape {shape} does not broadcast to {wanted}"
-    fix = "give both one shape, or extents of 1 where elements repeat"
+    fix = "give both the same shape, or extents of 1 where elements repeat"
 
 
 class BadStep(KernelError):

@@ -8,7 +8,7 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
 ``nisa`` operations stay as they are, unless they have a mask, or an operand in PSUM the GpSimd engine does not see.
 Every operand is a buffer with an access pattern again. The instructions chosen are ones the target's engines can run:
 what lies where an engine cannot read or write it is moved, by an engine between SBUF and PSUM, by a DMA between
-partitions. ``pieces`` bounds how many transfers a mask that is no box may become.
+partitions. ``pieces`` bounds how many transfers a mask that does not select a box of elements may become.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
 32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Where others

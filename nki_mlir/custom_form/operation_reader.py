@@ -61,8 +61,8 @@ class TextOperand:
     def buffer(self) -> BufferType:
         found = buffer_of(self.kind)
         if found is None:
-            raise MalformedForm(self.at, f"{self.name} is a {self.kind}: subscripts are of whole buffers of static "
-                                         'shape in "hbm", "sbuf" or "psum"')
+            raise MalformedForm(self.at, f"{self.name} is a {self.kind}: only complete buffers of static shape "
+                                         'in "hbm", "sbuf" or "psum" have subscripts')
         return found
 
     def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:

@@ -33,14 +33,14 @@ class TransferAfterFree(Fault):
 class TransferNotTcm(Fault):
     kind = "tcm-foreign"
     code = "NKI-GPSIMD-TCM-POINTER"
-    message = "a transfer is given an address that tcm_malloc did not return"
+    message = "a transfer uses an address that tcm_malloc did not return"
     fix = "allocate the buffer with torch::neuron::tcm_malloc"
 
 
 class TransferNull(Fault):
     kind = "tcm-null"
     code = "NKI-GPSIMD-TCM-NULL"
-    message = "a transfer is given a null pointer for tightly coupled memory"
+    message = "a transfer uses a null pointer for tightly coupled memory"
     why = "tcm_malloc returns null where the pool of 16,384 bytes has no such block left"
     fix = "use smaller blocks, or process a row in parts; compare the result of tcm_malloc with nullptr"
 
@@ -48,7 +48,7 @@ class TransferNull(Fault):
 class TransferType(Fault):
     kind, fields = "tcm-type", ("given", "wanted")
     code = "NKI-GPSIMD-TRANSFER-TYPE"
-    message = "a transfer of elements of {given} bytes is made for a tensor whose elements have {wanted}"
+    message = "a transfer moves elements of {given} bytes, and the elements of the tensor have {wanted} bytes"
     fix = "call the functions of the accessor with the element type of the tensor"
 
 
@@ -92,7 +92,7 @@ class FreedTwice(Fault):
 class FreeNotTcm(Fault):
     kind = "free-foreign"
     code = "NKI-GPSIMD-FREE"
-    message = "tcm_free is given an address that tcm_malloc did not return"
+    message = "tcm_free gets an address that tcm_malloc did not return"
 
 
 class Leaked(KernelWarning):
@@ -228,7 +228,7 @@ class NegativeSize(Fault):
 class NoSuchDim(Fault):
     kind, fields = "size-range", ("given", "rank")
     code = "NKI-GPSIMD-DIM"
-    message = "dimension {given} of a tensor that has {rank} is asked for"
+    message = "the code reads dimension {given} of a tensor with {rank} dimensions"
 
 
 class NoDtype(Fault):

@@ -60,7 +60,7 @@ class ShapeMismatch(KernelError):
         return ("", self.values["fix"]) if "fix" in self.values else super().advice
 
 
-ONE_WIDTH = "give all operands one shape, or use nisa.tensor_scalar for one value in each partition"
+ONE_WIDTH = "give all operands the same shape, or use nisa.tensor_scalar for one value in each partition"
 
 
 def agreement(first: Sequence[int], other: Sequence[int]) -> str:

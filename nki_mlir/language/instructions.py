@@ -84,7 +84,7 @@ class UnpairedOperand(KernelError, TypeError):
 class NoTable(KernelError):
     code = "NKI-ACTIVATION"
     message = "'{fn}' is no activation function of the Scalar engine"
-    fix = "use nl.{fn}, which is made of other instructions"
+    fix = "use nl.{fn}, which consists of several instructions"
 
 
 def check_table(op: object) -> None:
@@ -153,5 +153,5 @@ def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes
     for expression, equal in mask.spread(shape).terms if isinstance(mask, Mask) else ():
         first = Index(expression.const, expression.symbols)
         if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and first.interval()[0] < 0:
-            raise UnsupportedMask(what=f"the mask of '{op}', which counts places from the first element, leaves out "
-                                       "the first ones").here()
+            raise UnsupportedMask(what=f"the mask of '{op}', which counts from the first element, excludes the "
+                                       "first elements").here()

@@ -40,7 +40,7 @@ class ArrayPart:
         self.require(self.rows in sizes and self.columns in sizes, f"rows and columns are of {sizes}")
         self.require(all(isinstance(n, Index) or n in range(0, sizes[-1], extent)
                          for n, extent in zip(start, (self.rows, self.columns))),
-                     "the position is no multiple of the size")
+                     "the position is not a multiple of the size")
         self.has_all_columns = self.columns == every[1]
 
     def require(self, holds: bool, rule: str) -> None:

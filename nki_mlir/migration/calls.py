@@ -140,7 +140,7 @@ class Calls(EngineRows):
         if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
             return self.note(updated_node, moved)
         if any(isinstance(f, TensorFact) for f in facts):
-            self.report.changed(self.line, f"the operator on tiles is nl.{name}")
+            self.report.changed(self.line, f"the operator on tiles becomes nl.{name}")
             if name == "floor_divide":
                 quotient = self.binary("divide", left, right, FLOAT32, FLOAT32)
                 return self.new(f"{self.nl}.floor({self.text(self.deferred(quotient))})", quotient.fact)
@@ -178,7 +178,7 @@ class Calls(EngineRows):
             index, number = (first, second.base) if first.axes else (second, first.base)
             axes = tuple(type(a)(a.extent, terms.multiply(a.step, number)) for a in index.axes)
             return IndexFact(terms.multiply(index.base, number), axes)
-        self.left(f"an index vector in a {name}, which no slice is")
+        self.left(f"an index vector in a {name}, which a slice cannot express")
 
     def leave_UnaryOperation(self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
                              ) -> cst.BaseExpression:
@@ -191,7 +191,7 @@ class Calls(EngineRows):
             return self.deferred(self.unary("negative" if minus else "invert", updated_node.expression))
         condition = isinstance(updated_node.expression, (cst.Comparison, cst.BooleanOperation))
         if isinstance(updated_node.operator, cst.BitInvert) and condition and not isinstance(fact, MaskFact):
-            self.report.changed(self.line, "a condition on loop variables is Python's: its inversion is not")
+            self.report.changed(self.line, "~ of a condition on loop variables becomes Python's not")
             return self.new(f"(not {self.text(updated_node.expression)})", FACT)
         if isinstance(fact, MaskFact):
             return self.note(updated_node, MaskFact((), is_box=False))
@@ -282,7 +282,7 @@ class Calls(EngineRows):
         axes = [k for k, (own, size) in enumerate(zip(tensor.shape, shape)) if own == "1" != size]
         if not axes:
             return text
-        self.report.changed(self.line, "tiles are brought to one shape first: operands are not broadcast")
+        self.report.changed(self.line, "the tiles are broadcast to the same shape first")
         shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
         if 0 in axes:
             return f"{self.nl}.broadcast_to({text}, ({', '.join(shape)}))"
@@ -450,9 +450,9 @@ class Calls(EngineRows):
             if isinstance(fact, MaskFact):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_box:
-                    raise LeftForAPerson("a mask that no box of elements is")
+                    raise LeftForAPerson("a mask that does not select a box of elements")
             elif self.code(given) not in ("None", "True"):
                 text = self.text(given)
                 condition = f"{text} is None or {text}" if isinstance(given, cst.Name) else text
-            self.report.changed(self.line, f"{meaning} has no mask: operands are slices")
+            self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
         return Arguments(self, meaning, nodes, mask, condition)

@@ -17,7 +17,7 @@ from nki_mlir.migration.indices import Indices
 
 FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
 TRANSFERS = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy", "nisa.dma_transpose"}
-REASON = "engines begin at certain partitions only: a DMA moves these rows"
+REASON = "a DMA moves these rows, because engines start only at certain partitions"
 
 
 def is_between(text: str, tensor: TensorFact) -> bool:
@@ -61,7 +61,7 @@ class EngineRows(Indices):
     def _rows(self, text: str, tensor: TensorFact) -> str:
         """Return the name of a new tile for the rows of a view."""
         if tensor.memory == PSUM:
-            raise LeftForAPerson("rows of PSUM from a partition where no engine begins")
+            raise LeftForAPerson("rows of PSUM from a partition at which no engine starts")
         rows = self.fresh("rows")
         self.prelude[-1].append(f"{rows} = {self.nl}.ndarray({self.shape_text(tensor, text)}, "
                                 f"dtype={text.partition('[')[0]}.dtype, buffer={self.nl}.sbuf)")

@@ -236,7 +236,7 @@ class Expressions(cst.CSTTransformer):
         owner, name = self.rewritten(original_node.value), original_node.attr.value
         fact = self.fact(owner)
         if isinstance(fact, TileObject):
-            self.left(f"{self.code(original_node)}: what it is depends on the class {fact.name}")
+            self.left(f"{self.code(original_node)}: its value depends on the class {fact.name}")
         if name in ("p", "x", "y", "z", "w") and isinstance(fact, Items):
             return self.note(original_node, fact.items["pxyzw".index(name)])
         text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""
@@ -422,7 +422,7 @@ class Expressions(cst.CSTTransformer):
         made = self.new(text.replace("nl.ds(", f"{self.nl}.ds(") if self.nl != "nl" else text, self.lasting(fact))
         self.views[id(made)] = view
         if text != self.code(node).replace(" ", "") and any(isinstance(i, IndexFact) for i in view.items):
-            self.report.changed(self.line, "index vectors are a slice or an access pattern")
+            self.report.changed(self.line, "index vectors become a slice or an access pattern")
         return made
 
     def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:

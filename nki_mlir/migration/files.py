@@ -60,7 +60,7 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         if names.is_beta or imported:
             new = SourceModule(new, report, imported).text()
             for line, other in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
-                report.left(line, f"{other} is of the beta generation, and its functions with it: migrate the folder")
+                report.left(line, f"{other} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
         if new != texts[file]:
             new = formatted(new, file, report)
@@ -76,10 +76,10 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise MigrationError(what=f"{file} is no text: {error}", how="save it as UTF-8") from None
     except cst.ParserSyntaxError as error:
-        raise MigrationError(what=f"the file does not parse: {error.message}", how="mend its syntax first").located(
+        raise MigrationError(what=f"the file does not parse: {error.message}", how="correct its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None
     except SyntaxError as error:
-        raise MigrationError(what=f"the file does not parse: {error.msg}", how="mend its syntax first").located(
+        raise MigrationError(what=f"the file does not parse: {error.msg}", how="correct its syntax first").located(
             Location(str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))) from None
     return text
 
@@ -108,8 +108,8 @@ def _refuse_texts(file: Path, text: str) -> None:
         executed = first.value if isinstance(first, ast.Constant) else constants.get(
             first.id) if isinstance(first, ast.Name) else None
         if not isinstance(executed, str) or re.search(r"\bn(l|isa|ki)\.", executed):
-            raise MigrationError(what=f"a text that {node.func.id} runs may hold a kernel, which is not rewritten",
-                                 how="write what it defines as functions of a file, and migrate that").located(
+            raise MigrationError(what=f"a text that {node.func.id} runs may contain a kernel, which stays as it is",
+                                 how="write its definitions into a file, and migrate that").located(
                 Location(str(file), node.lineno, node.col_offset))
 
 
@@ -153,7 +153,7 @@ def formatted(text: str, file: Path, report: MigrationReport) -> str:
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(file), "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
-        report.changed(0, "the text is not formatted: ruff is not installed"
+        report.changed(0, "the text is not formatted, because ruff is not installed"
                        if "No module named" in done.stderr else f"the text is not formatted: {done.stderr.strip()}")
         return text
     return done.stdout

@@ -223,7 +223,7 @@ class FrameworkCalls:
         edits.replace(edits.start(call.node), edits.end(call.node), f"{name}{grid}({', '.join(arguments)})")
         if call.spare is not None:
             edits.replace(edits.line_start(call.spare), edits.end(call.spare) + 1, "")
-        self.report.changed(call.node.lineno, f"nki_call is a call of {name}")
+        self.report.changed(call.node.lineno, f"nki_call becomes a call of {name}")
 
     def import_nki(self, all_done: bool) -> None:
         """Import ``nki`` where the text has it not, in place of ``nki_call`` where nothing calls that any more."""

@@ -90,7 +90,7 @@ class FunctionCalls(Calls):
                 shape = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values])
                 return broadcast(self, text, tensor, shape)
             case "astype":
-                self.report.changed(self.line, "a copy in another dtype is nl.copy")
+                self.report.changed(self.line, "a copy to another dtype becomes nl.copy")
                 fact = self.fact(values[0])
                 kind = getattr(fact, "text", shown)
                 return self.new(f"{nl}.copy({text}, dtype={shown})", self.on_chip(tensor.like(tensor.shape, kind)))

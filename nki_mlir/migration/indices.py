@@ -92,7 +92,7 @@ class Indices(Expressions):
         self.prelude[-1].append(f"{name} = {text}")
         self.scope.counts[text] = name
         self.scope.facts[name] = NumberFact("int")
-        self.report.changed(self.line, f"the mask is the number of elements that it leaves, {name}")
+        self.report.changed(self.line, f"the mask becomes the number of elements that it selects, {name}")
         return name
 
     def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
@@ -152,7 +152,7 @@ class Indices(Expressions):
         name = self.fresh("parts")
         body = "\n".join("    " + line for s in [*statements, f"{name}.append({text})"] for line in s.splitlines())
         self.prelude[-1] += [f"{name} = []", f"{header}:\n{body}"]
-        self.report.changed(self.line, "a comprehension whose elements take several instructions is a loop")
+        self.report.changed(self.line, "the comprehension becomes a loop: its elements take several instructions")
         return self.new(name, Many(fact))
 
     def element(self, fact: Fact) -> Fact:

@@ -235,14 +235,14 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     """The predicate is a pattern, a multiplier and an offset that are compared with 0."""
     fact = a.fact("pred")
     if not isinstance(fact, MaskFact) or fact.comparison is None:
-        raise LeftForAPerson("nisa.affine_select whose predicate is no comparison that the text shows")
+        raise LeftForAPerson("nisa.affine_select with a predicate that the text does not show to be a comparison")
     index, comparison, _ = fact.comparison
     text, source = a.tensor("on_true_tile")
     steps, multiplier, offset = pattern(index)
     place = f", offset={offset}" if offset != "0" else ""
     selected = text
     if source.memory == PSUM:
-        calls.report.changed(calls.line, "the GpSimd engine does not read PSUM: the tile is copied to SBUF")
+        calls.report.changed(calls.line, "the tile is copied to SBUF, because the GpSimd engine cannot read PSUM")
         selected = f"{calls.nl}.copy({text})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
@@ -294,7 +294,7 @@ def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if source.memory == PSUM:
         src = f"{calls.nl}.copy({src})"
     if "dst_rmw_op" in a:
-        calls.report.changed(calls.line, "a DMA that accumulates is nisa.dma_compute")
+        calls.report.changed(calls.line, "a DMA that accumulates becomes nisa.dma_compute")
         dst = calls.named(dst, "updated")
         return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{src}, {dst}], "
                          f"reduce_op={a.token('dst_rmw_op')})", Fact())
@@ -313,7 +313,7 @@ def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpr
     del a.nodes["dst"]
     dtype = a.nodes.pop("dtype", None)
     if dtype is not None and calls.code(dtype) != "None" and calls.text(dtype) != target.dtype:
-        raise LeftForAPerson(f"nisa.{name} with a dtype: it writes that of its destination")
+        raise LeftForAPerson(f"nisa.{name} with a dtype: the dtype of its destination decides")
     return calls.new(f"{calls.nisa}.{name}(dst={dst}{operands(a, name, {})})", Fact())
 
 

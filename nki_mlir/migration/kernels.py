@@ -88,7 +88,7 @@ class Kernels(Statements):
             return super().allocation(node)
         memory = PSUM if meaning.startswith("ncc.psum") else SBUF
         if not meaning.endswith("auto_alloc"):
-            self.report.changed(self.line, f"{meaning} goes: the compiler places the tensor")
+            self.report.changed(self.line, f"{meaning} is removed: the compiler allocates the tensor")
         return memory, f"{self.nl}.{memory}"
 
     # -- functions -----------------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ class Kernels(Statements):
             self.axes = self.axes_of(tree)
             self.on_grid = bool(self.axes) and node.name.value not in self.on_cores
         elif closure is None and self.axes_of(tree) and self.on_grid:
-            self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} asks for the program it is called in: "
-                             "pass its number")
+            self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} calls nl.program_id, but is not a "
+                             "kernel: pass the number of the program as an argument")
         self.partition_names = frozenset()
         try:
             body = self.block(node.body.body if isinstance(node.body, cst.IndentedBlock) else [])
@@ -218,7 +218,7 @@ class Kernels(Statements):
         if not written:
             return body
         self.report.changed(self.line_of.get(id(node), 0),
-                            f"{tree.name} returns what it writes: {', '.join(written)}")
+                            f"{tree.name} also returns the parameters that it writes: {', '.join(written)}")
         return [*body, *parsed(f"return {', '.join(written)}")]
 
     def programs(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
@@ -241,17 +241,18 @@ class Kernels(Statements):
             inner.append(statement)
             hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"} - unread
         if last is not None and terms_of(last) & hidden:
-            self.report.left(line, f"{node.name.value} returns what its programs create: create it in front of them")
+            self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
+                                   "the loops")
         if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):
-            self.report.left(line, f"{node.name.value} returns within its body: its programs are a loop now")
+            self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
         for k in reversed(range(rank)):
             inner = [cst.For(cst.Name(f"program_{k}"), cst.parse_expression(f"range(grid[{k}])"),
                              cst.IndentedBlock(inner))]
         default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
         parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
                               equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
-        self.report.changed(line, f"programs of the grid are loops of {node.name.value}, whose argument grid is the "
-                                  "launch's: a launch of the current generation is 1 or 2 cores")
+        self.report.changed(line, f"the programs of the grid become loops of {node.name.value}, which gets the grid as "
+                                  "an argument: a launch of the current generation has 1 or 2 cores")
         return [*shared, *inner, *([last] if last is not None else [])], node.params.with_changes(
             params=[*node.params.params, parameter])
 

@@ -74,7 +74,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
             raise LeftForAPerson(f"{a.function} without a tensor")
         fact = calls.fact(source)
         if not isinstance(fact, TensorFact):
-            raise LeftForAPerson(f"{a.function} of what is no tensor that the text shows")
+            raise LeftForAPerson(f"{a.function} of a value that the text does not show to be a tensor")
         memory = a.fact("buffer")
         made = TensorFact(memory.memory if isinstance(memory, BufferFact) else fact.memory, fact.shape,
                       a.dtype_meaning or fact.dtype, fact.blocks, True)
@@ -98,7 +98,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         blocks = 0
     if items is not None and blocks:
         items = [items[blocks], *items[:blocks], *items[blocks + 1:]]
-        calls.report.changed(calls.line, "block dimensions are free dimensions: the partition is first")
+        calls.report.changed(calls.line, "block dimensions become free dimensions: the partition axis is first")
     shown = text if items is None or (text and not blocks) else f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     shape = tuple(items) if items is not None and all(calls.stable(t) for t in items) else None
     fact = TensorFact(memory_name, shape, a.dtype_meaning, blocks, True, fresh=name == "zeros")
@@ -120,7 +120,7 @@ def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def shared_identity(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """The same."""
     n = calls.text(next(iter(a.nodes.values())))
-    calls.report.changed(calls.line, "the identity is created in SBUF, where it need not be loaded")
+    calls.report.changed(calls.line, "the identity is created in SBUF instead of loaded")
     dtype = a.dtype or f"{calls.nl}.uint8"
     return calls.new(f"{calls.nl}.shared_identity_matrix({n}, dtype={dtype})",
                      TensorFact(SBUF, (n, n), a.dtype_meaning or "nl.uint8", base=True))
@@ -189,7 +189,7 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
         raise LeftForAPerson("nl.store without a value")
     fact = calls.fact(value)
     if isinstance(fact, Unknown):
-        calls.report.changed(calls.line, "DMA does not read PSUM, where the tile may be: it is copied to SBUF")
+        calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({calls.text(value)}))", Fact())
     if isinstance(fact, NumberFact):
         shape = calls.shape_text(target, dst)
@@ -197,7 +197,7 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
                          f"dtype={terms.factor(dst)}.dtype))", Fact())
     text, source = a.tensor("value")
     if source.memory == PSUM or is_backwards(text):
-        calls.report.changed(calls.line, "DMA reads neither PSUM nor backwards: the tile is copied to SBUF")
+        calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
         text = f"{calls.nl}.copy({text})"
     wide, narrow = target.shape, source.shape
     if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
@@ -339,7 +339,7 @@ def last_axes(calls: Calls, text: str, tensor: TensorFact, axes: list[int] | Non
     if gone == list(range(rank - len(gone), rank)) or keep:
         return text, str(gone[0]) if len(gone) == 1 else str(gone)
     order = [k for k in range(rank) if k not in gone] + gone
-    calls.report.changed(calls.line, "a reduction is along the last axes: the view is permuted")
+    calls.report.changed(calls.line, "the view is permuted, because a reduction is along the last axes")
     last = list(range(rank - len(gone), rank))
     return f"{text}.permute({tuple(order)})", str(last[0]) if len(last) == 1 else str(last)
 
@@ -472,7 +472,7 @@ def par_dim(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def ranges(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return Python's ``range`` for every kind of loop."""
     shown = ", ".join(calls.text(n) for k, n in a.nodes.items() if k not in ("precise_schedule", "directives"))
-    calls.report.changed(calls.line, f"{a.function} is range: loops are unrolled, and variables are Python's integers")
+    calls.report.changed(calls.line, f"{a.function} becomes range: loops unroll, and variables are Python integers")
     return calls.new(f"range({shown})", Many(NumberFact("int")))
 
 

@@ -247,10 +247,10 @@ class Host(GridAxes):
         for decorator in original_node.decorators:
             meaning = self.module.wrapper(decorator)
             if meaning in ("nki.benchmark", "nki.profile"):
-                self.report.changed(self.line(original_node), f"{meaning} goes: a profiler measures kernels")
+                self.report.changed(self.line(original_node), f"{meaning} is removed: measure kernels with a profiler")
             elif meaning.startswith("ncc."):
-                self.report.changed(self.line(original_node), f"{meaning} goes: the compiler of the current generation "
-                                                              "has no such directive")
+                self.report.changed(self.line(original_node), f"{meaning} is removed: the compiler of the current "
+                                                              "generation has no such directive")
         if name in self.module.entries:
             kept.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
         return made.with_changes(decorators=kept)
@@ -268,7 +268,7 @@ class Host(GridAxes):
             if new is None and path.startswith("neuronxcc.nki"):
                 self.report.left(self.line(original_node), f"{path} has no counterpart")
             if new is not None:
-                self.report.changed(self.line(original_node), f"{path} is {new}")
+                self.report.changed(self.line(original_node), f"{path} becomes {new}")
                 name = cst.parse_expression(new)
                 assert isinstance(name, (cst.Name, cst.Attribute))
                 alias = item.asname
@@ -291,7 +291,7 @@ class Host(GridAxes):
             kept = [n for n in names if MODULE.code_for_node(n.name) != "nki_jit"]
             if len(kept) == len(names):
                 return updated_node
-            self.report.changed(line, "the decorator of every framework is nki.jit")
+            self.report.changed(line, "the decorator becomes nki.jit, which serves every framework")
             if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # which is imported elsewhere
                 return updated_node.with_changes(names=[*kept[:-1], kept[-1].with_changes(
                     comma=cst.MaybeSentinel.DEFAULT)]) if kept else cst.RemoveFromParent()
@@ -300,7 +300,7 @@ class Host(GridAxes):
             others = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
             alias = next((n.asname for n in names if MODULE.code_for_node(n.name) == "nki" and n.asname), None)
             as_name = f" as {MODULE.code_for_node(alias.name).strip()}" if alias is not None else ""
-            self.report.changed(line, "neuronxcc.nki is nki")
+            self.report.changed(line, "neuronxcc.nki becomes nki")
             return self._first(others, updated_node, "nki", f"import nki{as_name}")
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
@@ -372,14 +372,14 @@ class Host(GridAxes):
         """Launches, and functions that make kernels."""
         meaning, line = self.names.meaning(original_node.func), self.line(original_node)
         if meaning == "nl.static_cast" and len(updated_node.args) == 2:
-            self.report.changed(line, "nl.static_cast is astype")
+            self.report.changed(line, "nl.static_cast becomes astype")
             array, dtype = (MODULE.code_for_node(a.value) for a in updated_node.args)
             return cst.parse_expression(f"{terms.factor(array)}.astype({dtype})")
         if meaning == "nki.simulate_kernel" and updated_node.args:
-            self.report.changed(line, "nki.simulate_kernel is nki.simulate")
+            self.report.changed(line, "nki.simulate_kernel becomes nki.simulate")
             return self._launched(updated_node.args[0].value, updated_node.args[1:], True)
         if wrapper := wrapper_of(original_node, self.names):
-            self.report.changed(line, f"{wrapper} is nki.jit")
+            self.report.changed(line, f"{wrapper} becomes nki.jit")
             name = MODULE.code_for_node(updated_node.args[0].value)
             simulated = "simulation" in MODULE.code_for_node(original_node)
             if name in self.module.entries:
@@ -389,15 +389,15 @@ class Host(GridAxes):
             self.report.left(line, f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")
             return original_node
         if isinstance(original_node.func, cst.Subscript) and self._is_gridded(original_node.func.value):
-            self.report.changed(line, "the launch grid is an argument of the kernel")
+            self.report.changed(line, "the launch grid becomes an argument of the kernel")
             return self._launched(updated_node.func, updated_node.args, self._simulated(original_node.func.value))
         if isinstance(original_node.func, cst.Name) and self._simulated(original_node.func):
-            self.report.changed(line, 'what mode="simulation" did is nki.simulate')
+            self.report.changed(line, 'mode="simulation" becomes nki.simulate')
             return self._launched(updated_node.func, updated_node.args, True)
         if meaning == "nki.nki_call":
             self.report.left(line, "nki_call: call the kernel, which creates and returns its results")
         if meaning in ("nl.nc", "nl.spmd_dim"):
-            self.report.changed(line, f"{meaning} is the number of programs")
+            self.report.changed(line, f"{meaning} becomes the number of programs")
         return super().leave_Call(original_node, updated_node)
 
     def _simulated(self, node: cst.BaseExpression) -> bool:

@@ -44,7 +44,8 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     lines[at:at] = missing
     report = MigrationReport(file.report.file, [e for e in file.report.entries if not (e.left and _has(old, e))])
     reasons = "; ".join(dict.fromkeys(e.text for e in sorted(file.report.entries) if e.left and _has(old, e)))
-    report.changed(old.lineno, f"{name} is printed from IR for {shapes}, since its text cannot be rewritten: {reasons}")
+    report.changed(old.lineno, f"{name} is printed from IR for {shapes}, because the tool cannot rewrite its text: "
+                               f"{reasons}")
     return replace(file, new=formatted("\n".join([*lines, ""]), file.path, report), report=report)
 
 

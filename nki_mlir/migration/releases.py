@@ -76,17 +76,17 @@ class _Newest(cst.CSTTransformer):
         new = NAMES.get(self.names.meaning(original_node))
         if new is None or self.release < RELEASES.index("2.32"):
             return updated_node
-        self._changed(original_node, f"the name is {new}")
+        self._changed(original_node, f"the name becomes {new}")
         return cst.parse_expression(f"{self.nl}.{new}")
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Arguments by the names and in the order of the newest signature."""
         meaning = self.names.meaning(original_node.func)
         if meaning in RANGES:
-            self._changed(original_node, f"{meaning} is range")
+            self._changed(original_node, f"{meaning} becomes range")
             return updated_node.with_changes(func=cst.Name("range"))
         if meaning == "nl.par_dim" and len(updated_node.args) == 1:
-            self._changed(original_node, "dimension 0 is the partition")
+            self._changed(original_node, "nl.par_dim is removed: dimension 0 is the partition")
             return updated_node.args[0].value
         if not meaning.startswith(("nl.", "nisa.", "nki.")):
             return updated_node
@@ -94,7 +94,7 @@ class _Newest(cst.CSTTransformer):
         arguments = [a for a in map(self._argument(meaning, original_node), arguments) if a is not None]
         function = updated_node.func
         if meaning in ("nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst"):
-            self._changed(original_node, "a copy of a view with an offset of the run time is nisa.tensor_copy")
+            self._changed(original_node, "a copy of a view with a run-time offset becomes nisa.tensor_copy")
             function = cst.parse_expression(f"{self.nisa}.tensor_copy")
         by_name = {a.keyword.value: a for a in arguments if a.keyword is not None}
         if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name:
@@ -113,7 +113,7 @@ class _Newest(cst.CSTTransformer):
         names = POSITIONS[meaning]
         if meaning == "nisa.dma_copy" and "oob_mode" in MODULE.code_for_node(positional[2]):
             names = ("dst", "src", "oob_mode", "dge_mode", "engine")
-        self._changed(node, f"{meaning} has another order of parameters: they are named")
+        self._changed(node, f"{meaning} gets its arguments by name, because the order of its parameters changed")
         return [a if a.keyword is not None else _keyword(names[k], a.value) for k, a in enumerate(arguments)]
 
     def _accumulating(self, node: cst.Call, arguments: list[cst.Arg], by_name: dict[str, cst.Arg]
@@ -122,7 +122,7 @@ class _Newest(cst.CSTTransformer):
         texts = {n: MODULE.code_for_node(a.value) for n, a in by_name.items()}
         dst, src = texts.get("dst") or values[0], texts.get("src") or values[-1]
         operator = texts["dst_rmw_op"]
-        self._changed(node, "a DMA that accumulates is nisa.dma_compute")
+        self._changed(node, "a DMA that accumulates becomes nisa.dma_compute")
         mode = f", oob_mode={texts['oob_mode']}" if "oob_mode" in texts else ""
         return cst.parse_expression(f"{self.nisa}.dma_compute(dst={dst}, srcs=[{src}, {dst}], "
                                     f"reduce_op={operator}{mode})")
@@ -134,15 +134,15 @@ class _Newest(cst.CSTTransformer):
             word = text.strip("'\"") if text[:1] in "'\"" else ""
             new = KEYWORDS.get(meaning, {}).get(name)
             if new is not None:
-                self._changed(node, f"the parameter {name} of {meaning} is {new}")
+                self._changed(node, f"the parameter {name} of {meaning} becomes {new}")
                 return argument.with_changes(keyword=cst.Name(new))
             if name in DEAD.get(meaning, ()):
-                self._changed(node, f"{meaning} has no {name}")
+                self._changed(node, f"{meaning} loses its parameter {name}, which the release does not have")
                 return None
             if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None":
                 return None
             if meaning == "nisa.sendrecv" and name == "use_gpsimd_dma":
-                self._changed(node, "the engine of nisa.sendrecv is an enumeration")
+                self._changed(node, "the engine of nisa.sendrecv becomes a member of an enumeration")
                 if text in ("True", "False"):
                     chosen = "gpsimd_dma" if text == "True" else "dma"
                     return _keyword("dma_engine", cst.parse_expression(f"{self.nisa}.dma_engine.{chosen}"))
@@ -154,7 +154,7 @@ class _Newest(cst.CSTTransformer):
             elif name == "perf_mode" and word:
                 replaced = f"{self.nisa}.matmul_perf_mode.{word}"
             if replaced:
-                self._changed(node, f"{name} is {replaced}, no text")
+                self._changed(node, f"the string for {name} becomes {replaced}")
                 return argument.with_changes(value=cst.parse_expression(replaced))
             return argument
         return rewrite
@@ -169,7 +169,7 @@ class _Newest(cst.CSTTransformer):
                       and not d.decorator.args else d for d in updated_node.decorators]
         parameters = updated_node.params
         if parameters.kwonly_params and isinstance(parameters.star_arg, cst.ParamStar):
-            self._changed(original_node, "a kernel has no parameters by keyword only")
+            self._changed(original_node, "keyword-only parameters become positional, because a kernel has no others")
             parameters = parameters.with_changes(params=[*parameters.params, *parameters.kwonly_params],
                                                  kwonly_params=(), star_arg=cst.MaybeSentinel.DEFAULT)
         made = updated_node.with_changes(decorators=decorators, params=parameters)
@@ -177,7 +177,7 @@ class _Newest(cst.CSTTransformer):
         changed = made.visit(_Shared(self.names, returned, self.nl)) if returned else made
         assert isinstance(changed, cst.FunctionDef)
         if not changed.deep_equals(made):
-            self._changed(original_node, "what a kernel returns is in nl.shared_hbm")
+            self._changed(original_node, "the results of the kernel move to nl.shared_hbm")
         return changed
 
 

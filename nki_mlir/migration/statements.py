@@ -205,7 +205,7 @@ class Statements(FunctionCalls):
             case cst.AnnAssign():
                 if node.value is None:
                     return None
-                self.report.changed(self.line, "shapes are no annotations of variables")
+                self.report.changed(self.line, "the annotation is removed: a shape cannot annotate a variable")
                 texts = self.assign(node.target, node.value, [])
                 self.annotated(node)
                 return texts
@@ -256,7 +256,7 @@ class Statements(FunctionCalls):
             return [*self._element(target, made, fact), *more]
         if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):
             self.bind_target(target, fact)
-            self.report.changed(self.line, "index vectors go: subscripts are slices")
+            self.report.changed(self.line, "index vectors are removed: subscripts become slices")
             return [*self._vector(target, value), *more]
         text = f"{self.code(target)} = {self.text(made)}"
         self.bind_target(target, fact)
@@ -291,7 +291,7 @@ class Statements(FunctionCalls):
         result = self.result(value)
         if self._is_index(fact) and not (isinstance(fact, MaskFact) and not fact.bounds and not fact.comparison):
             self.bind(name, fact)
-            self.report.changed(self.line, f"the index vector {name} goes: subscripts are slices")
+            self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
             return []
         if result is None:
             text = f"{name} = {self.text(value)}"
@@ -306,7 +306,7 @@ class Statements(FunctionCalls):
             texts = [t for text in self.allocated(target, result) for t in [self.settled(text)]]
             if target != name:
                 texts.append(f"{name} = {target}")
-            self.report.changed(self.line, "an instruction writes a destination, which is created first")
+            self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")
         self.bind(name, self._received(name, result.fact))
         return texts
 
@@ -334,7 +334,7 @@ class Statements(FunctionCalls):
             return [f"{self.code(place)} = {self.text(value)}"]
         result = self.result(value)
         dst, into = self.viewed(place, result.mask if result is not None else None)
-        self.report.changed(self.line, "what was assigned is written by an instruction with that destination")
+        self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")
         source = result.fact if result is not None else fact
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
@@ -367,14 +367,14 @@ class Statements(FunctionCalls):
         other, result = self.fact(value), self.result(value)
         if not isinstance(fact, TensorFact) and not isinstance(other, TensorFact):
             if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
-                self.left("an index vector that is updated")
+                self.left("an update of an index vector")
             return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
         known = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
         dst, into = self.viewed(place, result.mask if result else None) if isinstance(fact, TensorFact) else (
             self.text(place), known)
         name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
         condition = result.condition if result else ""
-        self.report.changed(self.line, "an update in place is an instruction whose destination is its operand")
+        self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
         if result is not None and result.product is not None and name == "add" and into.memory == PSUM:
             return self.under(condition, [self.settled(t) for t in result.product(dst)])
         if not name:

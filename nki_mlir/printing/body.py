@@ -355,7 +355,8 @@ class BodyPrinter:
         if op.mask:
             symbols = any(c.form.symbols for c in op.mask)
             raise (OpenMask if symbols else Unprintable)(
-                what="an operation under a mask that is no box", fix="select with nl.where, or split the loop")
+                what="an operation under a mask that does not select a box of elements",
+                fix="select with nl.where, or split the loop")
         self.out.comment(node.op)
         if not write_register(self.out, op, self.registers):
             write_statement(self.out, changed(op, lambda tile: tile, limits=()))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on a part of their tiles: rows where no engine begins, and elements that are no box.
 
-Rows move to their own tile and back. Under a mask that is no box the operation writes its own tile, of which
-``tensor_copy_predicated`` takes the elements that the mask has.
+Rows move to a new tile and back. Under a mask that does not select a box of elements the operation writes a new tile,
+and ``tensor_copy_predicated`` copies the elements that the mask selects.
 """
 
 from collections.abc import Callable, Iterator
@@ -144,7 +144,7 @@ def can_select(op: Op) -> TypeGuard[Elementwise]:
 
 
 def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
-    """Write an operation under a mask that is no box."""
+    """Write an operation under a mask that does not select a box of elements."""
     target: Tile = op.dst
     text.use(target.handle)
     if _is_selected(op, text):

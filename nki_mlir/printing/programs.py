@@ -70,8 +70,8 @@ def _add_phases(block: FunctionBlock, numbers: dict[Value, IndexText], phases: l
             for number in span:
                 _add_phases(node.body, {**numbers, node.variable: IndexText(number)}, phases)
         else:
-            raise Unprintable(what="a reduction over programs in a branch or in a loop of the run time",
-                              fix="reduce behind it, over the tiles of all programs").located(location_of(node.op))
+            raise Unprintable(what="a reduction over programs in a branch or in a run-time loop",
+                              fix="reduce after it, over the tiles of all programs").located(location_of(node.op))
         part = ProgramPart(FunctionBlock(), numbers)
         phases[-1].parts.append(part)
 

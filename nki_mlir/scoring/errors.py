@@ -59,7 +59,7 @@ class LeftToDevice(NkiMlirError):
     message = ("on {case} the results change when parallel iterations and programs run in the opposite order, and "
                "fresh memory holds other bytes: {difference}")
     why = "a device chooses the order, and what fresh memory holds"
-    fix = "keep apart what iterations write, and write memory before it is read"
+    fix = "let iterations write different elements, and write memory before you read it"
 
 
 class UnwrittenMemory(NkiMlirError):

@@ -229,7 +229,7 @@ class MaskedInstruction:
                                   lambda starts, counts: self.plain(self.in_box(small, Box(starts, counts, ()))))
         if op.rows_apart:
             return self.by_rows(small)
-        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+        raise Unsupported(feature=f"a mask that does not select a box of elements on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
 
     def by_rows(self, op: NisaOp) -> None:

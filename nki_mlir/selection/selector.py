@@ -17,7 +17,7 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis, w
 class Selector:
     """Emits the instructions of a nest. ``interval`` has the extremes of forms of its symbols where it stands.
 
-    ``pieces`` is how many copies a transfer under a mask that is no box may take.
+    ``pieces`` is how many copies a transfer under a mask that does not select a box of elements may take.
     """
 
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:

@@ -521,7 +521,7 @@ def current_copy_of_another_shape(x):
     return out
 
 
-@case("error", r"shape \(128, 64\) does not broadcast to \(64, 128\)", "give both one shape")
+@case("error", r"shape \(128, 64\) does not broadcast to \(64, 128\)", "give both the same shape")
 @beta.jit
 def beta_copy_of_another_shape(x):
     out = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.shared_hbm)

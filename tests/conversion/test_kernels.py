@@ -87,7 +87,7 @@ def softmax(x):
 
 @kernel((96, 128))
 def causal(x):
-    """Transposes, an index predicate, a mask that is no box, types of several widths."""
+    """Transposes, an index predicate, a mask that does not select a box of elements, types of several widths."""
     n, m = x.shape
     out = nl.ndarray((m, n), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     p, f = nl.mgrid[0:n, 0:m]

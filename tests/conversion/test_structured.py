@@ -25,7 +25,7 @@ def agrees(op, values=()):
     A sum starts from 0, so that the sum of negative zeros is 0; NumPy's is a negative zero.
     """
     fold = getattr(op, "reduce_op", getattr(op, "op", "")) if op.iteration().reduced else ""
-    # Under a mask that is no box the elements that are summed lie closer together in NumPy's order.
+    # Under a mask that does not select a box of elements the elements that are summed lie closer together in NumPy's order.
     ordered = fold == "subtract" or (op.mask and (op.name in ("matmul", "nc_matmul") or fold == "average" or len(
         op.targets()) > 1))
     ordered = ordered or op.name in ("bn_stats", "bn_aggr")

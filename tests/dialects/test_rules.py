@@ -240,5 +240,5 @@ def test_own_texts__are_all_violated(name: str) -> None:
     said = " ".join(text for op, _, text in OWN if op == name)
     for text in check.texts:
         words = text.split(", got")[0].split(", not")[0].split(" by ")[0].split("[")[0]
-        shared = "both be bit" in words or "one number of partitions" in words or "for each partition of" in words or "'" in words
+        shared = "both be bit" in words or "the same number of partitions" in words or "for each partition of" in words or "'" in words
         assert words in said or shared, f"no entry in OWN violates: {text}"

@@ -82,8 +82,8 @@ except ImportError:
     print("gone")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    error = ("VendorOnly neuronxcc.nki._private_kernels.mlp.mlp_isa_kernel is private to the vendor, and no part of this "
-             "toolchain")
+    error = ("VendorOnly neuronxcc.nki._private_kernels.mlp.mlp_isa_kernel is private to the vendor, and this toolchain "
+             "does not have it")
     assert done.stdout.splitlines() == [
         "Mine <neuronxcc.nki._pre_prod_kernels.NormType.RMS_NORM, which is the vendor's> mlp_isa_kernel",
         error, error, "[]", "gone"], done.stderr

@@ -317,8 +317,8 @@ def test_no_such_level(on, monkeypatch):
     with pytest.raises(UnknownRulesLevel) as error:
         run(on, kernel_for(tile_as_bias, "trn2"), X)
     assert str(error.value) == ("error: NKI_MLIR_DEVICE_RULES is 'strict' [NKI-DEVICE-RULES]\n"
-                                "  fix: set it to off, warn or error; unset, broken rules are errors and doubtful ones "
-                                "warnings")
+                                "  fix: set it to off, warn or error; by default a rule that is certain is an error, a "
+                                "contested one a warning")
     assert isinstance(error.value, NkiMlirError)
 
 

@@ -144,9 +144,9 @@ def test_patterns_in_every_dimension(on, dim, memory):
 
 REFUSED = {
     "two": (lambda t, i: t[:, i, i], "a second index of a tensor that is already indexed at run time"),
-    "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index tensor has integers, got a tensor of float32"),
+    "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index tensor must have integers, got a tensor of float32"),
     "indices of a free dimension": (lambda t, i: t[:, nl.zeros((4, 1), nl.int32)],
-                                    "a tensor of 4 indices is for the first dimension that is no integer, not for dimension 1"),
+                                    "a tensor of 4 indices can only index the first dimension that no integer indexes, not dim"),
     "a table": (lambda t, i: t[nl.zeros((4, 2), nl.int32)], r"a tile of indices has shape \[N, 1\], got \[4, 2\]"),
     "a broadcast": (lambda t, i: t[:, 0:1].broadcast(1, 5)[:, i], "a broadcast dimension cannot be indexed at run time"),
 }

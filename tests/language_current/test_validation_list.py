@@ -163,7 +163,7 @@ REFUSED = {
         "nc_matmul with tile_position () and tile_size (64, 64): both are given, with two integers each"),
     "matmul: tile multiple": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64), tile_position=(32, 0)),
-        "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position is no multiple of the size"),
+        "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position is not a multiple of the size"),
     "matmul: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(32, 32), tile_position=(0, 0)),
         "nc_matmul with tile_position (0, 0) and tile_size (32, 32): rows and columns are of (64, 128)", "trn1"),
@@ -629,7 +629,7 @@ REFUSED = {
     "others: bitvec dtypes differ": (
         lambda: nisa.tensor_tensor(tile(4, 4, dtype=nl.int16), tile(4, 4, dtype=nl.int32), tile(4, 4, dtype=nl.int16),
             nl.bitwise_and),
-        "tensor_tensor with bitwise_and takes operands of one width, got int16, int32 and int16"),
+        "tensor_tensor with bitwise_and takes operands of the same width, got int16, int32 and int16"),
     "others: dropout dtype": (lambda: nisa.dropout(tile(4, 4), tile(4, 4, dtype=BF16), 0.5),
         "operand 'dst' of 'dropout' is float32; it takes bfloat16"),
     "others: gelu in tensor_scalar": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.gelu, None),

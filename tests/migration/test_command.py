@@ -98,7 +98,7 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
     assert main([f"{file}:triangle", "--check", "8x8xf32", "scale=3.0"]) == 0
     out, err = capsys.readouterr()
     assert (f"{file}:8: triangle is printed from IR for 8x8xf32 scale=3.0, since its text cannot be rewritten: "
-            "a mask that no box of elements is\n") in err and "left for a person" not in err
+            "a mask that does not select a box of elements\n") in err and "left for a person" not in err
     assert [line for line in err.splitlines() if " on " in line and "the same values" in line] == [
         f"triangle on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
     assert 'def triangle(x, scale=2.0):\n    """Rows below the diagonal."""\n    # kernel.py:12\n' in out and "nisa.tensor_copy_predicated(dst=" in out
@@ -120,7 +120,7 @@ def test_file_that_does_not_parse(file, capsys):
     file.write_text("def kernel(:\n")
     assert main([str(file), "-o", str(file.parent / "new.py")]) == 1
     err = capsys.readouterr().err
-    assert err.startswith(f"{file}:1:") and "the file does not parse" in err and "fix: mend its syntax first" in err
+    assert err.startswith(f"{file}:1:") and "the file does not parse" in err and "fix: correct its syntax first" in err
     assert not (file.parent / "new.py").exists()
 
 
@@ -141,8 +141,8 @@ def test_a_kernel_that_exec_makes_is_one_error(file, capsys, text):
     file.write_text(f"TEXT = {text}\n{GENERATED}")
     assert main([str(file), "--in-place"]) == 1
     err = capsys.readouterr().err
-    assert f"{file}:14:1: error: a text that exec runs may hold a kernel, which is not rewritten" in err
-    assert "fix: write what it defines as functions of a file, and migrate that" in err
+    assert f"{file}:14:1: error: a text that exec runs may contain a kernel, which the tool cannot rewrite" in err
+    assert "fix: write its definitions into a file, and migrate that" in err
     assert file.read_text() == f"TEXT = {text}\n{GENERATED}"
 
 

@@ -28,10 +28,10 @@ def migrated(line):
 
 
 @pytest.mark.parametrize(("line", "why"), [
-    ("tile[p, f] = nl.load(x[p, f], mask=p > f)", "a mask that no box of elements is"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p > f))", "a mask that no box of elements is"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that no box of elements is"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f == 3) & (p < 3))", "a mask that no box of elements is"),
+    ("tile[p, f] = nl.load(x[p, f], mask=p > f)", "a mask that does not select a box of elements"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p > f))", "a mask that does not select a box of elements"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that does not select a box of elements"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f == 3) & (p < 3))", "a mask that does not select a box of elements"),
     ("tile[...] = compute(tile)", "a value of which the text does not say whether it is a tile"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand of which the text does not say whether it is a tile"),
     ("tile = nl.load(x[p, 7 - f])", "a step backwards"),

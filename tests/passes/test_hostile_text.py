@@ -237,7 +237,7 @@ def test_configs_and_graphs_refuse_it_too():
                           ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": HOSTILE["lists"]}]}},
                            "nesting of 20,001 levels"),
                           ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": "// \ud800"}]}},
-                           "<backend_config>:1:4: error: the text has U[+]D800 by itself")):
+                           "<backend_config>:1:4: error: the text has U[+]D800 alone")):
         with pytest.raises(NkiMlirError, match=said):
             read_record(base64.b64encode(json.dumps({**empty, **changed}).encode()).decode())
     with pytest.raises(TextTooDeep, match="nesting of 20,001 levels"):

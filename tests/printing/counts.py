@@ -89,7 +89,7 @@ def limits(launched, arrays) -> set[str]:
                 found.add("a sum in the registers of an engine")
             box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
             if box is not None and box.rest:
-                found.add("a mask that is no box")
+                found.add("a mask that does not select a box of elements")
     return found
 
 

@@ -299,7 +299,7 @@ def test_programs_share_a_result_that_only_the_reduction_writes():
 
 
 def test_a_reduction_over_programs_in_a_branch_is_an_error():
-    with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a loop of the run time") as found:
+    with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a run-time loop") as found:
         printed(reducing_in_a_branch[2], [X])
     assert found.value.at.line == reducing_in_a_branch.func.__code__.co_firstlineno + 5
 

@@ -77,7 +77,7 @@ class RandOp(Drawing, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opc
 class BadProbability(KernelError, ValueError):
     code = "NKI-PROBABILITY"
     message = "the probability of dropout is {found}"
-    fix = "give a number from 0 to 1"
+    fix = "use a number from 0 to 1"
 
 
 class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):

@@ -24,7 +24,7 @@ class OutputNotWritten(KernelError):
 
 class UnwrittenTile(KernelError):
     code = "NKI-UNWRITTEN"
-    message = "element {element} of {name}, made at line {line}, is read before it is written"
+    message = "element {element} of {name}, allocated at line {line}, is read before it is written"
     why = "on-chip memory has old values, from this kernel or from another"
     fix = "write all of the tile first, for example with nisa.memset or nl.zeros"
 

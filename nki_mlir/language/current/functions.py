@@ -81,7 +81,7 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
             warn(f"{op} broadcasts {list(narrow.shape)} to {list(wide.shape)}, which is not portable; use .broadcast")
             return
     invalid(f"{op} takes tiles of the same shape, got {list(x.shape)} and {list(y.shape)}",
-            fix="give both one shape, for example with nl.broadcast_to", code="NKI-SHAPE")
+            fix="give both the same shape, for example with nl.broadcast_to", code="NKI-SHAPE")
 
 
 EVERYWHERE = {"sin": "sin_reduced"}        # variants that first reduce the argument to the range of the instruction

@@ -55,9 +55,9 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     dropped: list[int] = []
     for dim, item in enumerate(items):
         if isinstance(item, NkiTensor) and item.size > 1:
-            require(dropped == list(range(dim)), f"a tensor of {item.size} indices is for the first dimension that is "
-                                                 f"no integer, not for dimension {dim}",
-                    fix="put it first, and integers or slices behind it")
+            require(dropped == list(range(dim)), f"a tensor of {item.size} indices can only index the first dimension "
+                                                 f"that no integer indexes, not dimension {dim}",
+                    fix="put it first, and integers or slices after it")
             require(not tensor.on_chip or dim == 0, "on chip a tensor of indices picks partitions",
                     fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
         view, drop = _pick(view, dim, item)
@@ -97,7 +97,7 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
             invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile",
                     code="NKI-SUBSCRIPT")
         case NkiTensor():
-            require(item.dtype.is_integer, f"an index tensor has integers, got a tensor of {item.dtype}",
+            require(item.dtype.is_integer, f"an index tensor must have integers, got a tensor of {item.dtype}",
                     fix="make its tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
         case DynamicSlice():

@@ -73,7 +73,7 @@ def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...]
     for value in (*arguments, *keywords.values()):
         if isinstance(value, NkiTensor) and value.size > value.shape[0]:
             invalid(f"{kind} dst of shape {list(dst.shape)} is empty, an operand of shape {list(value.shape)} is not",
-                    fix="give both one shape, or skip the instruction when a part is empty")
+                    fix="give both the same shape, or skip the instruction when a part is empty")
     return True
 
 

@@ -65,7 +65,7 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
     if not ALU[token].floats:
         sizes = {low.is_tensor(t, "tensor_tensor", n).itemsize for n, t in (("dst", dst), ("data1", data1),
                                                                             ("data2", data2))}
-        require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of one width, got {dst.dtype}, "
+        require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of the same width, got {dst.dtype}, "
                                  f"{data1.dtype} and {data2.dtype}",
                 fix="copy the operands to one dtype first, with nisa.tensor_copy", code=DtypeOfOperand.code)
     with low.operands("tensor_tensor", dst, data1=data1, data2=data2) as (target, left, right):

@@ -31,7 +31,7 @@ def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, d
     """Check the rules of a descriptor mode, and return the name of the out-of-bounds mode."""
     if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}",
-                fix="give both one dtype, or another dge_mode", code=DtypeOfOperand.code)
+                fix="give both the same dtype, or another dge_mode", code=DtypeOfOperand.code)
     for t in (dst, src):
         if t.indirection is not None:
             require(dge_mode is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses",
@@ -168,7 +168,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         low.any_tensor(t, op, label)
         core_rule(t.size == dst.size, ShapeMismatch, what=f"{op} {label} has {t.size} elements, dst {dst.size}",
-                  fix="give all operands one shape")
+                  fix="give all operands the same shape")
     check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
         distinct = [s for s in srcs if not same_addresses(s, dst)]
@@ -237,7 +237,7 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
         views = low.dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
-                fix="give all operands one shape")
+                fix="give all operands the same shape")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
 
 

@@ -380,7 +380,7 @@ def paired(op: str, **operands: object) -> list[View]:
         views = aligned([core_view(t) for t in dense])
     if views is None:
         invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands",
-                fix="give all operands one shape")
+                fix="give all operands the same shape")
     return views
 
 

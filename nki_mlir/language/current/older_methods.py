@@ -103,7 +103,7 @@ class OlderMethods(TensorObject):
         new_shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(new_shape) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, new_shape)),
                 f"shape {list(self.shape)} does not broadcast to {list(new_shape)}",
-                fix="give both one shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
+                fix="give both the same shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
         return self.like(shape=new_shape, strides=[s if n == w else 0 for s, n, w in
                                                 zip(self.strides, self.shape, new_shape)])
 

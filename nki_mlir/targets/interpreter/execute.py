@@ -217,7 +217,7 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
     if op.rows_apart:
         return _by_rows(op, patterns, arrays, values, box)
     if not op.is_loop_nest:
-        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+        raise Unsupported(feature=f"a mask that does not select a box of elements on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
     starts, counts, active = box
     reduced = op.iteration().reduced

@@ -154,7 +154,8 @@ class Generic:
 
     def _scattered(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray,
                    plan: OutputPlan) -> None:
-        """Run under a mask that is no box: gather the active elements one by one, and compute no other address."""
+        """Run under a mask that does not select a box: gather the active elements one by one, and compute no other
+        address."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
         elements = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
         read = [v if at is None else at[0][at[1]] for v, at in zip(operands, elements)]

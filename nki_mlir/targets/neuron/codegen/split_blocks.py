@@ -37,7 +37,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 class BlocksApart(NkiMlirError):
     code = "NKI-ADDRESS"
     message = "blocks of {buffer} that are used together have addresses apart from each other"
-    why = "an instruction reaches several blocks only where they lie one behind the other, in the same partitions"
+    why = "an instruction reaches several blocks only if they are contiguous and in the same partitions"
     fix = "give such blocks consecutive addresses, or use one block at a time"
 
 

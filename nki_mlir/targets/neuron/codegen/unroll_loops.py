@@ -62,8 +62,8 @@ def with_grid(code: Code) -> Code:
     body = code.body
     if meets(code) and prod(code.grid) > 1:
         if code.programs:
-            raise Unsupported(feature="one instruction stream for programs that meet",
-                              instead="lower the kernel as a whole, which gives each program its streams")
+            raise Unsupported(feature="one instruction stream for programs that wait for each other",
+                              instead="lower the complete kernel, which gives each program its streams")
         return Code(code.name, code.machine, code.globals, body, notes=code.notes)
     for axis in reversed(range(len(code.grid))):
         variable = next((p for p in code.programs if p.axis == axis), None)
@@ -364,7 +364,7 @@ def _rows(op: Op) -> Iterator[Op]:
     iteration = op.iteration()
     axes = sorted({axis for c in op.mask for axis, _ in c.form.axes}, key=lambda axis: (axis == 0, axis))
     if iteration.reduced & set(axes):
-        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+        raise Unsupported(feature=f"a mask that does not select a box of elements on '{op.full_name()}'",
                           instead="mask the operands when they are loaded")
     axis = axes[-1] if op.queued else axes[0]
     for index in range(iteration.extents[axis]):

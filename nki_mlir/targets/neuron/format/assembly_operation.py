@@ -75,7 +75,7 @@ def check_plain(op: Op) -> None:
     at run time."""
     check_encodable(type(op))
     if op.mask or op.limits:
-        raise NotEmittable(op=op.full_name(), what="it has a mask that is no box")
+        raise NotEmittable(op=op.full_name(), what="it has a mask that does not select a box of elements")
 
 
 def scalar_text(value: object) -> str:

@@ -31,7 +31,7 @@ JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
 class ProfileFolder(NkiMlirError):
     code = "NKI-PROFILE-FOLDER"
     message = "a profile cannot be written into {folder}: {reason}"
-    fix = "name a directory that can be written to; it is made where there is none"
+    fix = "name a directory that can be written to; it is created if it does not exist"
 
 
 def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True

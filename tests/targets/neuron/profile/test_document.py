@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         check_folder(None)
     assert str(caught.value) == (
         f"error: a profile cannot be written into {tmp_path}/file/below: Not a directory [NKI-PROFILE-FOLDER]\n"
-        "  fix: name a directory that can be written to; it is made where there is none")
+        "  fix: name a directory that can be written to; it is created if it does not exist")
 
 
 def test_source_is_that_of_the_file(profile):
