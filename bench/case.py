@@ -45,8 +45,8 @@ class Goal:
     note: str = ""
 
     def missed(self, times: float | None, share: float | None) -> list[str]:
-        """Return the shortfalls: ``times`` is the time in times of the best peer, ``share`` that of the limit, as far
-        as known."""
+        """Return the shortfalls: ``times`` is the time in times of the best peer, ``share`` that of the limit, if
+        known."""
         found = []
         if self.faster and times is not None and times > NOISE / self.faster:
             found.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
@@ -62,9 +62,9 @@ NARROW_TOLERANCE = 4e-2             # of results with eight significant bits, ro
 
 
 def case(name: str, goal: Goal | None = None, narrow_goal: Goal | None = None) -> Callable[[Any], Any]:
-    """Register a function that makes a case: its arrays exist only where it runs.
+    """Register a function that creates a case; it allocates the arrays only in the process that runs the case.
 
-    One that takes a dtype makes two cases, in float32 and, with its own goal, in bfloat16.
+    A function that takes a dtype defines two cases, in float32 and, with another goal, in bfloat16.
     """
     def register(make: Any) -> Any:
         CASES[name], GOALS[name] = make, goal or Goal()

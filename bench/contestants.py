@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How each library runs a case. A contestant is made in its own process and gives a call without arguments.
+"""The form of each case for each library. A contestant is created in its own process and returns a call without
+arguments.
 
-A call returns when its result is there. What a library keeps on its device is put there before.
+A call returns when its result is available. Data that a library keeps on its device are copied there before.
 """
 
 from collections.abc import Callable

@@ -36,10 +36,10 @@ def program() -> Path | None:
 
 
 def measured(what: str = "machine") -> dict[str, float]:
-    """By the kind of a case's limit: what the machine does of it in a second; empty without a C++ compiler.
+    """Return what the machine does in a second for each kind of limit; empty without a C++ compiler.
 
-    Of one ``thread`` the same, and the bytes a second that it reads of each cache, sizes of caches in bytes, and
-    nanoseconds for a line of a page.
+    With ``thread``, return the same for one thread, and the bytes a second that it reads of each cache, the sizes
+    of caches in bytes, and the nanoseconds for a line of a page.
     """
     if program() is None:
         return {}
@@ -50,7 +50,7 @@ def measured(what: str = "machine") -> dict[str, float]:
 
 @contextmanager
 def streaming() -> Iterator[None]:
-    """Run a process that copies memory beside the body; none without a C++ compiler."""
+    """Run a process that copies memory during the body; run none without a C++ compiler."""
     process = subprocess.Popen([str(program()), "stream"]) if program() is not None else None
     try:
         yield

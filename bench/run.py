@@ -31,8 +31,8 @@ ROUNDS, SLICE_SECONDS = 7, 0.1
 
 
 class Contestant:
-    """A process that runs one library's form of a case. ``ready`` has the time of its first call, or why there is
-    none."""
+    """A process that runs a library's form of a case. ``ready`` has the time of its first call, or the reason why
+    there is none."""
 
     def __init__(self, case: str, name: str, one_thread: bool = False) -> None:
         # Threads of others that wait for work spin after a call; between rounds they must sleep.
@@ -62,8 +62,8 @@ class Contestant:
 
 
 def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool = False) -> dict[str, Any]:
-    """Measure all contestants of a case, and the machine's limits, in interleaved rounds; record first calls and who
-    is missing."""
+    """Measure all contestants of a case, and the machine's limits, in interleaved rounds; record first calls and
+    missing contestants."""
     from limits import measured
     contestants = {name: Contestant(case, name, one_thread) for name in names}
     running = {name: c for name, c in contestants.items() if "first_call_s" in c.ready}
@@ -106,7 +106,7 @@ def machine() -> str:
 
 
 def measured_case(name: str, contended: bool) -> dict[str, Any]:
-    """Measure a case beside its peers, or what the toolchain itself costs, each in processes of their own."""
+    """Measure a case beside its peers, or a cost of the toolchain, in separate processes."""
     from case import CASES
     from contestants import CONTESTANTS
     if name not in CASES:
@@ -123,7 +123,7 @@ def measured_case(name: str, contended: bool) -> dict[str, Any]:
 
 
 def share_of_limit(record: dict[str, Any]) -> float | None:
-    """Return which part of the machine's limit a case reaches; None where the limit is not measured."""
+    """Return the fraction of the machine's limit that a case reaches; None if the limit is not measured."""
     from limits import medians
     limit = medians(record["limits"]).get(record["limit"])
     ours = record["seconds"].get("nki_mlir")
@@ -162,7 +162,7 @@ def lines_of(name: str, record: dict[str, Any]) -> list[str]:
 
 
 def has_failed(record: dict[str, Any]) -> bool:
-    """Whether a cost, or our contestant in a case, ended with an error."""
+    """Return whether a cost, or our contestant in a case, ended with an error."""
     return "failed" in record or "failed" in record.get("ready", {}).get("nki_mlir", {})
 
 
@@ -190,7 +190,7 @@ def summary(results: dict[str, Any]) -> list[Any]:
 
 
 def save(path: str, results: dict[str, Any]) -> None:
-    """Write all figures so far: a run that is interrupted leaves those of the cases that it has measured."""
+    """Write all figures so far, so that an interrupted run leaves those of the cases that it has measured."""
     from limits import medians
     limits = medians([found for record in results.values() for found in record.get("limits", ())])
     Path(path).write_text(json.dumps({"machine": machine(), "python": platform.python_version(), "limits": limits,

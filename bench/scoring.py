@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many candidates a minute one worker judges, of 500 and of 5,000 instructions; what is lost with killed workers.
+"""Measure how many candidates a minute a worker judges, of 500 and of 5,000 instructions, and the loss by killed
+workers.
 
     python bench/scoring.py [--seconds 30] [--kills 20] [--cpu] [--json FILE]
 
-Candidates differ in a comment, so that none has a verdict already. Minutes are CPU time of the worker and its processes
-with ``--cpu``: then other users of the machine do not count.
+Candidates differ in a comment, so that no verdict is stored. With ``--cpu`` minutes are CPU time of the worker and its
+processes, which other users of the machine do not change.
 """
 
 import argparse
@@ -53,7 +54,7 @@ CASES = [{{"columns": {columns}}}]
 
 
 def references(folder: Path) -> dict[int, Path]:
-    """A file for each number of instructions: eight a piece of 64 columns."""
+    """Write a file for each number of instructions: eight for each piece of 64 columns."""
     files = {}
     for instructions in GOALS:
         files[instructions] = folder / f"reference_{instructions}.py"
@@ -62,7 +63,7 @@ def references(folder: Path) -> dict[int, Path]:
 
 
 def rate(scorer: Scorer, reference: Path, seconds: float, clock: Callable[[], float]) -> tuple[float, int]:
-    """Candidates a minute, and the instructions of one."""
+    """Return candidates a minute, and the instructions of a candidate."""
     count, verdict = 0, scorer.score({"source": KERNEL, "reference": str(reference)})
     assert verdict.right, verdict
     began, until = clock(), time.monotonic() + seconds
@@ -73,7 +74,7 @@ def rate(scorer: Scorer, reference: Path, seconds: float, clock: Callable[[], fl
 
 
 def cpu_seconds(scorer: Scorer) -> float:
-    """CPU time of a worker and all of its processes, those that have ended among them."""
+    """Return the CPU time of a worker and of all its processes, also of those that have ended."""
     import psutil  # start-up: comes with the extra for search
     assert scorer.process is not None
     worker = psutil.Process(scorer.process.pid)
@@ -82,7 +83,7 @@ def cpu_seconds(scorer: Scorer) -> float:
 
 
 def survived(reference: Path, kills: int) -> tuple[int, int]:
-    """Kill the only worker so many times while it judges; how many verdicts came, of how many candidates."""
+    """Kill the only worker several times while it judges; return the number of verdicts and of candidates."""
     requests = [{"source": f"{KERNEL}# {n}\n", "name": str(n), "reference": str(reference)} for n in range(2 * kills)]
     names = []
     with WorkerPool(1) as pool:

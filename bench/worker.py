@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One contestant on one case, in its own process: it answers each number of seconds with its best call in them.
+"""Run a contestant on a case in a separate process: for each number of seconds, answer with its best call within them.
 
     python bench/worker.py CASE CONTESTANT [one-thread]
 

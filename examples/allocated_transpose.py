@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A transpose whose tiles lie where the kernel says: two slots in SBUF and two banks of PSUM, taken in turn.
+"""Transpose with tiles at addresses that the kernel chooses: two slots in SBUF and two banks of PSUM, used in turn.
 
-    python -m nki_mlir examples/allocated_transpose.py
+python -m nki_mlir examples/allocated_transpose.py
 """
 
 import neuronxcc.nki as nki
@@ -14,18 +14,18 @@ ROW = 128 * 4           # bytes of a partition that a tile of 128 float32 takes
 
 
 def in_turn_after_the_sources(idx, pdim_size, fdim_size):
-    """Results: two slots behind the identity and the two slots of the sources."""
+    """Allocate results in two slots after the identity and the two slots of the sources."""
     return 0, 3 * ROW + idx[0] % 2 * fdim_size
 
 
 def two_banks(idx, pdim_size, fdim_size):
-    """Products: banks 0 and 1 of PSUM in turn."""
+    """Allocate products in banks 0 and 1 of PSUM in turn."""
     return idx[0] % 2, 0, 0
 
 
 @nki.jit
 def transpose(x):
-    """x [N, 128], N a multiple of 128, to its transpose: each tile is multiplied by the identity."""
+    """Transpose x [N, 128], N a multiple of 128: multiply each tile by the identity."""
     tiles = x.shape[0] // 128
     out = nl.ndarray((128, x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
     identity = nl.ndarray((128, 128), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))

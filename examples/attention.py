@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fused attention, forward and backward: scores never leave the chip.
+"""Compute fused attention, forward and backward, with scores that never leave the chip.
 
-    python -m nki_mlir examples/attention.py
+python -m nki_mlir examples/attention.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def attention_forward(q_t, k_t, v, scale):
-    """softmax(q @ k.T * scale) @ v for q_t, k_t [D, S] (transposed), v [S, D]; D at most 128, S a multiple of 128."""
+    """Compute softmax(q @ k.T * scale) @ v for q_t, k_t [D, S], v [S, D]; D at most 128, S a multiple of 128."""
     d, s = q_t.shape
     tiles = s // 128
     out = nl.ndarray((s, d), dtype=v.dtype, buffer=nl.shared_hbm)
@@ -39,7 +39,7 @@ def attention_forward(q_t, k_t, v, scale):
 
 @nki.jit
 def attention_backward(q, k, v, g, scale):
-    """Gradients for q, k, v [S, D] given g [S, D] of the output; one tile of queries at a time, S <= 128."""
+    """Compute gradients for q, k, v [S, D] from g [S, D] of the output, a tile of queries at a time; S <= 128."""
     s, d = q.shape
     outputs = [nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm) for _ in range(3)]
     queries, keys, values, gradient = (nl.load(x) for x in (q, k, v, g))

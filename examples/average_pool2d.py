@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Average pooling of an image: one strided access pattern, one reduction over two free axes.
 
-    python -m nki_mlir examples/average_pool2d.py
+python -m nki_mlir examples/average_pool2d.py
 """
 
 import neuronxcc.nki as nki
@@ -11,7 +11,7 @@ import numpy as np
 
 @nki.jit
 def average_pool2d(image, window):
-    """image [C, H, W] to [C, H / window, W / window]; channels are partitions, C is at most 128."""
+    """Pool image [C, H, W] to [C, H / window, W / window]; channels are partitions, C is at most 128."""
     channels, height, width = image.shape
     pooled = nl.ndarray((channels, height // window, width // window), dtype=image.dtype, buffer=nl.shared_hbm)
     tile = nl.load(image)

@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def depthwise(x, w):
-    """x [C, T], w [C, K] to y[c, t] = sum over k of w[c, k] x[c, t + k]; T - K + 1 columns."""
+    """Compute y[c, t] = sum over k of w[c, k] x[c, t + k] of x [C, T], w [C, K]; T - K + 1 columns."""
     channels, steps = x.shape
     taps = w.shape[1]
     length = steps - taps + 1
@@ -28,7 +28,7 @@ def depthwise(x, w):
 
 @nki.jit
 def dense(x, w):
-    """x [C, T], w [K, C, O] to y[o, t] = sum over k and c of w[k, c, o] x[c, t + k]."""
+    """Compute y[o, t] = sum over k and c of w[k, c, o] x[c, t + k] of x [C, T], w [K, C, O]."""
     channels, steps = x.shape
     taps, _, outputs = w.shape
     length = steps - taps + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A cumulative sum along rows: a scan per tile, in a loop that carries the last column to the next tile.
+"""Cumulative sums along rows: a scan for each tile, in a loop that carries the last column to the next tile.
 
-    python -m nki_mlir examples/cumulative_sum.py
+python -m nki_mlir examples/cumulative_sum.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def cumulative_sum(x, width=128):
-    """Running sums of the rows of x [N, M], N a multiple of 128, in tiles of ``width`` columns."""
+    """Compute running sums of the rows of x [N, M], N a multiple of 128, in tiles of ``width`` columns."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     ones = nl.full((128, width), 1.0, nl.float32)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A matrix product split over ranks: each multiplies its part of the sum, an all-reduce adds the parts.
+"""Split a matrix product over ranks: each rank computes a part of the sum, and an all-reduce adds the parts.
 
-    python -m nki_mlir examples/current_all_reduce.py
+python -m nki_mlir examples/current_all_reduce.py
 """
 
 import nki
@@ -17,7 +17,7 @@ RANKS = 4
 
 @nki.jit
 def matmul_of_ranks(a_t, b):
-    """This rank's rows a_t [K, M], b [K, N] of a longer sum; every rank has the whole a_t.T @ b [M, N]."""
+    """Multiply this rank's rows a_t [K, M], b [K, N]; every rank returns the complete a_t.T @ b [M, N]."""
     (k, m), (_, n) = a_t.shape, b.shape
     left = nl.ndarray((k, m), dtype=a_t.dtype, buffer=nl.sbuf)
     right = nl.ndarray((k, n), dtype=b.dtype, buffer=nl.sbuf)
@@ -37,7 +37,7 @@ def matmul_of_ranks(a_t, b):
 
 
 def matmul(a_t, b, executor="jit"):
-    """What all ranks have, each in its place."""
+    """Return the results of all ranks, along a new first axis."""
     parts = zip(np.split(a_t, RANKS), np.split(b, RANKS))
     return np.stack(simulate_ranks(matmul_of_ranks, list(parts), executor=executor))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def average_pool2d(image, window):
-    """image [C, H, W] to [C, H / window, W / window]; channels are partitions, C is at most 128."""
+    """Pool image [C, H, W] to [C, H / window, W / window]; channels are partitions, C is at most 128."""
     channels, height, width = image.shape
     rows, columns = height // window, width // window
     tile = nl.ndarray(image.shape, dtype=image.dtype, buffer=nl.sbuf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A cumulative sum along rows in the current generation: a scan per tile, whose last column starts the next tile.
+"""Cumulative sums along rows in the current generation: a scan for each tile, whose last column starts the next tile.
 
-    python -m nki_mlir examples/current_cumulative_sum.py
+python -m nki_mlir examples/current_cumulative_sum.py
 """
 
 import nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def cumulative_sum(x, width=128):
-    """Running sums of the rows of x [P, M] in tiles of ``width`` columns."""
+    """Compute running sums of the rows of x [P, M] in tiles of ``width`` columns."""
     partitions, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     ones = nl.ndarray((partitions, width), dtype=nl.float32, buffer=nl.sbuf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A trip count that only the device knows: rows are added in a loop whose bound is held in a register.
+"""A trip count that only the device knows: a loop adds rows, and a register has its bound.
 
-    python -m nki_mlir examples/current_dynamic_add.py
+python -m nki_mlir examples/current_dynamic_add.py
 """
 
 import nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def add_rows(a, b, count):
-    """a + b [P, T, M] for the first count [1, 1] of the T blocks; the others are zeros."""
+    """Add the first count [1, 1] of the T blocks of a and b [P, T, M], and write zeros to the others."""
     partitions, blocks, width = a.shape
     left, right, total = (nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf) for _ in range(3))
     nisa.dma_copy(dst=left, src=a)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rows by a tensor of row numbers in the current generation: read, added to, and left alone where there is no such row.
+"""Gather and add rows by a tensor of row numbers in the current generation, also with numbers of rows that do not
+exist.
 
-    python -m nki_mlir examples/current_gather_scatter.py
+python -m nki_mlir examples/current_gather_scatter.py
 """
 
 import nki
@@ -11,7 +12,7 @@ import numpy as np
 
 
 def row_numbers(indices, start):
-    """128 row numbers, one a partition."""
+    """Load 128 row numbers, one to each partition."""
     tile = nl.ndarray((128, 1), dtype=indices.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=indices[start:start + 128])
     return tile
@@ -19,7 +20,7 @@ def row_numbers(indices, start):
 
 @nki.jit
 def gather(table, indices):
-    """table [V, D], indices [N, 1] to the rows [N, D]; a number that is no row of the table is an error."""
+    """Gather rows [N, D] of table [V, D] by indices [N, 1]; a number outside of the table is an error."""
     count, width = indices.shape[0], table.shape[1]
     out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
     for start in range(0, count, 128):
@@ -31,7 +32,7 @@ def gather(table, indices):
 
 @nki.jit
 def gather_known(table, indices, filling):
-    """The same, with ``filling`` in place of rows that the table does not have."""
+    """Gather rows, with ``filling`` in place of rows that the table does not have."""
     count, width = indices.shape[0], table.shape[1]
     out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
     for start in range(0, count, 128):
@@ -45,7 +46,7 @@ def gather_known(table, indices, filling):
 
 @nki.jit
 def scatter_add(table, rows, indices):
-    """table [V, D] with rows [N, D] added at indices [N, 1], which differ from each other."""
+    """Add rows [N, D] to table [V, D] at indices [N, 1], which differ from each other."""
     (count, width), out = rows.shape, nl.ndarray(table.shape, dtype=table.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=table)
     for start in range(0, count, 128):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A tiled matrix product in the current generation: repeated products into one PSUM tile add up.
+"""A tiled matrix product in the current generation: repeated products into a PSUM tile add up.
 
-    python -m nki_mlir examples/current_matmul.py
+python -m nki_mlir examples/current_matmul.py
 """
 
 import nki
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def loaded(source, dtype):
-    """A tile with the rows and columns of an HBM view."""
+    """Load a view of HBM into a new tile."""
     tile = nl.ndarray(source.shape, dtype=dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=source)
     return tile
@@ -19,7 +19,7 @@ def loaded(source, dtype):
 
 @nki.jit
 def matmul(a_t, b):
-    """a_t [K, M], b [K, N] to a_t.T @ b; tiles of a_t are loaded once per block of rows."""
+    """Compute a_t.T @ b of a_t [K, M], b [K, N]; load tiles of a_t once for each block of rows."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in range(0, m, 128):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A product of microscaled tiles: 8-bit floats, four to an element, with one power of two for each 32 of them (trn3).
+"""A product of microscaled tiles: each element packs four 8-bit floats, and 32 floats share a power of two (trn3).
 
-    python -m nki_mlir examples/current_mx_matmul.py
+python -m nki_mlir examples/current_mx_matmul.py
 """
 
 import os
@@ -16,7 +16,8 @@ TARGET = "trn3"         # the first generation with these instructions
 
 
 def quantized(source):
-    """(packed elements, scales) of a [128, 4 n] tile in HBM; four neighbours of a row share a place."""
+    """Quantize a [128, 4 n] tile in HBM; return (packed elements, scales), where an element packs four neighbours of a
+    row."""
     tile = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
     packed = nl.ndarray((128, source.shape[1] // 4), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
     scales = nl.ndarray((128, source.shape[1] // 4), dtype=nl.uint8, buffer=nl.sbuf)
@@ -28,7 +29,7 @@ def quantized(source):
 
 @nki.jit
 def mx_matmul(a, b):
-    """a [128, M, 4], b [128, N, 4] to [M, N]: products summed over the partitions and the groups of four."""
+    """Multiply a [128, M, 4] and b [128, N, 4] to [M, N], summed over the partitions and the groups of four."""
     (_, m, _), (_, n, _) = a.shape, b.shape
     stationary, stationary_scale = quantized(a.reshape((128, m * 4)))
     moving, moving_scale = quantized(b.reshape((128, n * 4)))
@@ -43,7 +44,7 @@ def mx_matmul(a, b):
 
 
 def rounded(x):
-    """x [128, N, 4] as the format holds it: blocks of eight partitions by four have one power of two."""
+    """Round x [128, N, 4] to the format: blocks of eight partitions by four have the same power of two."""
     blocks = x.astype(np.float64).reshape(16, 8, -1, 4)
     largest = np.abs(blocks).max((1, 3), keepdims=True)
     scale = np.exp2(np.floor(np.log2(largest)) - 7)

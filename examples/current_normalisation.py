@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""RMS normalisation and softmax in the current generation: rows that fill no whole tile are slices of fewer partitions.
+"""RMS normalisation and softmax in the current generation: the last tile is a slice of fewer partitions.
 
-    python -m nki_mlir examples/current_normalisation.py
+python -m nki_mlir examples/current_normalisation.py
 """
 
 import nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def rmsnorm(x, g, epsilon=1e-6):
-    """x [N, M] / sqrt(mean of its squares) * g [1, M]."""
+    """Compute x [N, M] / sqrt(mean of its squares) * g [1, M]."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weight = nl.ndarray((128, columns), dtype=g.dtype, buffer=nl.sbuf)
@@ -35,7 +35,7 @@ def rmsnorm(x, g, epsilon=1e-6):
 
 @nki.jit
 def softmax(x):
-    """exp(x - largest of the row) over its sum, rows of x [N, M]."""
+    """Compute exp(x - largest of the row) over its sum, for rows of x [N, M]."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for start in range(0, rows, 128):

@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def add(a, b):
-    """a + b [N, M] in tiles of 128 x 512; each core takes every n-th tile of rows."""
+    """Compute a + b [N, M] in tiles of 128 x 512; each core adds every n-th tile of rows."""
     rows, columns = a.shape
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     for i in range(nl.program_id(0), rows // 128, nl.num_programs()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transposing the two flattened free axes of a tile in the current generation: a copy between two access patterns.
+"""Transpose the two flattened free axes of a tile in the current generation: a copy between two access patterns.
 
-    python -m nki_mlir examples/current_transpose2d.py
+python -m nki_mlir examples/current_transpose2d.py
 """
 
 import nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def transpose_free(x, height, width):
-    """x [P, height * width] to [P, width * height], each partition's matrix transposed."""
+    """Transpose each partition's matrix: x [P, height * width] to [P, width * height]."""
     partitions, size = x.shape
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     turned = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The two cores of a logical core share a row's work: partial sums meet in shared memory, behind a barrier.
+"""Two cores share the work on a row: they exchange partial sums in shared memory, after a barrier.
 
-    python -m nki_mlir examples/current_two_cores.py
+python -m nki_mlir examples/current_two_cores.py
 """
 
 import nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def centred(x):
-    """x [P, M] without the mean of its rows; each core has half of the columns."""
+    """Subtract the mean of each row from x [P, M]; each core processes half of the columns."""
     partitions, columns = x.shape
     core, cores = nl.program_id(0), nl.num_programs()
     width = columns // cores

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gathering rows of a table by an index tensor, known ones or all, and adding gradients back to them.
+"""Gather rows of a table by an index tensor, of valid or of any numbers, and add gradients to the rows.
 
-    python -m nki_mlir examples/embedding.py
+python -m nki_mlir examples/embedding.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def gather(table, indices):
-    """table [V, D], indices [N, 1] to the rows [N, D]; N a multiple of 128."""
+    """Gather rows [N, D] of table [V, D] by indices [N, 1]; N a multiple of 128."""
     count, width = indices.shape[0], table.shape[1]
     out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
@@ -24,7 +24,7 @@ def gather(table, indices):
 
 @nki.jit
 def gather_known(table, indices):
-    """The same, with zeros for numbers that are no row of the table: ``oob_mode.error`` would refuse them."""
+    """Gather rows, with zeros for numbers outside of the table, which ``oob_mode.error`` would refuse."""
     count, width = indices.shape[0], table.shape[1]
     out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
@@ -38,7 +38,7 @@ def gather_known(table, indices):
 
 @nki.jit
 def scatter_add(rows, indices, vocabulary):
-    """zeros [V, D] with rows [N, D] added at indices [N, 1]; equal indices add up."""
+    """Add rows [N, D] to zeros [V, D] at indices [N, 1]; rows of equal indices add up."""
     count, width = rows.shape
     out = nl.ndarray((vocabulary, width), dtype=rows.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(vocabulary // 128):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Flash attention, forward and backward, a head for each program: scores exist one block at a time.
+"""Flash attention, forward and backward: each program computes a head, one block of scores at a time.
 
-    python -m nki_mlir examples/flash_attention.py
+python -m nki_mlir examples/flash_attention.py
 """
 
 import neuronxcc.nki as nki
@@ -14,7 +14,7 @@ ROWS, BLOCK = 128, 512
 
 @nki.jit
 def flash_forward(q_t, k_t, v, scale):
-    """softmax(q @ k.T * scale) @ v for q_t, k_t [N, D, S], v [N, S, D], and the logarithm of each row's sum [N, S, 1].
+    """Compute softmax(q @ k.T * scale) @ v for q_t, k_t [N, D, S], v [N, S, D], and log of each row's sum [N, S, 1].
 
     D is at most 128, S a multiple of 512.
     """
@@ -48,7 +48,7 @@ def flash_forward(q_t, k_t, v, scale):
 
 @nki.jit
 def flash_backward(q, k, v, g, out, sums, scale):
-    """Gradients for q, k, v [N, S, D], given g [N, S, D] of the output and what ``flash_forward`` returned."""
+    """Compute gradients for q, k, v [N, S, D] from g [N, S, D] of the output and the results of ``flash_forward``."""
     heads, s, d = q.shape
     head, tiles = nl.program_id(0), s // ROWS
     to_q, to_k, to_v = (nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm) for _ in range(3))
@@ -89,7 +89,7 @@ def turned(x):
 
 
 def forward(q, k, v, scale):
-    """The output and the logarithm of each row's sum."""
+    """Return the output and the logarithm of each row's sum."""
     scores = q @ k.swapaxes(-1, -2) * scale
     highest = scores.max(-1, keepdims=True)
     powers = np.exp(scores - highest)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised intersection over union of box pairs: fields of an array of boxes by stride, output by reference.
+"""Generalised intersection over union of box pairs: strided views read the fields of boxes; the kernel writes a
+parameter.
 
-    python -m nki_mlir examples/giou.py
+python -m nki_mlir examples/giou.py
 """
 
 import neuronxcc.nki as nki
@@ -13,7 +14,8 @@ SMALL = 1e-5
 
 @nki.trace
 def giou(first, second, out):
-    """first, second [N, 4 M] hold M boxes (left, top, right, bottom) a row; out [N, M] gets one value a pair.
+    """Compute out [N, M], a value for each pair of boxes; first, second [N, 4 M] have M boxes (left, top, right,
+    bottom) a row.
 
     N is at most 128 or a multiple of it.
     """

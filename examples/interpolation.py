@@ -11,7 +11,8 @@ import numpy as np
 
 @nki.jit
 def upsample(x):
-    """x [C, H, W] to [C, 2H, 2W]; each output takes 3/4 of the nearest pixel and 1/4 of the next, edges repeat."""
+    """Upsample x [C, H, W] to [C, 2H, 2W]: each output is 3/4 of the nearest pixel and 1/4 of the next; edges repeat.
+    """
     channels, height, width = x.shape
     out = nl.ndarray((channels, 2 * height, 2 * width), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Matrix products: one tile, tiled with PSUM accumulation, and blocked so that loaded tiles are used again.
+"""Matrix products: a single tile, tiled with PSUM accumulation, and blocked so that loaded tiles are used again.
 
-    python -m nki_mlir examples/matmul.py
+python -m nki_mlir examples/matmul.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def matmul_tile(a_t, b):
-    """a_t [64, 128], b [64, 512] to a_t.T @ b [128, 512]: one instruction."""
+    """Compute a_t.T @ b [128, 512] of a_t [64, 128], b [64, 512] with one instruction."""
     out = nl.ndarray((128, 512), dtype=a_t.dtype, buffer=nl.shared_hbm)
     product = nl.matmul(nl.load(a_t), nl.load(b), transpose_x=True)
     nl.store(out, nl.copy(product, dtype=out.dtype))
@@ -21,7 +21,7 @@ def matmul_tile(a_t, b):
 
 @nki.jit
 def matmul_tiled(a_t, b):
-    """a_t [K, M], b [K, N] to a_t.T @ b; K is accumulated in PSUM in steps of 128."""
+    """Compute a_t.T @ b of a_t [K, M], b [K, N]; accumulate K in PSUM in steps of 128."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 128):
@@ -37,7 +37,7 @@ def matmul_tiled(a_t, b):
 
 @nki.jit
 def matmul_blocked(a_t, b, rows_in_block=2):
-    """The same with all K tiles of a block of rows kept in SBUF while the columns go by."""
+    """Compute a_t.T @ b; keep all K tiles of a block of rows in SBUF during the loop over columns."""
     (k, m), (_, n) = a_t.shape, b.shape
     steps, blocks = k // 128, m // (128 * rows_in_block)
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)

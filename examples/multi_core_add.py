@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An addition whose programs are spread over two physical cores by the launch grid.
+"""An addition whose launch grid distributes its programs over two physical cores.
 
-    python -m nki_mlir examples/multi_core_add.py
+python -m nki_mlir examples/multi_core_add.py
 """
 
 import neuronxcc.nki as nki
@@ -11,7 +11,7 @@ import numpy as np
 
 @nki.jit
 def add(a, b):
-    """a + b; program i owns the rows 128 i onward."""
+    """Compute a + b; program i adds the 128 rows from row 128 i on."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     rows = nl.ds(nl.program_id(0) * 128, 128)
     nl.store(out[rows, :], nl.load(a[rows, :]) + nl.load(b[rows, :]))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layer and RMS normalisation: rows by masks, statistics by instructions, weights broadcast over partitions.
+"""Layer and RMS normalisation: masks for the last rows, instructions for statistics, weights broadcast over
+partitions.
 
-    python -m nki_mlir examples/normalisation.py
+python -m nki_mlir examples/normalisation.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +13,7 @@ import numpy as np
 
 @nki.jit
 def rmsnorm(x, g, epsilon=1e-6):
-    """x [N, M] / sqrt(mean of its squares) * g [1, M]."""
+    """Compute x [N, M] / sqrt(mean of its squares) * g [1, M]."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weight = nl.load(g)
@@ -28,7 +29,7 @@ def rmsnorm(x, g, epsilon=1e-6):
 
 @nki.jit
 def layernorm(x, g, b, epsilon=1e-5):
-    """(x - mean) / sqrt(variance) * g + b over rows of x [N, M]; statistics in pieces of at most 512."""
+    """Compute (x - mean) / sqrt(variance) * g + b over rows of x [N, M]; statistics in pieces of at most 512."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weight, shift = nl.load(g), nl.load(b)

@@ -11,7 +11,8 @@ import numpy as np
 
 @nki.jit
 def rotary(x, cosine, sine):
-    """x [S, D], cosine and sine [S, D / 2]: (x1, x2) to (x1 cos - x2 sin, x2 cos + x1 sin) of the two halves of D."""
+    """Rotate x [S, D] by cosine, sine [S, D / 2]: (x1, x2) to (x1 cos - x2 sin, x2 cos + x1 sin) of the two halves of
+    D."""
     steps, width = x.shape
     half = width // 2
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -12,7 +12,8 @@ import numpy as np
 
 @nki.jit
 def selective_scan(delta, u, a, b, c):
-    """y[d, t] = sum over n of c[n, t] * h[n, d, t] with h[n, d, t] = exp(delta a[d, n]) h[n, d, t-1] + delta u b[n, t].
+    """Compute y[d, t] = sum over n of c[n, t] h[n, d, t], h[n, d, t] = exp(delta a[d, n]) h[n, d, t-1] + delta u b[n,
+    t].
 
     delta, u [D, T] with D at most 128, a [D, N], b and c [N, T].
     """

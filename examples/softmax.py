@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Softmax over rows, as language functions and as three fused instructions; rows need not divide by 128.
+"""Softmax over rows, with language functions and with three fused instructions, for any number of rows.
 
-    python -m nki_mlir examples/softmax.py
+python -m nki_mlir examples/softmax.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def softmax(x):
-    """x [N, M] to exp(x - max) / sum over each row."""
+    """Compute exp(x - max) / sum over each row of x [N, M]."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.mgrid[0:128, 0:columns]
@@ -27,7 +27,7 @@ def softmax(x):
 
 @nki.jit
 def softmax_fused(x):
-    """The same with the row maximum and the row sum as by-products of instructions."""
+    """Compute the same with instructions that also compute the maximum and the sum of the row."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(rows // 128):

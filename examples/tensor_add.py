@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addition of two matrices over a launch grid: each program adds one tile. Shapes need not divide by the tile's.
+"""Addition of two matrices over a launch grid: each program adds a tile. Masks allow shapes that tiles do not divide.
 
-    python -m nki_mlir examples/tensor_add.py
+python -m nki_mlir examples/tensor_add.py
 """
 
 import neuronxcc.nki as nki
@@ -13,7 +13,7 @@ ROWS, COLUMNS = 128, 512
 
 @nki.jit
 def tensor_add(a, b):
-    """a + b for two matrices of one shape; program (i, j) owns rows 128 i and columns 512 j onward."""
+    """Compute a + b of two matrices of the same shape; program (i, j) adds the tile at row 128 i, column 512 j."""
     rows, columns = a.shape
     total = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     row = nl.program_id(0) * ROWS + nl.arange(ROWS)[:, None]

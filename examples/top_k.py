@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The 16 largest values of each row and their places, eight at a time.
+"""Find the 16 largest values of each row and their indices, eight at a time.
 
-    python -m nki_mlir examples/top_k.py
+python -m nki_mlir examples/top_k.py
 """
 
 import neuronxcc.nki as nki
@@ -12,7 +12,7 @@ import numpy as np
 
 @nki.jit
 def top16(x):
-    """x [P, N] to values [P, 16], largest first, and places [P, 16]."""
+    """Return the largest values [P, 16] of x [P, N], in descending order, and their indices [P, 16]."""
     partitions, count = x.shape
     values = nl.ndarray((partitions, 16), dtype=x.dtype, buffer=nl.shared_hbm)
     places = nl.ndarray((partitions, 16), dtype=nl.uint32, buffer=nl.shared_hbm)

@@ -63,7 +63,7 @@ KERNELS, NATIVE = (attention, rotary, rmsnorm), (native_attention, native_rotary
 
 # -- the model ---------------------------------------------------------------------------------------------------------
 def loss_of(weights, characters, operations):
-    """Mean cross-entropy of the next characters."""
+    """Return the mean cross-entropy of the next characters."""
     attend, rotate, normalise = operations
     given, wanted = characters[:, :-1], characters[:, 1:]
     batch = given.shape[0]
@@ -83,7 +83,7 @@ def loss_of(weights, characters, operations):
 
 
 def adam(weights, gradients, state):
-    """One step of Adam; ``state`` is (count, means, mean squares)."""
+    """Run a step of Adam; ``state`` is (count, means, mean squares)."""
     count, means, squares = state
     count += 1
     means = jax.tree.map(lambda m, g: run.DECAY_1 * m + (1 - run.DECAY_1) * g, means, gradients)
@@ -95,7 +95,7 @@ def adam(weights, gradients, state):
 
 
 def first_state():
-    """Weights and the optimiser's state before the first step."""
+    """Return the weights and the optimiser's state before the first step."""
     weights = {name: jnp.asarray(value) for name, value in run.first_weights().items()}
     zeros = jax.tree.map(jnp.zeros_like, weights)
     return weights, (jnp.zeros((), jnp.float32), zeros, zeros)
@@ -108,7 +108,7 @@ def step(weights, state, characters, operations):
 
 
 def train(use_kernels, steps, tick=lambda loss: None):
-    """The loss of each step."""
+    """Return the loss of each step."""
     weights, state = first_state()
     losses = []
     for characters, _ in zip(run.batches(), range(steps)):

@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 
 
 def parallel_step(mesh, operations):
-    """``train_transformer_jax.step`` over a mesh: weights on every device, characters divided by sequences."""
+    """Run ``train_transformer_jax.step`` over a mesh: every device has all weights and a part of the sequences."""
     @jax.jit
     @partial(jax.shard_map, mesh=mesh, in_specs=(P(), P(), P("batch")), out_specs=(P(), P(), P()), check_vma=False)
     def step(weights, state, characters):
@@ -34,7 +34,7 @@ def parallel_step(mesh, operations):
 
 
 def train(use_kernels, steps):
-    """The loss of each step, on all devices of all processes."""
+    """Return the loss of each step, on all devices of all processes."""
     mesh = Mesh(np.array(jax.devices()), ("batch",))
     divided, everywhere = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
 

@@ -67,7 +67,7 @@ NATIVE = native_attention, native_rotary, native_rmsnorm
 
 # -- the model ---------------------------------------------------------------------------------------------------------
 class Transformer(torch.nn.Module):
-    """Mean cross-entropy of the next characters."""
+    """A transformer that returns the mean cross-entropy of the next characters."""
 
     def __init__(self, operations):
         super().__init__()
@@ -93,7 +93,7 @@ class Transformer(torch.nn.Module):
 
 
 def train(use_kernels, steps, tick=lambda loss: None, backend=None):
-    """The loss of each step. With a backend the model is compiled by ``torch.compile``."""
+    """Return the loss of each step. ``torch.compile`` compiles the model if a backend is given."""
     model = Transformer(KERNELS if use_kernels else NATIVE)
     forward = model if backend is None else torch.compile(model, backend=backend, fullgraph=True)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE, betas=(run.DECAY_1, run.DECAY_2), eps=EPSILON)

@@ -17,7 +17,7 @@ SCALE = (WIDTH // HEADS) ** -0.5
 
 
 def first_weights() -> dict[str, np.ndarray]:
-    """The weights that every run starts from."""
+    """Return the weights with which every run starts."""
     rng = np.random.default_rng(0)
     shapes = {"embedding": (SYMBOLS, WIDTH), "gain": (1, WIDTH)}
     for n in range(LAYERS):
@@ -30,7 +30,7 @@ def first_weights() -> dict[str, np.ndarray]:
 
 
 def batches(batch: int = BATCH) -> Iterator[np.ndarray]:
-    """Characters [batch, STEPS + 1], the same in every run."""
+    """Return characters [batch, STEPS + 1], the same in every run."""
     text = np.frombuffer((Path(__file__).parent / "transformer_kernels.py").read_bytes(), np.uint8) % SYMBOLS
     rng = np.random.default_rng(1)
     while True:
@@ -39,7 +39,7 @@ def batches(batch: int = BATCH) -> Iterator[np.ndarray]:
 
 
 def main(train: Callable[..., list[float]], description: str, name: str) -> None:
-    """Train with kernels and natively, and compare the losses. ``train(kernels, steps, tick)`` gives them."""
+    """Train with kernels and natively, and compare the losses, which ``train(kernels, steps, tick)`` returns."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     parser = argparse.ArgumentParser(description=description)
@@ -62,7 +62,7 @@ def main(train: Callable[..., list[float]], description: str, name: str) -> None
 
 
 def plot(losses: dict[str, list[float]], file: str, show: Callable[[str], None]) -> None:
-    """Write the curves to a file; without matplotlib show them as text."""
+    """Write the curves to a file, or print them as text without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -80,7 +80,7 @@ def plot(losses: dict[str, list[float]], file: str, show: Callable[[str], None])
 
 
 def text_plot(losses: dict[str, list[float]], width: int = 64, height: int = 14) -> str:
-    """The curves as characters: o native, x kernels, * both."""
+    """Return the curves as characters: o native, x kernels, * both."""
     top, bottom = (f(v for values in losses.values() for v in values) for f in (max, min))
     marks = [[" "] * width for _ in range(height)]
     for mark, values in zip("ox", losses.values()):

@@ -14,12 +14,12 @@ import numpy as np
 
 
 def turned(tile):
-    """A tile's transpose, in SBUF."""
+    """Return the transpose of a tile, in SBUF."""
     return nl.copy(nisa.nc_transpose(tile))
 
 
 def attention_weights(queries, keys, scale):
-    """softmax(queries @ keys.T * scale) where no query sees a later key; arguments are transposed: [D, S]."""
+    """Compute softmax(queries @ keys.T * scale), masked so that no query sees a later key; arguments are [D, S]."""
     steps = queries.shape[1]
     scores = nl.multiply(nisa.nc_matmul(queries, keys), scale)
     p, f = nl.arange(steps)[:, None], nl.arange(steps)[None, :]
@@ -30,7 +30,7 @@ def attention_weights(queries, keys, scale):
 
 @nki.jit
 def attention_forward(q, k, v, scale):
-    """Causal attention of q, k, v [N, S, D]; program n is one of N heads."""
+    """Compute causal attention of q, k, v [N, S, D]; program n computes head n."""
     n = nl.program_id(0)
     _, steps, width = q.shape
     p, f = nl.arange(steps)[:, None], nl.arange(width)[None, :]
@@ -43,7 +43,7 @@ def attention_forward(q, k, v, scale):
 
 @nki.jit
 def attention_backward(q, k, v, g, scale):
-    """Gradients for q, k, v [N, S, D], given g of the output. Weights are computed again."""
+    """Compute gradients for q, k, v [N, S, D] from g of the output. It computes the weights again."""
     n = nl.program_id(0)
     _, steps, width = q.shape
     p, f = nl.arange(steps)[:, None], nl.arange(width)[None, :]
@@ -79,7 +79,7 @@ def rotary(x, cosine, sine, inverse=False):
 
 @nki.jit
 def rmsnorm_forward(x, gain, epsilon=1e-6):
-    """x [R, M] / sqrt(mean of its squares) * gain [1, M]; R a multiple of 128."""
+    """Compute x [R, M] / sqrt(mean of its squares) * gain [1, M]; R a multiple of 128."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weight = nl.load(gain).broadcast_to((128, columns))
@@ -92,7 +92,7 @@ def rmsnorm_forward(x, gain, epsilon=1e-6):
 
 @nki.jit
 def rmsnorm_backward(x, gain, g, epsilon=1e-6):
-    """Gradients for x [R, M] and gain [1, M], given g [R, M] of the output; M at most 512."""
+    """Compute gradients for x [R, M] and gain [1, M] from g [R, M] of the output; M at most 512."""
     rows, columns = x.shape
     toward_x = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     toward_gain = nl.ndarray(gain.shape, dtype=gain.dtype, buffer=nl.shared_hbm)
@@ -133,7 +133,7 @@ def rmsnorm_gradients(x, gain, g, epsilon=1e-6):
 
 
 def angles(steps, width):
-    """cosine and sine [steps, width / 2] of the rotary embedding."""
+    """Return cosine and sine [steps, width / 2] of the rotary embedding."""
     turns = np.outer(np.arange(steps), 10000.0 ** (-np.arange(width // 2) / (width // 2)))
     return np.cos(turns).astype(np.float32), np.sin(turns).astype(np.float32)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transposing the two flattened free axes of a tile, and partitions with the free axis.
+"""Transpose the two flattened free axes of a tile, and partitions with the free axis.
 
-    python -m nki_mlir examples/transpose2d.py
+python -m nki_mlir examples/transpose2d.py
 """
 
 import neuronxcc.nki as nki
@@ -11,7 +11,7 @@ import numpy as np
 
 @nki.jit
 def transpose_free(x, height, width):
-    """x [P, height * width] to [P, width * height], each partition's matrix transposed: one strided copy."""
+    """Transpose each partition's matrix with a strided copy: x [P, height * width] to [P, width * height]."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     partitions = x.shape[0]
     tile = nl.load(x)
@@ -24,7 +24,7 @@ def transpose_free(x, height, width):
 
 @nki.jit
 def transpose(x):
-    """x [N, M] to its transpose, in 128 x 128 tiles on the tensor engine."""
+    """Transpose x [N, M] in 128 x 128 tiles on the tensor engine."""
     n, m = x.shape
     out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(n // 128):

@@ -15,11 +15,11 @@ USAGE = """usage: python -m nki_mlir [--torch-xla] [--neuron-device] [--override
 
 Run a script that imports neuronxcc.nki, torch_neuronx or jax_neuronx, unmodified; or a module, as in -m pytest tests.
 
-  --torch-xla       also stand in for torch_xla where it is not installed
+  --torch-xla       also replace torch_xla if it is not installed
   --neuron-device   give PyTorch a device named neuron
-  --override        use these names even where the vendor's packages are installed
+  --override        use these names even if the vendor's packages are installed
 
-NKI_MLIR_EXECUTOR=eager|interpreter|jit|isa chooses what kernels run on (jit)."""
+NKI_MLIR_EXECUTOR=eager|interpreter|jit|isa chooses the executor of kernels (jit)."""
 
 
 def main(arguments: list[str]) -> int:

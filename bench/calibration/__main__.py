@@ -81,7 +81,8 @@ def merged(found: Sequence[Outcome]) -> list[Outcome]:
 
 
 def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Timed]]:
-    """Print a line for each entry; return the outcomes, and what laws are fitted on. ``keep``: write the file, too."""
+    """Print a line for each entry; return the outcomes, and the data for the fit of laws. ``keep``: also write the
+    file."""
     outcomes, fitted_on = [], []
     print(f"{'entry':5}  {'target':6}  {'harness':9}  {'launch us':>9}  {'published us':>12}  {'model us':>12}  "
           f"{'ratio':>5}  {'instructions':>12}  {'s':>5}  kernel")

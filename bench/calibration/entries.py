@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Published latencies of whole kernels, each measurement once, with the kernel of ours that stands for it.
+"""Published latencies of complete kernels, each measurement once, with our kernel that does the same.
 
-Entries keep the numbers of the calibration set that costs are fitted on. A harness starts and stops its clock outside
-of the kernel: what it adds is fitted on one or two of its own short entries.
+Entries keep the numbers of the calibration set on which costs are fitted. A harness starts and stops its clock outside
+of the kernel; one or two of its short entries determine the time that it adds.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ CORES = 2                       # assumption: the variants' source names one cor
 
 
 class Entry(NamedTuple):
-    """One measurement: ``known`` says that the loop nest is published, else it is assumed."""
+    """A measurement: ``known`` says that the loop nest is published; otherwise it is assumed."""
 
     name: str
     kernel: str
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
     @property
     def operator(self) -> str:
-        """The name of what the kernel computes."""
+        """Return the name of the operator that the kernel computes."""
         function = self.kernel.partition(":")[2]
         return OPERATORS.get(function, function)
 
@@ -135,8 +135,8 @@ ENTRIES = (
 # -- variants of one kernel --------------------------------------------------------------------------------------------
 def variants(first: int, kernel: str, inputs: tuple[str, ...], measured: dict[tuple[str, ...], float]
              ) -> tuple[Entry, ...]:
-    """Entries from a number on, of options and the ms that were measured. The published time is taken as that of
-    ``CORES`` cores that share the work; the model has one core, and is compared with that multiple."""
+    """Return entries from a number on, with options and the measured ms. The published time counts as that of
+    ``CORES`` cores that share the work; the model has one core, so its time is compared with that multiple."""
     return tuple(Entry(f"V{first + k:03}", f"variants.py:{kernel}", inputs + options, "trn2", "variants",
                        CORES * ms * 1e6, PUBLISHED_VARIANTS, False) for k, (options, ms) in enumerate(measured.items()))
 

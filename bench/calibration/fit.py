@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fits the numbers of a machine whose source says that they are fitted, and compares errors with those without the fit.
+"""Fit the numbers of a machine whose source says that they are fitted, and compare the errors with those without the
+fit.
 
-A number is changed by 5%, all kernels are timed again, and what that changes is taken to be linear in the logarithms of
-both. So a fit on any of the entries is a least-squares problem, small errors of which count in squares and large ones
-by their size; every number is held near its value by a prior. Orders of instructions stay as they are.
+It changes each number by 5%, times all kernels again, and assumes that the effect is linear in the logarithms of
+both. So a fit on any of the entries is a least-squares problem, in which small errors count by their squares and large
+errors by their size; a prior keeps every number near its value. Orders of instructions stay as they are.
 
-The errors of a fit on half of the operators are printed beside those of the other half, and the errors of each operator
-beside those of a fit that leaves it out. No number of a machine changes.
+It prints the errors of a fit on half of the operators beside those of the other half, and the errors of each operator
+beside those of a fit without it. It changes no number of a machine.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ ROUNDS = 20                     # of weights for large errors
 
 
 class Timed(NamedTuple):
-    """An entry's programs, what was measured of them, and what its harness adds."""
+    """An entry's programs, the measured time, and the time that its harness adds."""
 
     name: str
     operator: str
@@ -39,7 +40,7 @@ class Timed(NamedTuple):
     programs: Sequence[Program]
 
     def model_ns(self, machine: Machine) -> float:
-        """The model's time on that machine, with what the harness adds."""
+        """Return the model's time on that machine, with the time that the harness adds."""
         with mock.patch.object(timing, "machine_named", lambda target: machine):    # it is looked up once, by name
             run = timing.TimedMachine(self.programs)
         run.run()
@@ -47,7 +48,7 @@ class Timed(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A number of a target: where it is in the costs, first its field."""
+    """A number of a target: its position in the costs, which begins with its field."""
 
     target: str
     path: tuple[Any, ...]
@@ -58,7 +59,7 @@ class Fitted(NamedTuple):
 
 
 def numbers_of(target: str) -> list[Fitted]:
-    """The numbers of a target that are fitted; one that several laws share counts once."""
+    """Return the fitted numbers of a target; a number that several laws share counts once."""
     numbers: dict[int, Fitted] = {}
 
     def walk(value: object, path: tuple[Any, ...]) -> None:
@@ -77,7 +78,7 @@ def numbers_of(target: str) -> list[Fitted]:
 
 
 def with_numbers(machine: Machine, values: Mapping[int, float]) -> Machine:
-    """The machine with other values of numbers, by their identity."""
+    """Return the machine with other values of some numbers, found by identity."""
     def copy(value: Any) -> Any:
         if isinstance(value, Cited):
             return Cited(values[id(value)], value.source, value.residual) if id(value) in values else value
@@ -92,7 +93,7 @@ def with_numbers(machine: Machine, values: Mapping[int, float]) -> Machine:
 
 
 class Sensitivities:
-    """The logarithm of model / published of each entry, and what it changes by with that of each number."""
+    """The logarithm of model / published of each entry, and its derivative by the logarithm of each number."""
 
     def __init__(self, entries: Sequence[Timed]) -> None:
         self.entries = entries
@@ -108,7 +109,7 @@ class Sensitivities:
                     self.slopes[row, k] = np.log(entry.model_ns(other) / base[row]) / np.log1p(STEP)
 
     def fit(self, rows: np.ndarray) -> np.ndarray:
-        """The logarithms of changes of numbers that suit some entries best."""
+        """Return the logarithms of the changes of numbers that fit some entries best."""
         errors, slopes = self.errors[rows], self.slopes[rows]
         change = np.zeros(len(self.numbers))
         prior = np.eye(len(self.numbers)) / PRIOR ** 2
@@ -122,13 +123,13 @@ class Sensitivities:
         return np.array([k for k, e in enumerate(self.entries) if e.operator in operators], int)
 
     def off(self, rows: np.ndarray, change: np.ndarray) -> list[float]:
-        """Relative errors of some entries with changed numbers."""
+        """Return the relative errors of some entries with changed numbers."""
         errors = self.errors[rows] + self.slopes[rows] @ change
         return [abs(float(error)) for error in np.expm1(errors)]
 
     def spread(self, k: int) -> float:
-        """The standard deviation of measurements about a number: of the errors of entries, as far as they depend on it
-        and by how much they do."""
+        """Return the standard deviation of measurements about a number, from the errors of entries, weighted by how
+        much they depend on it."""
         weights = self.slopes[:, k] ** 2
         return float(np.sqrt(weights @ self.errors ** 2 / weights.sum())) if weights.sum() else 0.0
 
@@ -139,8 +140,8 @@ def errors_text(errors: Sequence[float]) -> str:
 
 
 def report(entries: Sequence[Timed]) -> list[str]:
-    """Lines: the numbers, and errors of the fit, of operators that it has not seen, and of those that are left out.
-    Without a second operator no entry is left to judge a fit by."""
+    """Return lines: the numbers, and the errors of the fit, of operators that it has not seen, and of fits without an
+    operator. With a single operator no entry remains to judge a fit by."""
     if len({e.operator for e in entries}) < 2:
         return ["no fit: it takes entries of two operators, and of targets with numbers that are fitted"]
     laws = Sensitivities(entries)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of products and other work together: attention in the versions that are published, convolution, SwiGLU."""
+"""Kernels that combine products with other work: attention in its published versions, convolution, SwiGLU."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -11,10 +11,10 @@ P, MOVING = 128, 512
 
 @nki.jit
 def attention(q, k, v, separate=False, wide=False, group=1):
-    """q, k, v [d, S]: softmax(q.T @ k) @ v.T for whole rows of scores.
+    """Compute softmax(q.T @ k) @ v.T of q, k, v [d, S] for complete rows of scores.
 
-    ``separate``: maxima are subtracted and powers summed by instructions of their own; ``wide``: powers in float32;
-    ``group``: transposes to a bank of PSUM.
+    ``separate``: subtract maxima and sum powers with separate instructions; ``wide``: keep powers in float32;
+    ``group``: write this many transposes to a bank of PSUM.
     """
     d, s = q.shape
     out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
@@ -60,7 +60,7 @@ def attention(q, k, v, separate=False, wide=False, group=1):
 
 @nki.jit
 def attention_in_steps(q, k, v):
-    """The same, each step over all scores before the next begins: between steps they are in HBM."""
+    """Compute the same, each step over all scores before the next begins; between steps the scores are in HBM."""
     d, s = q.shape
     rows, blocks = s // P, s // MOVING
     out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
@@ -112,7 +112,7 @@ def attention_in_steps(q, k, v):
 
 @nki.jit
 def bmm_softmax(a, b):
-    """a [batch, K, rows], b [batch, K, columns]: rows of softmax(a.T @ b), all of which goes to HBM."""
+    """Compute rows of softmax(a.T @ b) of a [batch, K, rows], b [batch, K, columns], and store all of them to HBM."""
     batch, _, rows = a.shape
     columns = b.shape[2]
     out = nl.ndarray((batch, rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -137,9 +137,10 @@ def bmm_softmax(a, b):
 
 @nki.jit
 def convolution(x, w, taps=3, block=37):
-    """x [C, H, W], w [C, taps * taps, F]: products for each tap and 128 channels, a row of pixels at a time.
+    """Convolve x [C, H, W] with w [C, taps * taps, F]: products for each tap and 128 channels, a row of pixels at a
+    time.
 
-    The rows of a block are loaded once, with those that it shares with the next.
+    It loads the rows of a block once, with those that the next block also needs.
     """
     channels, height, width = x.shape
     filters = w.shape[2]
@@ -167,7 +168,7 @@ def convolution(x, w, taps=3, block=37):
 
 @nki.jit
 def swiglu(x, gate, up, down, block=4):
-    """(silu(x @ gate) * (x @ up)) @ down in float32; weights go by once for a block of row tiles."""
+    """Compute (silu(x @ gate) * (x @ up)) @ down in float32; load the weights once for each block of row tiles."""
     rows, width = x.shape
     hidden = gate.shape[1]
     kx, nh, kh, no = width // P, hidden // MOVING, hidden // P, width // MOVING

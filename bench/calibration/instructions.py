@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Single instructions: what the laws give against what was measured. Costs come from these: they say little."""
+"""Single instructions: the times of the laws beside the measured ones. The laws come from these, so errors say little.
+"""
 
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ from nki_mlir.machine import Engine, Work, machine_named
 
 
 class Single(NamedTuple):
-    """ns until the result is seen, or from the start of one to that of the next in a chain."""
+    """The ns until the result is visible, or from the start of an instruction to that of the next in a chain."""
 
     name: str
     target: str
@@ -18,7 +19,7 @@ class Single(NamedTuple):
 
 
 def law(base: float, slope: float, x: float) -> float:
-    """Published as a base and a slope, here at 512 elements."""
+    """Return the published base plus slope at 512 elements."""
     return base + slope * 512 * x
 
 
@@ -61,7 +62,7 @@ def model_ns(one: Single) -> float:
 
 
 def table() -> list[str]:
-    """Lines: each instruction, measured and by its law."""
+    """Return lines with each instruction's measured time and the time of its law."""
     lines = ["single instructions"]
     for one in SINGLES:
         made = model_ns(one)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Matrix products as they are published: tile by tile, with operands kept, and blocked in all three dimensions."""
+"""Published matrix products: tile by tile, with operands kept in SBUF, and blocked in all three dimensions."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -10,7 +10,7 @@ P, MOVING = 128, 512
 
 @nki.jit
 def tiled(a_t, b):
-    """a_t [K, M], b [K, N]: both tiles are loaded for each product."""
+    """Multiply a_t [K, M] and b [K, N]; load both tiles for each product."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // P):
@@ -26,7 +26,7 @@ def tiled(a_t, b):
 
 @nki.jit
 def hoisted(a_t, b, block_m=1, block_n=1):
-    """A panel of rows stays, panels of columns go by; a load brings all tiles of a block that lie side by side."""
+    """Keep a panel of rows and loop over panels of columns; a load moves all adjacent tiles of a block."""
     (k, m), (_, n) = a_t.shape, b.shape
     steps, rows, columns = k // P, P * block_m, MOVING * block_n
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
@@ -44,7 +44,7 @@ def hoisted(a_t, b, block_m=1, block_n=1):
 
 @nki.jit
 def transposing(a, b, block_m=1, block_n=1):
-    """The same with a [M, K], whose tiles the tensor engine transposes, four to a bank of PSUM."""
+    """Do the same with a [M, K], whose tiles the tensor engine transposes, four to a bank of PSUM."""
     (m, k), (_, n) = a.shape, b.shape
     steps, rows, columns = k // P, P * block_m, MOVING * block_n
     out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -74,7 +74,7 @@ def transposing(a, b, block_m=1, block_n=1):
 
 
 def products(out, left, right, row, column, steps, block_m, block_n):
-    """Every tile of a block from panels on chip."""
+    """Compute every tile of a block from panels on chip."""
     for r in nl.affine_range(block_m):
         for c in nl.affine_range(block_n):
             total = nl.zeros((P, MOVING), nl.float32, buffer=nl.psum)
@@ -85,7 +85,7 @@ def products(out, left, right, row, column, steps, block_m, block_n):
 
 @nki.jit
 def blocked(a_t, b, block_m=16, block_n=2, block_k=8):
-    """All three dimensions in blocks; sums over blocks of K are kept in SBUF, in the dtype of the operands."""
+    """Block all three dimensions; keep sums over blocks of K in SBUF, in the dtype of the operands."""
     (k, m), (_, n) = a_t.shape, b.shape
     rows, columns, depth = P * block_m, MOVING * block_n, P * block_k
     tiles = m // P

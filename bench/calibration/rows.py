@@ -11,7 +11,7 @@ P = 128
 
 @nki.jit
 def vector_add(a, b, free=1):
-    """Sums of vectors as tiles of ``free`` columns."""
+    """Add vectors as tiles of ``free`` columns."""
     n, = a.shape
     out = nl.ndarray((n,), dtype=a.dtype, buffer=nl.shared_hbm)
     rows, columns = (view.reshape((n // (P * free), P, free)) for view in (a, b))
@@ -23,7 +23,7 @@ def vector_add(a, b, free=1):
 
 @nki.jit
 def silu(x):
-    """Row by row, a tile of 128 rows at a time."""
+    """Apply silu to a tile of 128 rows at a time."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // P):
         nl.store(out[nl.ds(i * P, P), :], nisa.activation(nl.silu, nl.load(x[nl.ds(i * P, P), :])))
@@ -32,7 +32,7 @@ def silu(x):
 
 @nki.jit
 def layernorm(x, gamma, beta):
-    """Mean, deviation, their mean square, scaled and shifted by a row each."""
+    """Subtract the mean, divide by the deviation, scale and shift each row."""
     rows, n = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     scale, shift = (to_all(v.reshape((1, n)), 0, 0, n) for v in (gamma, beta))
@@ -51,7 +51,7 @@ def layernorm(x, gamma, beta):
 
 @nki.jit
 def maxpool(x, tile_rows=89):
-    """3 x 3 maxima with stride 1: over three loads that are a row apart, then over columns."""
+    """Compute 3 x 3 maxima with stride 1: over three loads that are a row apart, then over columns."""
     rows, columns = x.shape
     out = nl.ndarray((rows - 2, columns - 2), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range((rows - 2) // tile_rows):
@@ -64,14 +64,14 @@ def maxpool(x, tile_rows=89):
 
 
 def to_all(rows, row, first, count):
-    """A row of a matrix in HBM, or a piece of it, loaded to every partition."""
+    """Load a row of a matrix in HBM, or a piece of it, to every partition."""
     partitions, columns = nl.mgrid[0:P, 0:count]
     return nl.load(rows[row + 0 * partitions, first + columns])
 
 
 @nki.jit
 def mamba_states_outside(delta, u, a, b, c):
-    """delta, u [channels, L], a [channels, states], b, c [states, L]: a loop over states around one over channels."""
+    """Scan delta, u [channels, L], a [channels, states], b, c [states, L] with channels in the inner loop."""
     channels, length = delta.shape
     states = a.shape[1]
     out = nl.ndarray((channels, length), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -93,7 +93,7 @@ def mamba_states_outside(delta, u, a, b, c):
 
 @nki.jit
 def mamba_channels_outside(delta, u, a, b, c, piece=0):
-    """A loop over channels around one over states, so that loads are shared; the sequence in pieces where asked."""
+    """Scan with states in the inner loop, so that loads are shared; optionally cut the sequence into pieces."""
     channels, length = delta.shape
     states = a.shape[1]
     step = piece or length

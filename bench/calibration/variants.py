@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Variants of one kernel that do the same and take different times: lengths of runs, engines, order of transposes.
+"""Variants of the same kernels that take different times: lengths of runs, engines, order of transposes.
 
-Their source describes them in words; the text is ours. All are float32 on trn2.
+Their source describes them in words, and we wrote the kernels. All are float32 on trn2.
 """
 
 import neuronxcc.nki as nki
@@ -15,7 +15,7 @@ RATE, DECAY, FIRST, SECOND, EPSILON = 1e-3, 1e-2, 0.9, 0.999, 1e-8
 
 # -- a step of AdamW: four arrays read, one written --------------------------------------------------------------------
 def stepped(weight, gradient, mean, square):
-    """Two instructions of the scalar engine, four of the vector engine."""
+    """Use two instructions of the scalar engine and four of the vector engine."""
     squared = nisa.activation(nl.square, gradient, scale=(1 - SECOND) ** 0.5)
     second = nisa.scalar_tensor_tensor(data=square, op0=np.multiply, operand0=SECOND, op1=np.add, operand1=squared)
     inverse = nisa.activation(nl.rsqrt, second)
@@ -29,7 +29,7 @@ def stepped(weight, gradient, mean, square):
 
 @nki.jit
 def adamw(weight, gradient, mean, square, columns=512):
-    """Each partition has its own part of the arrays, ``columns`` of which are a tile."""
+    """Update a contiguous part of the arrays in each partition, in tiles of ``columns`` columns."""
     count = weight.shape[0] * weight.shape[1] // P
     out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
     views = [array.reshape((P, count // columns, columns)) for array in (weight, gradient, mean, square)]
@@ -42,7 +42,7 @@ def adamw(weight, gradient, mean, square, columns=512):
 
 @nki.jit
 def adamw_of_rows(weight, gradient, mean, square):
-    """Whole rows, 128 of them a tile, of the last one as many as there are."""
+    """Update complete rows, 128 to a tile; the last tile may have fewer."""
     rows = weight.shape[0]
     out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
     for first in range(0, rows, P):
@@ -54,7 +54,7 @@ def adamw_of_rows(weight, gradient, mean, square):
 
 @nki.jit
 def adamw_in_steps(weight, gradient, mean, square, columns=1824):
-    """A step as textbooks write it, as operations of two operands each, whose results are tiles: averages without their
+    """Write a step as textbooks do, as operations of two operands whose results are tiles: averages without their
     bias, and a quotient."""
     count = weight.shape[0] * weight.shape[1] // P
     out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
@@ -74,7 +74,7 @@ def adamw_in_steps(weight, gradient, mean, square, columns=1824):
 # -- rotary embedding: x [128, N], cos and sin [64, N] -----------------------------------------------------------------
 @nki.jit
 def rope_halves(x, cos, sin, width=512):
-    """Both halves of the partitions by themselves: six products and sums on 64 partitions."""
+    """Rotate each half of the partitions separately: six products and sums on 64 partitions."""
     half = P // 2
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[1] // width):
@@ -90,8 +90,8 @@ def rope_halves(x, cos, sin, width=512):
 
 @nki.jit
 def rope_copied(x, cos, sin, width=512, exchange=None):
-    """All partitions: the scalar engine swaps the halves and negates one, or, with ``exchange`` [128, 128] of 0, 1 and
-    -1, the tensor engine does; it copies cosines and sines to the other half."""
+    """Rotate all partitions: the scalar engine swaps the halves and negates one, or, with ``exchange`` [128, 128] of
+    0, 1 and -1, the tensor engine does; it copies cosines and sines to the other half."""
     half = P // 2
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     if exchange is not None:
@@ -116,18 +116,18 @@ def rope_copied(x, cos, sin, width=512, exchange=None):
 
 # -- products: a [M, K], whose tiles the tensor engine transposes, b [K, N] --------------------------------------------
 def transposed(tile, k, dtype=nl.float32):
-    """Tile k of a row of tiles, transposed, in SBUF."""
+    """Return tile k of a row of tiles, transposed, in SBUF."""
     return nisa.activation(nl.copy, nisa.nc_transpose(tile[:, nl.ds(k * P, P)]), dtype=dtype)
 
 
 def parts(x):
-    """A tile of float32 as the sum of two of bfloat16."""
+    """Split a float32 tile into the sum of two bfloat16 tiles."""
     high = nl.copy(x, dtype=nl.bfloat16)
     return high, nisa.tensor_tensor(x, high, np.subtract, dtype=nl.bfloat16)
 
 
 def add_products(total, left, right):
-    """The product of two tiles, or of their parts, but of the small ones."""
+    """Add the product of two tiles, or the products of their parts except that of the small parts."""
     total += nisa.nc_matmul(left[0], right[0])
     if len(left) > 1:
         total += nisa.nc_matmul(left[1], right[0])
@@ -136,7 +136,7 @@ def add_products(total, left, right):
 
 @nki.jit
 def product(a, b, block=4, pieces=0):
-    """Blocks of row tiles: each tile of the right side is loaded once for a block.
+    """Multiply in blocks of row tiles, and load each tile of the right side once for a block.
 
     ``pieces``: 0 for products of float32, 1 for one of bfloat16, 3 for those of two parts each, without the smallest.
     """
@@ -167,8 +167,8 @@ def product(a, b, block=4, pieces=0):
 
 @nki.jit
 def batched(a, b, ahead=1, pieces=0):
-    """a [batch, M, K], b [batch, K, N]: the transposes of ``ahead`` row tiles, of several batches where they are more
-    than one has, come before the products."""
+    """Multiply a [batch, M, K] and b [batch, K, N]; transpose ``ahead`` row tiles, also of later batches, before their
+    products."""
     (batch, m, k), n = a.shape, b.shape[2]
     tiles = m // P
     kind = nl.bfloat16 if pieces else nl.float32
@@ -196,7 +196,7 @@ def batched(a, b, ahead=1, pieces=0):
 
 @nki.jit
 def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
-    """x @ weight + x @ down @ up, x [M, K]; ``added``: the weights are added up in HBM first. ``pieces`` as above."""
+    """Compute x @ weight + x @ down @ up of x [M, K]; ``added``: add the weights in HBM first. ``pieces`` as above."""
     (m, k), n, rank = x.shape, weight.shape[1], down.shape[1]
     steps = k // P
     out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -238,8 +238,8 @@ def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
 
 @nki.jit
 def normalized_product(x, weight, order="before", pieces=0):
-    """rmsnorm(x) @ weight, x [M, K]: scaled ``before`` the transposes or ``after`` the products; ``turned``: x comes
-    transposed as well, as [2, M * K]."""
+    """Compute rmsnorm(x) @ weight of x [M, K], scaled ``before`` the transposes or ``after`` the products; with
+    ``turned`` the transpose of x is an argument, too, as [2, M * K]."""
     turned = order == "turned"
     k, n = weight.shape
     m = x.shape[1] // k if turned else x.shape[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sums of two matrices over a grid of programs: one that stays in the cache, one that does not."""
+"""Sums of two matrices over a grid of programs: one fits into the cache, one does not."""
 
 import tensor_add as example
 from case import Case, Goal, case, random, tolerance

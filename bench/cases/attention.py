@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Attention: one head whose rows of scores fit the chip, and flash attention of four heads in both directions."""
+"""Attention: a head whose rows of scores fit the chip, and flash attention of four heads in both directions."""
 
 from typing import Any
 

@@ -129,14 +129,14 @@ def outcome(modules: Any, grid: tuple[int, ...], options: Emission) -> Outcome:
 
 
 def ways(alone: bool) -> dict[str, Emission]:
-    """The options by what a column is called."""
+    """Return the options for the name of each column."""
     nothing = Emission.in_program_order()
     one = {name: replace(nothing, **{name: True}) for name in OPTIMIZATIONS} if alone else {}
     return {"program order": nothing, "loops": Emission.of_loops(), **one, "all": Emission()}
 
 
 def at_nisa(name: str) -> tuple[Any, tuple[int, ...]]:
-    """The modules of a case, and its grid."""
+    """Return the modules of a case at the level nisa, and its grid."""
     if name in CASES:
         source, arguments, *grid = CASES[name]
         kernel = load_kernel(str(ROOT / source), TARGET, grid[0] if grid else ())       # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def at_nisa(name: str) -> tuple[Any, tuple[int, ...]]:
 
 @cache
 def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    """The kernels of the examples with the arguments that each is tried with."""
+    """Return the kernels of the examples with the arguments of their cases."""
     nki_mlir.compat.install()
     found = {}
     for file in sorted((ROOT / EXAMPLES).glob("[a-z]*.py")):
@@ -163,7 +163,7 @@ def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
 
 
 def measured(name: str, alone: bool) -> dict[str, Outcome | str]:
-    """By way, or why there is none."""
+    """Return the outcome of each way, or the reason why there is none."""
     modules, grid = at_nisa(name)
     found: dict[str, Outcome | str] = {}
     for way, options in ways(alone).items():

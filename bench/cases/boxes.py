@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised intersection over union of pairs of boxes, whose fields lie beside each other."""
+"""Generalised intersection over union of pairs of boxes, whose fields alternate in memory."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def formula(xp: Any, a: Any, b: Any) -> Any:
 
 
 def torch_formula(a: Any, b: Any) -> Any:
-    """The loss of torchvision, without its mean."""
+    """Compute the loss of torchvision, without its mean."""
     import torch
     a, b = a.reshape(len(a), -1, 4), b.reshape(len(b), -1, 4)
     areas = [(x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1]) for x in (a, b)]

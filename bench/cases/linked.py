@@ -23,7 +23,7 @@ def linked() -> Case:
     result = np.empty_like(a)
 
     def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Into memory that is there, as XLA's is after the first call."""
+        """Write into preallocated memory, as XLA does after the first call."""
         program.run([a, b], [result])
         return result
 

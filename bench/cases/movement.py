@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data that only moves: a transpose, and rows of a table by their numbers."""
+"""Movement of data: a transpose, and a gather of rows of a table."""
 
 import embedding
 import numpy as np

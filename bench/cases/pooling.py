@@ -13,7 +13,7 @@ ROWS = 64
 
 @nki.jit
 def average_pool2d(image, window):
-    """image [C, H, W] to [C, H / window, W / window]; H a multiple of 64."""
+    """Pool image [C, H, W] to [C, H / window, W / window]; H a multiple of 64."""
     channels, height, width = image.shape
     pooled = nl.ndarray((channels, height // window, width // window), dtype=image.dtype, buffer=nl.shared_hbm)
     c, i, di, j, dj = nl.mgrid[0:channels, 0:ROWS // window, 0:window, 0:width // window, 0:window]

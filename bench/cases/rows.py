@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of whole rows: a reduction, and an elementwise pass over the row with its result."""
+"""Functions of rows: a reduction, and an elementwise pass over the row with its result."""
 
 import math
 from typing import Any
@@ -45,7 +45,7 @@ def rmsnorm(dtype: str = "float32") -> Case:
 
 @nki.jit
 def layernorm_gelu(x, g, b, epsilon=1e-5):
-    """gelu((x - mean) / sqrt(variance) * g + b) over rows of x [N, M]; N a multiple of 128, M of 512."""
+    """Compute gelu((x - mean) / sqrt(variance) * g + b) over rows of x [N, M]; N a multiple of 128, M of 512."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weight, shift = nl.load(g), nl.load(b)

@@ -13,7 +13,7 @@ from selective_scan import reference
 
 @nki.jit
 def selective_scan(delta, u, a, b, c):
-    """As the example's, for D channels, a multiple of 128: delta, u [D, T], a [D, N], b and c [N, T]."""
+    """Scan as the example does, for D channels, a multiple of 128: delta, u [D, T], a [D, N], b and c [N, T]."""
     channels, steps = delta.shape
     out = nl.ndarray((channels, steps), dtype=u.dtype, buffer=nl.shared_hbm)
     for tile in nl.affine_range(channels // 128):

@@ -25,7 +25,7 @@ def add(a, b):
 
 
 def least(functions):
-    """Microseconds of one call of each, in turns: (least of the first runs, least of all)."""
+    """Return microseconds of a call of each, in turns: (least of the first runs, least of all)."""
     times = {name: [] for name in functions}
     for function in functions.values():
         function()
@@ -64,7 +64,7 @@ def measure():
     lines = [f"with two arrays {made['arrays'][0]:.2f} ({made['arrays'][1]:.2f}) us (limit 5)"]
 
     def over(name, base):
-        """The cost over the base, of the first runs and of all."""
+        """Return the cost over the base, of the first runs and of all."""
         return "{:.2f} us ({:.2f})".format(*(a - b for a, b in zip(made[name], made[base])))
     if importlib.util.find_spec("jax"):
         made |= least(jax_functions(x))

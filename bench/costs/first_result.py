@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From the start of a process until a kernel of the tutorials has its first result.
+"""Measure the time from the start of a process until a kernel of the tutorials has its first result.
 
-With what earlier processes kept on disk, without, and beside ``jax.jit``: medians, and least, of rounds in which each
-has its turn.
+It measures with the cache of earlier processes, without it, and beside ``jax.jit``: medians, and least, of rounds in
+which they take turns.
 """
 
 import importlib.util
@@ -38,7 +38,7 @@ print(time.time())
 
 
 def milliseconds(file, environment):
-    """From before the process until its result; both clocks are the system's."""
+    """Return the time from before the process until its result; both clocks are the system's."""
     started = time.time()
     done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=True)
     return (float(done.stdout.split()[-1]) - started) * 1e3

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the timed machine is: instructions a second without values, and values with times against the interpreter.
+"""Measure how fast the timed machine is: instructions a second without values, and with values beside the interpreter.
 
-In CPU time of one process, the best of several runs that take turns.
+Times are CPU time of one process, the best of several runs that take turns.
 """
 
 import sys
@@ -23,7 +23,7 @@ CASES = (("matmul.py:hoisted", ((1024, 1024), (1024, 1024))), ("matmul.py:tiled"
 
 
 def best(functions):
-    """CPU seconds of each, the least of runs that take turns."""
+    """Return the least CPU seconds of each, of runs that take turns."""
     spent = [[] for _ in functions]
     for _ in range(RUNS):
         for function, found in zip(functions, spent):
@@ -34,7 +34,7 @@ def best(functions):
 
 
 def measured(source, shapes):
-    """Instructions, and seconds of: the run alone, all of the timing, the interpreter, values and timing."""
+    """Return instructions, and seconds of: the run alone, all of the timing, the interpreter, values and timing."""
     kernel = load_kernel(str(KERNELS / source), "trn2", ())
     arrays = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
     made = kernel.specialize(kernel.bind(tuple(arrays), {}, is_array, describe_array))

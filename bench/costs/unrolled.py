@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The first call, whole, of a kernel of 5,000 and of 50,000 unrolled instructions on each executor.
+"""Measure the complete first call of a kernel of 5,000 and of 50,000 unrolled instructions on each executor.
 
-From the Python source to the result: capture, lowering, compilation and one run, in CPU time of one process.
+It measures from the Python source to the result: capture, lowering, compilation and one run, in CPU time of one
+process.
 """
 
 import time
@@ -15,7 +16,7 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 
 
 def unrolled(count):
-    """Instructions on 64 places of a tile in turn, as an unrolled loop has them."""
+    """Run instructions on 64 slots of a tile in turn, as an unrolled loop does."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What submissions are compared with."""
+"""The reference with which submissions are compared."""
 
 import numpy as np
 

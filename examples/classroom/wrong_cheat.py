@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Looks for the answer in the memory of whoever calls it."""
+"""Searches the memory of the calling process for the answer."""
 
 import gc
 

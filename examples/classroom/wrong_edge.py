@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Leaves the last rows out where they do not fill a tile."""
+"""Skips the last rows if they do not fill a tile."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

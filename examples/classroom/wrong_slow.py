@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Right, and slow: loads each tile three times, one after the other."""
+"""Right but slow: loads each tile three times."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

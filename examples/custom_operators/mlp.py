@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A multilayer perceptron whose activation is a C++ operator, forward and backward, learns to tell two spirals apart.
+"""A multilayer perceptron whose activation is a C++ operator, forward and backward, learns to separate two spirals.
 
-    python -m nki_mlir examples/custom_operators/mlp.py
+python -m nki_mlir examples/custom_operators/mlp.py
 """
 
 import tempfile
@@ -44,7 +44,7 @@ def spirals(points):
 
 
 def train(steps=120, compiled=False):
-    """The losses of the first and the last step, and the share of points that are told right."""
+    """Return the losses of the first and the last step, and the share of points that are classified correctly."""
     torch.manual_seed(0)
     model = Mlp()
     forward = torch.compile(model, backend="aot_eager") if compiled else model

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ReLU as a C++ operator on NumPy arrays: by elements on one core, by blocks on one core, by blocks on eight.
+"""ReLU as a C++ operator on NumPy arrays: element by element on one core, in blocks on one core, in blocks on eight.
 
-    python -m nki_mlir examples/custom_operators/relu_operator.py
+python -m nki_mlir examples/custom_operators/relu_operator.py
 """
 
 import tempfile

@@ -82,8 +82,8 @@ class OperationObserver:
             if field.writes and view.buffer in sources and tile.dtype.is_float and tile.dtype.itemsize < 4:
                 self.narrow_sums[at, view.buffer] = count = self.narrow_sums.get((at, view.buffer), 0) + 1
                 if count == 2:
-                    self.report("precision", WARNING, f"{described(op)} adds to {view.buffer.name}, which is "
-                                f"{tile.dtype} repeatedly, and rounds each sum", at,
+                    self.report("precision", WARNING, f"{described(op)} adds repeatedly to {view.buffer.name}, "
+                                f"which is {tile.dtype}, and rounds each sum", at,
                                 "accumulate in float32, and convert once at the end")
 
     def end(self, has_idle_loops: bool) -> None:

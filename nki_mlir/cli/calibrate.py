@@ -24,10 +24,10 @@ def parser() -> argparse.ArgumentParser:
                                 "measured: print small kernels, run them on the device, pass the CSV that they print.")
     what = p.add_mutually_exclusive_group(required=True)
     what.add_argument("csv", nargs="?", metavar="FILE.csv",
-                      help="the measurements of a device, or - for standard input")
-    what.add_argument("--kernels", choices=GENERATIONS, help="print the kernels, a program to run on the device")
+                      help="read the measurements of a device from this file; - is standard input")
+    what.add_argument("--kernels", choices=GENERATIONS, help="print a program with the kernels, to run on the device")
     what.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts for the kernels")
-    p.add_argument("--target", default="trn2", help="trn1, trn2 (default) or trn3")
+    p.add_argument("--target", default="trn2", help="fit the numbers of trn1, trn2 (default) or trn3")
     p.add_argument("--json", action="store_true", help="print the fitted numbers as one JSON object")
     add_common(p)
     return p

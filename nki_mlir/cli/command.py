@@ -112,7 +112,8 @@ LOAD_PLUGIN = "--load-plugin"
 def add_plugins(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add ``--load-plugin`` to a command's options."""
     parser.add_argument(LOAD_PLUGIN, action="append", default=[], metavar="MODULE",
-                        help="load a plugin that is not installed, a module of the path or of this directory; repeated")
+                        help="load a plugin that is not installed: a module of the path or of this directory; may be "
+                             "repeated")
 
 
 def load_plugins(arguments: Sequence[str]) -> None:

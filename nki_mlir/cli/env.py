@@ -42,9 +42,9 @@ class CommandNotStarted(NkiMlirError):
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-env", description="Run a command that finds stand-ins of "
                                 f"the vendor's executables ({', '.join(EXECUTABLES)}) and Python modules.")
-    p.add_argument("--torch-xla", action="store_true", help="also stand in for torch_xla where it is not installed")
+    p.add_argument("--torch-xla", action="store_true", help="also replace torch_xla if it is not installed")
     add_common(p)
-    p.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the command with its arguments")
+    p.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="run this command with its arguments")
     return p
 
 

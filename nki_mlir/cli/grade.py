@@ -15,10 +15,12 @@ def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-grade", description="Grade a submission of an assignment. Times come from a model of "
                       "the machine.")
     p.add_argument("assignment", metavar="ASSIGNMENT.toml",
-                   help="the assignment: reference, parts, points and thresholds")
-    p.add_argument("submission", metavar="SUBMISSION", help="the Python file of the kernel, or its directory")
+                   help="read the assignment from this file: reference, parts, points and thresholds")
+    p.add_argument("submission", metavar="SUBMISSION",
+                   help="grade the kernel of this Python file, or of this directory")
     p.add_argument("--json", action="store_true", help="print the grade as one JSON object")
-    p.add_argument("--autograder", metavar="FILE.json", help="also write the results in the form of Gradescope")
+    p.add_argument("--autograder", metavar="FILE.json",
+                   help="also write the results to this file in the form of Gradescope")
     p.add_argument("--at-least", type=float, default=0.0, metavar="POINTS",
                    help="exit with status 1 if the grade is lower (0)")
     add_common(p)

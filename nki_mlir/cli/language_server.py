@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     load_plugins(command_line(arguments))
     p = CommandParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
                                 "files of MLIR, over the Language Server Protocol on standard input and output.")
-    p.add_argument("--stdio", action="store_true", help="accepted for editors that pass it: the one transport")
+    p.add_argument("--stdio", action="store_true",
+                   help="use standard input and output; has no effect, because there is no other transport")
     add_common(p)
     add_plugins(p)
     p.parse_args(arguments)

@@ -22,20 +22,21 @@ def parser() -> argparse.ArgumentParser:
     p = CommandParser(
         prog="nki-migrate", description="Rewrite kernels of the beta generation, or of an older release of the current "
         "one, to a release of the current generation. Comments, helper functions and control flow stay.")
-    p.add_argument("source", help="FILE.py, FILE.py:KERNEL to check one kernel, or a directory")
+    p.add_argument("source",
+                   help="rewrite FILE.py, a directory, or FILE.py:KERNEL, of which --check checks a single kernel")
     add_common(p)
     where = p.add_mutually_exclusive_group()
     where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")
     where.add_argument("--in-place", action="store_true", help="overwrite the files")
     where.add_argument("--diff", action="store_true", help="print the difference instead of the file")
-    p.add_argument("--release", default="2.32", help="the release to write for: 2.29 to 2.32 (default)")
+    p.add_argument("--release", default="2.32", help="write for this release, 2.29 to 2.32 (default)")
     p.add_argument("--check", nargs="+", metavar="ARG",
-                   help="run the kernel before and after on all executors with these arguments (as --arg of nki-run) "
-                        "and compare, and print a kernel from IR that cannot be rewritten; the word cases takes "
-                        "kernels and arguments from the file's function cases()")
-    p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel to check")
+                   help="run the old and the new kernel on all executors with these arguments (as --arg of nki-run) "
+                        "and compare them; print a kernel that cannot be rewritten from IR; the word cases takes "
+                        "kernels and arguments from the function cases() of the file")
+    p.add_argument("--grid", default="", metavar="N,M", help="set the launch grid of the kernel that --check runs")
     p.add_argument("--quiet", action="store_true",
-                   help="print only the constructs left to a person, not the changes")
+                   help="print only the lines that you must rewrite yourself, not the changes")
     return p
 
 

@@ -31,10 +31,10 @@ from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
-GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
-         "isa": "to per-engine streams with addresses and semaphores; writes assembly",
-         "vector": "to the program of the CPU, in comments, and the vector code of its routines",
-         "llvm": "the same with the routines in the LLVM dialect"}
+GOALS = {"linalg": "lower to the waist: linalg on tiles, nisa instructions", "nisa": "lower to engine instructions",
+         "isa": "lower to a stream for each engine, with addresses and semaphores, and write assembly",
+         "vector": "lower to the CPU's program, in comments, and the vector code of its routines",
+         "llvm": "lower to the CPU's program, with its routines in the LLVM dialect"}
 # Passes of MLIR that --help lists; --pass-pipeline accepts all of them.
 UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "cse": "compute equal operations once",
@@ -101,55 +101,59 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
         description="Read MLIR from FILE, or a kernel from FILE.py:FUNCTION with --arg, run the passes in the order "
                     "given, and write the result.")
     p.set_defaults(passes=[])
-    p.add_argument("file", metavar="FILE", nargs="?", default="-", help="the input; - is standard input, the default")
+    p.add_argument("file", metavar="FILE", nargs="?", default="-",
+                   help="read this file; - is standard input, the default")
     add_common(p)
     lowering = p.add_argument_group("lowering")
     goals = lowering.add_mutually_exclusive_group()
     for goal, text in GOALS.items():
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
     lowering.add_argument("--target", metavar="NAME",
-                          help="trn1, trn2, trn3 (inf2, gen2, gen3, gen4 are accepted)" + of_plugins("targets"))
+                          help="compile for trn1, trn2 or trn3 (or by the names inf2, gen2, gen3, gen4)"
+                               + of_plugins("targets"))
     lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                          help="how long --lower-to-isa searches for a fast order; 0 is program order (default: 1)")
+                          help="choose how long --lower-to-isa searches for a fast order; 0 keeps program order "
+                               "(default: 1)")
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm",
-                          help="the form in which --lower-to-isa writes the program")
+                          help="choose the form in which --lower-to-isa writes the program (default: asm)")
     lowering.add_argument("--cpu-passes", metavar="A,B{x=1}",
-                          help="the passes on records that --lower-to-vector and --lower-to-llvm run: "
-                               f"{', '.join(CPU_PASSES)}, which are the default")
-    group = p.add_argument_group("passes", 'Options of a pass are given as --PASS="name=value other=value".')
+                          help="run these passes on records in --lower-to-vector and --lower-to-llvm (default: "
+                               f"{', '.join(CPU_PASSES)})")
+    group = p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".')
     for one in passes:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in one.options)
         group.add_argument(f"--{one.name}", dest=one.name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=(one.text + options).replace("%", "%%"))
     for name, pipeline in extensions.of("pipelines").items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
-                           help=f"the passes of this pipeline, of plugin {pipeline.origin}")
-    for name, text in (UPSTREAM | dict.fromkeys(others, "a pass of MLIR")).items():
+                           help=f"run the passes of this pipeline of plugin {pipeline.origin}")
+    for name, text in (UPSTREAM | dict.fromkeys(others, "run this pass of MLIR")).items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
                        default=argparse.SUPPRESS,
-                       help="passes by name, all that MLIR has among them: canonicalize,func.func(cse); those of "
+                       help="run passes by name, also any pass of MLIR: canonicalize,func.func(cse); passes of "
                             "--cpu-passes come last, and --lower-to-vector runs them")
     files = p.add_argument_group("input and output")
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
-                       help="an argument of the kernel, repeated: 128x512xf32=random, 2, name=value")
-    files.add_argument("--grid", metavar="N,M", default="", help="launch grid of the kernel, for example 2,4")
+                       help="pass an argument to the kernel, for example 128x512xf32=random, 2, name=value; may "
+                            "be repeated")
+    files.add_argument("--grid", metavar="N,M", default="", help="set the launch grid of the kernel, for example 2,4")
     files.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
-                       help="load a library of custom C++ operators that the input calls, repeated")
+                       help="load a library of custom C++ operators that the input calls; may be repeated")
     add_plugins(files)
     files.add_argument("-o", dest="output", default="-", metavar="FILE",
                        help="write to FILE, not to standard output")
     files.add_argument("--print", choices=("pretty", "mlir"), default=None,
-                       help="pretty: operations in their custom form, the default on a terminal; mlir: those of our "
-                            "dialects in the generic form, the default elsewhere")
+                       help="choose the printed form: pretty is the custom form of operations, the default on a "
+                            "terminal; mlir prints our dialects in the generic form, the default elsewhere")
     for name, text in (("split-input-file", "treat parts separated by // ----- as separate files"),
                        ("verify-diagnostics", "compare expected-error comments with the actual errors"),
                        ("mlir-print-ir-before-all", "print the module before every pass, on standard error"),
-                       ("mlir-print-ir-after-all", "the same after every pass"),
+                       ("mlir-print-ir-after-all", "print the module after every pass, on standard error"),
                        ("mlir-print-ir-after-change", "print after a pass only if it changed the module"),
                        ("mlir-print-op-generic", "print operations in their generic form"),
-                       ("mlir-print-local-scope", "print attributes and types in place, without aliases"),
+                       ("mlir-print-local-scope", "print attributes and types without aliases"),
                        ("mlir-print-debuginfo", "print locations"),
                        ("dump-pass-pipeline", "print the passes as --pass-pipeline takes them, on standard error"),
                        ("emit-bytecode", "write the module in MLIR's binary form"),
@@ -162,7 +166,8 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
     files.add_argument("--reduce", action="store_true",
                        help="write the smallest part of FILE that --test still accepts: a module, kernel or assembly")
     files.add_argument("--test", metavar="COMMAND",
-                       help="the command of --reduce: status 0 accepts a file, which replaces {} or is appended")
+                       help="run this command for --reduce, with the file in place of {} or at the end; status "
+                            "0 accepts the file")
     for when in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {when} these passes")

@@ -32,42 +32,46 @@ def parser() -> argparse.ArgumentParser:
         prog="nki-run", description="Run a kernel FILE.py:FUNCTION, the function of an MLIR file, or instruction "
                                     "streams, and print the results.")
     p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",
-                   help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input; with --time "
-                        "two of them are compared")
+                   help="run FILE.py:FUNCTION, or a file of MLIR, assembly or a binary; - is standard input; --time "
+                        "compares two of them")
     add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
-                   help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, (1, 2), "
-                        "name=value")
+                   help="pass an argument: 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, (1, 2), "
+                        "name=value; may be repeated")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
-                   help="load a library of custom C++ operators that the source calls, repeated")
-    p.add_argument("--on", choices=executors(), help="the executor (default: jit, with --time isa)")
+                   help="load a library of custom C++ operators that the source calls; may be repeated")
+    p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="",
-                   help="launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
-    p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module" + of_plugins("targets"))
+                   help="set the launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
+    p.add_argument("--target", help="compile a kernel or a module for trn1, trn2 or trn3" + of_plugins("targets"))
     add_plugins(p)
     p.add_argument("--time", action="store_true",
-                   help="print how long it takes on the device, by the timed model of its streams; computes no values")
+                   help="predict how long the source takes on the device, with a timed model, without computing values")
     p.add_argument("--as-written", action="store_true",
                    help="with --time: keep the kernel's loads, order and engines, with all loops unrolled")
     p.add_argument("--disable-dge", action="store_true",
-                   help="with --time: the compiler writes the descriptors of all transfers, as its option of that name "
-                        "has it do, so that an engine triggers one in less time")
+                   help="with --time: let the compiler write the descriptors of all transfers, as the vendor's option "
+                        "of that name does, so that an engine starts a transfer in less time")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                   help="with --time: how long to search for a fast order; 0 is program order (default: 1)")
+                   help="with --time: choose how long to search for a fast order; 0 keeps program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print the result of --time or --check as one JSON object")
     p.add_argument("--profile", metavar="DIR",
-                   help="time it, as --time does, and write a profile to a directory, as JSON, a trace and a page")
+                   help="time the source, as --time does, and write a profile to a directory, as JSON, a trace "
+                        "and a page")
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
-                   help="the form of --profile: the page with its data (default), or tables of the vendor's schema")
+                   help="choose the form of --profile: a page with its data (default), or tables of the "
+                        "vendor's schema")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
-                   help="also run on these executors (all without a value) and compare; exit status 1 if they differ")
+                   help="also run on these executors (without a value: on all) and compare; exit with status 1 "
+                        "if they differ")
     p.add_argument("--tolerance", type=float, default=1e-5,
-                   help="largest accepted error for --compare and --verify-each, relative to max(1, |value|)")
+                   help="set the largest accepted error for --compare and --verify-each, relative to max(1, |value|)")
     p.add_argument("--verify-each", action="store_true",
-                   help="run the module before and after every pass on the same inputs; name the first that differs")
+                   help="run the module before and after every pass on the same inputs, and name the first pass whose "
+                        "results differ")
     p.add_argument("--check", action="store_true",
-                   help="print every mistake that the checkers find in a kernel for these arguments; exit status 1 if "
-                        "there is an error")
+                   help="print every mistake that the checkers find in a kernel for these arguments; exit with status "
+                        "1 if there is an error")
     add_check(p)
     add_stepping(p)
     p.add_argument("--witness", metavar="FILE",
@@ -81,17 +85,18 @@ def parser() -> argparse.ArgumentParser:
 
 def add_stepping(p: argparse.ArgumentParser) -> None:
     """Add the options that run step by step."""
-    p.add_argument("--step", action="store_true", help="stop at each operation, on the simulator at each instruction")
+    p.add_argument("--step", action="store_true",
+                   help="stop at each operation, and in the simulator at each instruction")
     p.add_argument("--break", dest="breaks", action="append", default=[], metavar="FILE:LINE",
-                   help="stop at a source line, repeated")
+                   help="stop at a source line; may be repeated")
     p.add_argument("--watch", action="append", default=[], metavar="NAME",
-                   help="stop where the tile of a variable changes, repeated")
+                   help="stop when the tile of a variable changes; may be repeated")
     p.add_argument("--break-on", action="append", default=[], choices=("nan", "inf"),
-                   help="stop where an operation writes a NaN or an infinity")
+                   help="stop when an operation writes a NaN or an infinity")
     p.add_argument("--script", metavar="FILE",
                    help="read the debugger's commands from a file, or - for standard input, without a screen")
     p.add_argument("--at-level", choices=("nki", "waist", "nisa"), default="nki",
-                   help="which level of a kernel the interpreter steps through (default: nki)")
+                   help="choose the level of a kernel that the interpreter steps through (default: nki)")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -28,15 +28,16 @@ class ScoreFile(NkiMlirError):
 
 def add_judging(p: argparse.ArgumentParser) -> None:
     """Add the options of commands whose workers judge candidates: target, limits, workers, store."""
-    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
-    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time limit of a candidate in seconds (60)")
+    p.add_argument("--target", help="judge for trn1, trn2 or trn3 (default: TARGET of the reference)")
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S",
+                   help="limit the time of a candidate to this many seconds (60)")
     p.add_argument("--megabytes", type=int, default=4096, metavar="MB",
-                   help="memory limit of a candidate in megabytes (4096)")
+                   help="limit the memory of a candidate to this many megabytes (4096)")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                   help="how long to search for a fast order of a candidate's instructions; 0 is program order, "
-                        "which is quicker, and pessimistic (1)")
-    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
-    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
+                   help="choose how long to search for a fast order of a candidate's instructions; 0 keeps program "
+                        "order, which is quicker and predicts longer times (1)")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="use this many workers on this machine (1)")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="let the workers of a Dask scheduler judge, for example tcp://HOST:8786")
     p.add_argument("--store", metavar="FILE.db", help="store verdicts in an SQLite file, and reuse them")
     p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
 
@@ -44,12 +45,14 @@ def add_judging(p: argparse.ArgumentParser) -> None:
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-score", description="Judge candidate kernels: their values, the rules of the device, "
                       "and their time. Times come from a model of the machine.")
-    p.add_argument("candidates", nargs="*", metavar="CANDIDATE.py", help="Python files with one kernel each")
-    p.add_argument("-r", "--reference", metavar="REF.py", help="the file with inputs, reference and tolerance")
-    p.add_argument("--json", action="store_true", help="print the verdicts as JSON, one a line")
+    p.add_argument("candidates", nargs="*", metavar="CANDIDATE.py",
+                   help="judge these Python files, each with one kernel")
+    p.add_argument("-r", "--reference", metavar="REF.py", help="read inputs, reference and tolerance from this file")
+    p.add_argument("--json", action="store_true", help="print each verdict as a line of JSON")
     p.add_argument("--compare", action="store_true",
-                   help="rank the candidates, and group those that the model cannot tell apart")
-    p.add_argument("--kernel", metavar="NAME", help="the kernel in each file (default: ENTRY of the reference)")
+                   help="rank the candidates, and group those whose times the model cannot distinguish")
+    p.add_argument("--kernel", metavar="NAME",
+                   help="judge the kernel of this name in each file (default: ENTRY of the reference)")
     add_judging(p)
     p.add_argument("--serve", action="store_true", help="answer requests in lines of JSON on standard input")
     add_common(p)

@@ -21,26 +21,28 @@ from nki_mlir.cli.command import (
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-translate", description="Translate between the forms of a kernel.")
     kinds = p.add_mutually_exclusive_group(required=True)
-    kinds.add_argument("--import-python", action="store_true", help="FILE.py:FUNCTION with --arg to nki-level MLIR")
+    kinds.add_argument("--import-python", action="store_true",
+                       help="capture FILE.py:FUNCTION with --arg to MLIR at the level nki")
     kinds.add_argument("--to-nki-python", action="store_true",
-                       help="FILE.py:FUNCTION with --arg, or MLIR of the nki, waist or nisa level, or a graph, "
-                            "to a kernel in NKI Python")
-    kinds.add_argument("--mlir-to-asm", action="store_true", help="MLIR of any level to assembly")
-    kinds.add_argument("--mlir-to-bin", action="store_true", help="MLIR of any level to the binary container")
-    kinds.add_argument("--assemble", action="store_true", help="assembly to the binary container")
-    kinds.add_argument("--disassemble", action="store_true", help="the binary container to assembly")
-    p.add_argument("source", help="the input; - for standard input")
+                       help="print a kernel in NKI Python for FILE.py:FUNCTION with --arg, for MLIR of the level nki, "
+                            "waist or nisa, or for a graph")
+    kinds.add_argument("--mlir-to-asm", action="store_true", help="lower MLIR of any level to assembly")
+    kinds.add_argument("--mlir-to-bin", action="store_true", help="lower MLIR of any level to the binary container")
+    kinds.add_argument("--assemble", action="store_true", help="assemble assembly to the binary container")
+    kinds.add_argument("--disassemble", action="store_true", help="disassemble the binary container to assembly")
+    p.add_argument("source", help="read this file; - is standard input")
     add_common(p)
-    p.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument of the kernel, repeated")
-    p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
-    p.add_argument("--release", default="2.32", help="with --to-nki-python: the release to write for, 2.29 to 2.32 "
+    p.add_argument("--arg", action="append", default=[], metavar="VALUE",
+                   help="pass an argument to the kernel; may be repeated")
+    p.add_argument("--grid", default="", metavar="N,M", help="set the launch grid of the kernel")
+    p.add_argument("--release", default="2.32", help="with --to-nki-python: write for this release, 2.29 to 2.32 "
                    "(default)")
     p.add_argument("--generation", choices=["current", "beta"], default="current",
-                   help="with --to-nki-python: the generation to write for")
+                   help="with --to-nki-python: choose the generation of the text (default: current)")
     p.add_argument("--keep-placement", action="store_true",
-                   help="with --to-nki-python: print the emitted program, fused "
-                   "and in its order, with engines and addresses")
-    p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
+                   help="with --to-nki-python: print the compiled program, fused and in its order, with engines and "
+                        "addresses")
+    p.add_argument("--target", help="compile for trn1, trn2 or trn3" + of_plugins("targets"))
     add_plugins(p)
     add_check(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-tune", description="Search constants, grids and options of a kernel for the fastest "
                       "correct choice. Times come from a model of the machine.")
-    p.add_argument("kernel_file", metavar="KERNEL.py", help="a Python file with one kernel")
+    p.add_argument("kernel_file", metavar="KERNEL.py", help="tune the kernel of this Python file")
     p.add_argument("-r", "--reference", required=True, metavar="REF.py",
-                   help="the file with inputs, reference and tolerance, as for nki-score")
+                   help="read inputs, reference and tolerance from this file, as nki-score does")
     p.add_argument("--space", action="append", required=True, metavar="NAME=VALUES",
-                   help="a constant of the module or default of a function, and its values: 128,256 or 1..8; grid is "
-                        "the launch grid, O the level of nki-run -O; repeated")
-    p.add_argument("--trials", type=int, default=64, metavar="N", help="the largest number of choices to try (64)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the search (0)")
+                   help="search a constant of the module or a default of a function over these values: 128,256 or "
+                        "1..8; grid is the launch grid, O the level of nki-run -O; may be repeated")
+    p.add_argument("--trials", type=int, default=64, metavar="N", help="try at most this many choices (64)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="set the seed of the search (0)")
     p.add_argument("-o", "--output", metavar="FILE.py", help="write the kernel with the best choice")
     p.add_argument("--json", action="store_true", help="print the best and all attempts as one JSON object")
-    p.add_argument("--kernel", metavar="NAME", help="the kernel in the file (default: ENTRY of the reference)")
+    p.add_argument("--kernel", metavar="NAME", help="tune the kernel of this name (default: ENTRY of the reference)")
     add_judging(p)
     add_common(p)
     return p

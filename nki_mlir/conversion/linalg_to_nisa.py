@@ -51,7 +51,7 @@ BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 
 
 class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.NISA):
-    pieces: int = 512           # transfers that one operation under a mask may become
+    pieces: int = 512           # most transfers that an operation under a mask may become
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""nisa-to-linalg: write what engine instructions compute as ``linalg.generic``, to run or to check them on a CPU.
+"""nisa-to-linalg: lower engine instructions to ``linalg.generic``, to run or check them on a CPU.
 
 before:  "nisa.tensor_reduce"(%sum, %x) {op = "add", axes = [1], ...}
 after:   linalg.fill ins(%zero : f32) outs(%s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""nki-to-linalg: write what tile operations mean as ``linalg.generic`` on views of their buffers.
+"""nki-to-linalg: lower tile operations to ``linalg.generic`` on views of their buffers.
 
 before:  "nki.binary"(%c, %a, %b) {access = [#nki.access<bf16, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>, ...],
                                    op = "add", ...}

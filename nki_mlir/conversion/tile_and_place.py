@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""tile-and-place: tile a graph's operations, on HBM buffers of any size, and copy tiles to and from the chip.
+"""tile-and-place: tile a graph's operations on HBM buffers of any size, and copy the tiles to and from the chip.
 
 before:  linalg.generic ins(%a, %b) outs(%r) { in + in }            (memrefs in HBM)
 after:   for each box of at most 128 rows:
@@ -34,7 +34,7 @@ from nki_mlir.waist.tile_operand import TileNest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
-    elements: int = 1024        # of a tile in a partition
+    elements: int = 1024        # most elements of a tile in a partition
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fuse-tiles: compute an elementwise operation where its result is used, so that loops walk a tile once.
+"""fuse-tiles: fuse an elementwise operation into the operations that use its result, to save passes over a tile.
 
 before:  linalg.generic ins(%part) outs(%tile) { in }
          linalg.generic ins(%tile) outs(%sums) { in * in + out }
@@ -27,8 +27,8 @@ MOST_JOINED = 8             # operations of two folds that become one: its loops
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
-    least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
-    few: int = 64       # operations; where there are more, each must compute more elements, in proportion
+    least: int = 0      # least elements that an operation computes in all programs, on average, to be fused
+    few: int = 64       # if there are more operations, raise the least number of elements in proportion
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""link-kernels: put the kernels that a StableHLO module calls into it.
+"""link-kernels: insert the kernels that a StableHLO module calls into the module.
 
 before:  %2 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%0, %1) {backend_config = "..."}
 after:   %2 = call @add(%0, %1)     (and functions @add, on tensors, and @add.program, the kernel's own)

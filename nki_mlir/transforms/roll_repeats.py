@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""roll-repeats: make a loop of operations that repeat, so that later passes work on each of them once.
+"""roll-repeats: turn operations that repeat into a loop, so that later passes process each of them once.
 
 before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          "nki.load"(%t0, %x) rows 0                    %t = memref.alloc()
@@ -30,8 +30,8 @@ Moves = Sequence[tuple[Value, Steps]]       # for each loop around an item, oute
 
 
 class RollRepeats(Pass, name="roll-repeats", reads=Level.NKI):
-    least: int = 512            # operations that a loop has to save
-    pairs: bool = False         # two repetitions are enough; else, a third has to show that they go on
+    least: int = 512            # least operations that a loop must save
+    pairs: bool = False         # accept two repetitions; else, require a third one
 
     def run(self, module: Module) -> None:
         holders = operations_of(module, lambda name: name == "func.func" or name.startswith("scf."))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""split-masked-loops: cut loops and program ids so that masks become static boxes.
+"""split-masked-loops: split loops and ranges of program ids so that masks become static boxes.
 
 before:  for i = 0 to 3                          after:  for i = 0 to 2
            load rows 128 i + p, mask 128 i + p < 300        load rows 128 i + p        (no mask)
@@ -38,7 +38,7 @@ from nki_mlir.passes.pass_manager import Pass
 
 
 class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
-    copies: int = 8             # of a loop's body, or of the operations that depend on a program id
+    copies: int = 8             # most copies of a loop's body, or of the operations that depend on a program id
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

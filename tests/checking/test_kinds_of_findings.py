@@ -65,7 +65,7 @@ def block(rows: int, columns: int) -> Any:
 
 # -- races -------------------------------------------------------------------------------------------------------------
 @case("error", r"out\[0, 0\] is written by program 0 here, and written by program 1 at",
-      "let each program write its own part", grid=(2,))
+      "let each program write different elements", grid=(2,))
 @beta.jit
 def beta_programs_write_one_block(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -74,7 +74,7 @@ def beta_programs_write_one_block(x):
 
 
 @case("error", r"out\[0, 0\] is written by program 0 here, and written by program 1 at",
-      "let each program write its own part", grid=(2,))
+      "let each program write different elements", grid=(2,))
 @nki.jit
 def current_programs_write_one_block(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -99,7 +99,7 @@ def beta_sum_in_a_parallel_loop(x):
 
 
 @case("error", r"out\[0, 0\] is written by the program with program_id\(0\) 0 and program_id\(1\) 0 here",
-      "let each program write its own part", (128, 128), (2, 4))
+      "let each program write different elements", (128, 128), (2, 4))
 @beta.jit
 def beta_subscripts_in_the_wrong_order(x):
     out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -110,7 +110,7 @@ def beta_subscripts_in_the_wrong_order(x):
 
 
 # -- memory that nothing has written -----------------------------------------------------------------------------------
-@case("error", r"element \[0, 0\] of total, made at line \d+, is read before it is written", "write all of it first")
+@case("error", r"element \[0, 0\] of total, allocated at line \d+, is read before it is written", "write all of it first")
 @beta.jit
 def beta_sum_from_unwritten_memory(x):
     out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -123,7 +123,7 @@ def beta_sum_from_unwritten_memory(x):
     return out
 
 
-@case("error", r"element \[0, 0\] of total, made at line \d+, is read before it is written", "write all of it first")
+@case("error", r"element \[0, 0\] of total, allocated at line \d+, is read before it is written", "write all of it first")
 @nki.jit
 def current_sum_from_unwritten_memory(x):
     out = nlc.ndarray((128, 1), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -388,7 +388,7 @@ def current_integer_too_large(x):
     return out
 
 
-@case("warning", r"binary \(add\) adds to total, which is bfloat16 repeatedly, and rounds each sum",
+@case("warning", r"binary \(add\) adds repeatedly to total, which is bfloat16, and rounds each sum",
       "accumulate in float32")
 @beta.jit
 def beta_sum_in_bfloat16(x):
@@ -402,7 +402,7 @@ def beta_sum_in_bfloat16(x):
     return out
 
 
-@case("warning", r"tensor_tensor \(add\) adds to total, which is bfloat16, again and again", "accumulate in float32")
+@case("warning", r"tensor_tensor \(add\) adds repeatedly to total, which is bfloat16", "accumulate in float32")
 @nki.jit
 def current_sum_in_bfloat16(x):
     out = nlc.ndarray((128, 1), dtype=nlc.float32, buffer=nlc.shared_hbm)

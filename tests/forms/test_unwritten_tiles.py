@@ -18,7 +18,7 @@ from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
 X = np.random.default_rng(0).random((128, 8), np.float32)
 LINES = Path(__file__).read_text().splitlines()
-TEXT = "element {} of t, made at line {}, is read before it is written"
+TEXT = "element {} of t, allocated at line {}, is read before it is written"
 HERE = ": zeros where the kernel is compiled, anything on a device"
 
 

@@ -311,7 +311,7 @@ def test_reading_what_nobody_wrote_warns():
         nisa.tensor_tensor(u, u, t, nl.add)
         nl.store(out, u)
         return out
-    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, made at line \d+, is read before it is written"):
+    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, allocated at line \d+, is read before it is written"):
         run("interpreter", kernel, np.zeros((2, 2), np.float32))
 
 
@@ -322,7 +322,7 @@ def test_an_instruction_in_place_on_what_nobody_wrote_warns():
         nisa.tensor_scalar(t, t, nl.add, 2.0)           # follows the tile at once, and writes all of it
         nl.store(out, t)
         return out
-    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, made at line \d+, is read before it is written"):
+    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, allocated at line \d+, is read before it is written"):
         got = run("interpreter", kernel, np.zeros((2, 2), np.float32))
     np.testing.assert_array_equal(got, np.full((2, 2), 2.0))
 

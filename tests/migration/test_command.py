@@ -38,8 +38,8 @@ def test_report_and_text(file, capsys):
     assert main([str(file)]) == 0
     out, err = capsys.readouterr()
     assert out == NEW
-    assert err == (f"{file}:1: neuronxcc.nki is nki\n{file}:2: neuronxcc.nki.language is nki.language\n"
-                   f"{file}:8: the operator on tiles is nl.multiply\n")
+    assert err == (f"{file}:1: neuronxcc.nki becomes nki\n{file}:2: neuronxcc.nki.language becomes nki.language\n"
+                   f"{file}:8: the operator on tiles becomes nl.multiply\n")
 
 
 def test_output_in_place_and_diff(file, tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
     file.write_text(TRIANGLE)
     assert main([f"{file}:triangle", "--check", "8x8xf32", "scale=3.0"]) == 0
     out, err = capsys.readouterr()
-    assert (f"{file}:8: triangle is printed from IR for 8x8xf32 scale=3.0, since its text cannot be rewritten: "
+    assert (f"{file}:8: triangle is printed from IR for 8x8xf32 scale=3.0, because the tool cannot rewrite its text: "
             "a mask that does not select a box of elements\n") in err and "left for a person" not in err
     assert [line for line in err.splitlines() if " on " in line and "the same values" in line] == [
         f"triangle on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
@@ -141,7 +141,7 @@ def test_a_kernel_that_exec_makes_is_one_error(file, capsys, text):
     file.write_text(f"TEXT = {text}\n{GENERATED}")
     assert main([str(file), "--in-place"]) == 1
     err = capsys.readouterr().err
-    assert f"{file}:14:1: error: a text that exec runs may contain a kernel, which the tool cannot rewrite" in err
+    assert f"{file}:14:1: error: a text that exec runs may contain a kernel, which stays as it is" in err
     assert "fix: write its definitions into a file, and migrate that" in err
     assert file.read_text() == f"TEXT = {text}\n{GENERATED}"
 
@@ -160,8 +160,7 @@ def test_a_helper_of_the_beta_generation_beside_it_is_left(file, tmp_path, capsy
         "nl.load(x) * 2", "rows(x)"))
     assert main([str(file), "-o", str(tmp_path / "new.py")]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(
-        "kernel.py:3: left for a person: helpers.py is of the beta generation, and its functions with it: "
-        "migrate the folder")
+        "kernel.py:3: left for a person: helpers.py is of the beta generation, too: migrate the directory")
     (tmp_path / "new.py").unlink()
     assert main([str(tmp_path), "--in-place"]) == 0
     assert "return nl.load(x)" in (tmp_path / "helpers.py").read_text()

@@ -103,10 +103,10 @@ def test_the_report_has_the_lines_of_the_old_text():
     lines = (HEAD + ADD).splitlines()
     told = {e.text.split(" (")[0]: lines[e.line - 1] for e in report.entries}
     assert told["add_kernel creates and returns out"] == "def add_kernel(a, b, out):"
-    assert told["nki_call is a call of add_kernel"] == told["the launch grid becomes an argument of the kernel"] == (
+    assert told["nki_call becomes a call of add_kernel"] == told["the launch grid becomes an argument of the kernel"] == (
         "    return nki_call(")
-    assert told["the index vector rows goes: subscripts are slices"].startswith("    rows = pid")
-    assert told["the operator on tiles is nl.add"].startswith("    nl.store(out[rows, cols]")
+    assert told["the index vector rows is removed: subscripts become slices"].startswith("    rows = pid")
+    assert told["the operator on tiles becomes nl.add"].startswith("    nl.store(out[rows, cols]")
 
 
 LEFT = {

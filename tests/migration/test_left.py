@@ -161,9 +161,9 @@ def test_objects_whose_methods_compute_on_tiles__are_left():
     assert [(e.line, e.text) for e in report.entries if e.left] == [
         (10, f"the class Held, {fix}"), (18, f"the class Extended, {fix}"), (22, f"the class Other, {fix}"),
         (33, f"the class Inner, {fix}"),
-        (39, "held.tile: what it is depends on the class Held"),
-        (40, "held.rows: what it is depends on the class Held"),
-        (43, "extended.tile: what it is depends on the class Extended"),
-        (44, "other.tile: what it is depends on the class Other")]
+        (39, "held.tile: its value depends on the class Held"),
+        (40, "held.rows: its value depends on the class Held"),
+        (43, "extended.tile: its value depends on the class Extended"),
+        (44, "other.tile: its value depends on the class Other")]
     assert "twice = held.tile + held.tile" in text and "nl.store(out[held.rows(0), :], Inner(twice).tile)" in text
     assert "out = nl.ndarray((sizes.rows, 8)" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A plugin of nki_mlir, as docs/plugins.md describes them. Kernels import its instruction from here."""
+"""A plugin of nki_mlir, as docs/plugins.md describes it. Kernels import its instruction from here."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NKI_MLIR_PLUGIN = {
 
 
 def __getattr__(name: str) -> Any:
-    """The instruction; made when a kernel asks for it, so that the commands need not load the language."""
+    """Create the instruction at its first use, so that the commands need not load the language."""
     if name != "clamp":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from nki_mlir_example import instructions

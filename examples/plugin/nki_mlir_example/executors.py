@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An executor that runs a kernel as native code and on the interpreter, and compares."""
+"""An executor that runs a kernel as native code and on the interpreter, and compares the results."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ class Differs(NkiMlirError):
 
 
 def checked(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-    """A captured kernel as run(inputs, shared), where kernels leave their results in what they write of both."""
+    """Return run(inputs, shared) for a captured kernel, which compares all arrays that the kernel writes."""
     native, interpreted = executor("jit")(captured, grid), executor("interpreter")(captured, grid)
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operation: limits values to an interval."""
+"""The operation that limits values to an interval."""
 
 from nki_mlir.plugin import Check, Elementwise, Engine, In, NisaOp, Out, ScalarFunctions, V, Work
 

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pipelines, as texts of --pass-pipeline."""
+"""The pipelines, as texts of --pass-pipeline."""
 
 CLEANUP = "canonicalize,cse,example-merge-clamps"

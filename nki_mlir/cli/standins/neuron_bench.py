@@ -27,11 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p.add_argument("--version", action="version", version=f"neuron-bench of nki_mlir {__version__}")
     execute = p.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser(
         "exec", help="time a NEFF")
-    execute.add_argument("-o", "--output-directory", default=".", metavar="DIR", help="where info.json is written")
+    execute.add_argument("-o", "--output-directory", default=".", metavar="DIR",
+                         help="write info.json to this directory (.)")
     for flags in (["-w", "--warmup"], ["-n", "--work"], ["--fixed-nc-count"]):
-        execute.add_argument(*flags, metavar="N", help="no effect: a model has no spread")
-    execute.add_argument("--enable-only-latency", action="store_true", help="no effect")
-    execute.add_argument("neff", metavar="NEFF", help="the compiled kernel")
+        execute.add_argument(*flags, metavar="N", help="accept the option without an effect: a model has no spread")
+    execute.add_argument("--enable-only-latency", action="store_true", help="accept the option without an effect")
+    execute.add_argument("neff", metavar="NEFF", help="time this compiled kernel")
     options = p.parse_args(command_line(arguments))
     return exit_status(lambda: run(options))
 

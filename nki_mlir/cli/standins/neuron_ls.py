@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     p = CommandParser(prog="neuron-ls", description="List the modelled device. A "
                                 "stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-ls of nki_mlir {__version__}")
-    p.add_argument("-j", "--json-output", action="store_true", help="as JSON")
+    p.add_argument("-j", "--json-output", action="store_true", help="print JSON")
     for flags in (["-w", "--wide"], ["-a", "--show-all-procs"], ["-t", "--topology"]):
-        p.add_argument(*flags, action="store_true", help="no effect")
+        p.add_argument(*flags, action="store_true", help="accept the option without an effect")
     options = p.parse_args(command_line(arguments))
     return exit_status(lambda: show(options.json_output))
 

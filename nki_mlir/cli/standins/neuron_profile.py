@@ -42,55 +42,59 @@ def parser(tool: str) -> argparse.ArgumentParser:
     _add_capture(commands.add_parser("capture", help="execute a NEFF, and write its traces"))
     _add_view(commands.add_parser("view", help="print the contents of a trace"))
     inspect = commands.add_parser("inspect", help="run a command whose kernels leave NEFF and NTFF files")
-    inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR", help="the directory of the files "
-                                                                                   "(./output)")
-    inspect.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the command")
+    inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR",
+                         help="write the files to this directory (./output)")
+    inspect.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="run this command")
     session = commands.add_parser("show-session", help="print the totals of a trace")
-    session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="the trace")
-    session.add_argument("-j", "--json", action="store_true", help="as JSON")
-    session.add_argument("--show-trace", action="store_true", help="when each instruction starts and ends, too")
-    session.add_argument("--show-dma", action="store_true", help="when each transfer begins and ends, too")
+    session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="read this trace")
+    session.add_argument("-j", "--json", action="store_true", help="print JSON")
+    session.add_argument("--show-trace", action="store_true", help="also print when each instruction starts and ends")
+    session.add_argument("--show-dma", action="store_true", help="also print when each transfer starts and ends")
     for flags in (["-e", "--show-errors"], ["-i"]):
-        session.add_argument(*flags, action="store_true", help="no effect: the totals have the errors")
+        session.add_argument(*flags, action="store_true",
+                             help="accept the option without an effect: the totals have the errors")
     return p
 
 
 def _add_capture(p: argparse.ArgumentParser) -> None:
-    p.add_argument("-n", "--neff", default="file.neff", metavar="NEFF", help="the compiled kernel (file.neff)")
-    p.add_argument("-s", "--session-file", default="profile.ntff", metavar="NTFF", help="the trace (profile.ntff)")
-    p.add_argument("--num-exec", type=int, default=1, metavar="N", help="how often it executes (1)")
+    p.add_argument("-n", "--neff", default="file.neff", metavar="NEFF", help="execute this compiled kernel (file.neff)")
+    p.add_argument("-s", "--session-file", default="profile.ntff", metavar="NTFF",
+                   help="write this trace (profile.ntff)")
+    p.add_argument("--num-exec", type=int, default=1, metavar="N", help="execute the kernel this many times (1)")
     p.add_argument("--profile-nth-exec", type=int, default=1, metavar="N", help="trace each nth execution, 0 none (1)")
     p.add_argument("--disable-profile", action="store_true", help="write no trace")
     p.add_argument("--save-output", action="store_true", help="write each output as raw bytes to a file of its name")
     p.add_argument("--save-output-npy", action="store_true", help="write each output as NAME.npy")
-    p.add_argument("--save-nth-output", type=int, metavar="N", help="only the outputs of that execution")
-    p.add_argument("-r", "--collectives-workers-per-node", type=int, default=0, metavar="N", help="ranks that run")
-    p.add_argument("--collectives-worker-count", type=int, metavar="N", help="ranks in total")
-    p.add_argument("--collectives-worker-start-id", type=int, default=0, metavar="N", help="the first rank here (0)")
-    p.add_argument("-i", "--collectives-profile-id", default="all", metavar="N", help="the rank that is traced (all)")
-    p.add_argument("-m", "--multi-input", metavar="FILE", help="a line of NAME FILE pairs a rank; the first is read")
+    p.add_argument("--save-nth-output", type=int, metavar="N", help="save only the outputs of this execution")
+    p.add_argument("-r", "--collectives-workers-per-node", type=int, default=0, metavar="N", help="run this many ranks")
+    p.add_argument("--collectives-worker-count", type=int, metavar="N", help="set the total number of ranks")
+    p.add_argument("--collectives-worker-start-id", type=int, default=0, metavar="N",
+                   help="set the first rank that runs here (0)")
+    p.add_argument("-i", "--collectives-profile-id", default="all", metavar="N", help="trace this rank (all)")
+    p.add_argument("-m", "--multi-input", metavar="FILE", help="read the first line of NAME FILE pairs")
     for flag in ("ignore-exec-errors", "enable-dge-notifs", "single-io", "check-output-determinism"):
-        p.add_argument(f"--{flag}", action="store_true", help="no effect on the model")
+        p.add_argument(f"--{flag}", action="store_true", help="accept the option without an effect on the model")
     for option in ("-t --capture-type", "--exec-mode", "--io-from", "--write-tensors-per-exec",
                    "--single-io-threshold", "--session-name", "--output-dir"):
-        p.add_argument(*option.split(), metavar="VALUE", help="no effect on the model")
-    p.add_argument("inputs", nargs="*", metavar="NAME FILE", help="inputs, .npy or raw bytes; zeros by default")
+        p.add_argument(*option.split(), metavar="VALUE", help="accept the option without an effect on the model")
+    p.add_argument("inputs", nargs="*", metavar="NAME FILE", help="read inputs from .npy files or raw bytes (zeros)")
 
 
 def _add_view(p: argparse.ArgumentParser) -> None:
-    p.add_argument("-n", "--neff-path", "--neff", metavar="NEFF", help="the compiled kernel")
-    p.add_argument("-s", "--session-file", "--ntff", metavar="NTFF", help="the trace")
-    p.add_argument("-d", "--session-dir", metavar="DIR", help="the newest trace below a directory")
-    p.add_argument("--output-format", choices=FORMATS, help="what to print or write (neuron-profile: a page for a "
-                                                                 "browser; neuron-explorer: parquet)")
-    p.add_argument("--output-file", metavar="FILE", help="where json, perfetto and the page go (ntff.json, "
-                                                          "trace.json.gz, TRACE.html), the directory parquet fills")
-    p.add_argument("--data-path", metavar="DIR", help="the store that parquet is written into otherwise (.)")
-    p.add_argument("--display-name", metavar="NAME", help="its name there (the kernel's)")
+    p.add_argument("-n", "--neff-path", "--neff", metavar="NEFF", help="show the trace of this compiled kernel")
+    p.add_argument("-s", "--session-file", "--ntff", metavar="NTFF", help="read this trace")
+    p.add_argument("-d", "--session-dir", metavar="DIR", help="read the newest trace below this directory")
+    p.add_argument("--output-format", choices=FORMATS, help="choose what to print or write (neuron-profile: a page for "
+                                                                 "a browser; neuron-explorer: parquet)")
+    p.add_argument("--output-file", metavar="FILE",
+                   help="write json, perfetto or the page to this file (ntff.json, trace.json.gz, TRACE.html), or "
+                        "parquet to this directory")
+    p.add_argument("--data-path", metavar="DIR", help="otherwise write parquet into this store (.)")
+    p.add_argument("--display-name", metavar="NAME", help="store the trace under this name (the kernel's)")
     for flag in IGNORED_FLAGS:
-        p.add_argument(f"--{flag}", action="store_true", help="no effect")
+        p.add_argument(f"--{flag}", action="store_true", help="accept the option without an effect")
     for option in IGNORED_VALUES:
-        p.add_argument(f"--{option}", metavar="VALUE", help="no effect")
+        p.add_argument(f"--{option}", metavar="VALUE", help="accept the option without an effect")
 
 
 @alone

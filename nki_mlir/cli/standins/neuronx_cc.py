@@ -23,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                                                      "ask for its version.")
     p.add_argument("--version", action="version", version=f"neuronx-cc of nki_mlir {__version__}")
     compile_graph = p.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser(
-        "compile", help="refused: graphs in the vendor's form are not read")
-    compile_graph.add_argument("words", nargs=argparse.REMAINDER, metavar="FILE ...", help="no effect")
+        "compile", help="refuse: this stand-in cannot read graphs in the vendor's form")
+    compile_graph.add_argument("words", nargs=argparse.REMAINDER, metavar="FILE ...",
+                               help="accept the option without an effect")
     options, _ = p.parse_known_args(command_line(arguments))
     return exit_status(refuse) if options.command else 2
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes, each in a file of its name."""
+"""The passes, each in a file with its name."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""example-merge-clamps: two clamps of a tile, one after the other, become one.
+"""example-merge-clamps: merge two consecutive clamps of a tile.
 
 before:  example_clamp t <- t, -2, 2                after:  example_clamp t <- t, -1, 2
          example_clamp t <- t, -1, 3
@@ -15,7 +15,7 @@ NAME = ExampleClampOp.full_name()
 
 
 class MergeClamps(Pass, name="example-merge-clamps", reads=Level.NISA):
-    """The limits of the second cut those of the first."""
+    """Intersect the limits of the second clamp with those of the first."""
 
     rounded: bool = False                   # also tiles whose dtype rounds what lies between the two
 
@@ -29,7 +29,7 @@ class MergeClamps(Pass, name="example-merge-clamps", reads=Level.NISA):
                         self.merge(first, second)
 
     def merge(self, first: Any, second: Any) -> None:
-        """Change the second, and drop the first, where they are clamps of one tile."""
+        """Change the second operation and erase the first, if both are clamps of the same tile."""
         a, b = read_op(first), read_op(second)
         tiles = (a.dst, b.src, b.dst)
         one = all(t.handle == a.dst.handle and t.access == a.dst.access for t in tiles) and a.symbols == b.symbols

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""chunk-rows: operations on large tiles one after the other run some rows at a time.
+"""chunk-rows: run a sequence of operations on large tiles a few rows at a time.
 
 before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""form-products: run loops that are a large matrix product together as one, on packed operands.
+"""form-products: replace loops that compute a large matrix product by one product on packed operands.
 
 before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""load-fields: inputs that lie beside each other, as fields of records do, are loaded together.
+"""load-fields: load inputs that alternate in memory, as fields of records do, with the same vector loads.
 
 before:  add(x, x + 4, y)  with steps of two        after:  add(x, x + 4, y)  with one load of whole vectors
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""merge-programs: programs of a launch grid whose tiles are neighbouring parts of the same rows run as one.
+"""merge-programs: merge programs of a launch grid whose tiles are adjacent parts of the same rows.
 
 before:  program (i, j):  add(a + 512 KiB * i + 2 KiB * j, ...)      on tiles of 128 x 512 elements
 after:   program i:       add(a + 512 KiB * i, ...)                  on tiles of 128 x 1024 elements

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""prefetch-rows: nests on tiles of short rows prefetch the rows to come.
+"""prefetch-rows: prefetch the next rows in nests on tiles of short rows.
 
 before:  add(a, b, y)  on a tile of 128 rows of 1 KiB, 8 KiB apart
-after:   the same, which asks for the lines of a and b two rows further on while it reads a row
+after:   the same, which prefetches the lines of a and b two rows ahead while it reads a row
 
 The processor prefetches what follows in memory, and stops at the end of a page: of rows on pages of their own, each one
 would begin with a wait. ``short`` are the bytes of a row up to which that wait counts, and how far ahead of the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""store-products: products whose sums start from 0 begin in registers, and are stored where they are to be copied.
+"""store-products: begin sums of products that start from 0 in registers, and store them where they are copied to.
 
 before:  set(sums, 0); sums += a.T @ b; copy(sums, scores + 512 * j)
 after:   scores + 512 * j = a.T @ b

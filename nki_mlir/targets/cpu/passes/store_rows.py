@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""store-rows: write gathered rows of a table where they are stored.
+"""store-rows: gather rows of a table directly to the buffer where they are stored.
 
 before:  gather(index, table, tile); copy(tile, y + 4096 * i)
 after:   gather(index, table, y + 4096 * i)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""widen-factors: factors of a product that are narrower than float32 are converted to it once.
+"""widen-factors: convert factors of a product that are narrower than float32 to float32 only once.
 
 before:  out += convert(a) * convert(b)          each element of a tile of 128 x 128 by 128 x 512 some 16 times
 after:   wide = convert(a); other = convert(b); out += wide * other

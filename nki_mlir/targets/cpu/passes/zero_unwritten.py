@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""zero-unwritten: zero the buffers of which something may be read before it is written.
+"""zero-unwritten: zero the buffers of which an element may be read before it is written.
 
 before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
 

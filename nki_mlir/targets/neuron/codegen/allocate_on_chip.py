@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""allocate-on-chip: give every SBUF and PSUM buffer an address.
+"""allocate-on-chip: choose an address for every SBUF and PSUM buffer.
 
 before:  %0 = memref.alloc() : memref<128x512xf32, "sbuf">
 after:   %0 = memref.alloc() {nki.address = [0, 4096], nki.placed} ...      (partition 0, byte 4096 of each partition)

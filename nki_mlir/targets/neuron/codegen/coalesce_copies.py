@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""coalesce-copies: a tile that dies at a copy, and the tile that it is copied to, are one.
+"""coalesce-copies: merge a tile whose last use is a copy with the tile to which it is copied.
 
 before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y where p
          register r = 1; register s = copy r                  register s = 1
@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
 class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
-    apart: int = 200            # instructions between the first that writes a tile and the copy
+    apart: int = 200            # most instructions between the first write of a tile and the copy
 
     def rewritten(self, code: Code) -> None:
         coalesce_copies(code, self.apart)

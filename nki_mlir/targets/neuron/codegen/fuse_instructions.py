@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fuse-instructions: one instruction for two, where the first computes a tile that only the second reads.
+"""fuse-instructions: fuse two instructions if the first computes a tile that only the second reads.
 
 before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m) and its sum
          p = l.T @ r; q[j] = copy p                           q[j] = l.T @ r

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""move-psum-results: where PSUM is full, results that are only read from then on are copied to SBUF.
+"""move-psum-results: copy results that later instructions only read from PSUM to SBUF, if PSUM is full.
 
 before:  p0 = l.T @ m0 ... p8 = l.T @ m8              after:  p0 = l.T @ m0; t0 = copy p0 ... p8 = l.T @ m8; t8 = ...
          max of p0 ... max of p8                              max of t0 ... max of t8

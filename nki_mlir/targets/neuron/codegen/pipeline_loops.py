@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""pipeline-loops: modulo scheduling of register loops, whose rounds then have instructions of several iterations.
+"""pipeline-loops: overlap iterations of register loops by modulo scheduling.
 
 before:  for i = 0 to 8: load A[i]; exp A[i]; store A[i]
 

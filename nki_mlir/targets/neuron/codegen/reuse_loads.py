@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""reuse-loads: load data that stays unchanged once, where SBUF has room to keep it.
+"""reuse-loads: load unchanged data only once, if SBUF has room to keep it.
 
 before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
 after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
@@ -36,7 +36,7 @@ ROOM = 70                       # percent
 
 
 class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
-    room: int = 70              # percent of SBUF that program order fills with tiles that are kept
+    room: int = 70              # percent of SBUF that kept tiles may fill in program order
 
     def rewritten(self, code: Code) -> None:
         reuse_loads(code, self.room)

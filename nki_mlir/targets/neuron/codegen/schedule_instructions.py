@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""schedule-instructions: put independent instructions in the order in which engines that run side by side start them.
+"""schedule-instructions: reorder independent instructions for engines that run in parallel.
 
 before:  load A0; exp A0; store A0; load A1; exp A1; store A1
 after:   load A0; load A1; exp A0; store A0; exp A1; store A1
@@ -43,10 +43,10 @@ NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on i
 
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = 100           # percent of on-chip memory that buffers may fill
-    ahead: int = 0              # percent of the time behind an instruction by which it goes before others
+    ahead: int = 0              # percent of the time that follows an instruction by which its priority rises
     loads: int = 100            # percent of SBUF beyond which no load starts
-    engines: bool = True        # instructions whose engine is open go to any that has them, else to their class's first
-    issuers: bool = True        # transfers whose engine is open are triggered by any that can, else by the sync engine
+    engines: bool = True        # let any engine run instructions that name none, else the first of their class
+    issuers: bool = True        # let any engine start transfers that name none, else the sync engine
 
     def rewritten(self, code: Code) -> None:
         order = Order(self.memory, self.ahead, loads=self.loads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""sink-constants: write a constant right before its buffer is used next, or not at all.
+"""sink-constants: move the write of a constant before the next use of its buffer, or remove it.
 
 before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (the first product of a sum overwrites)
          p_0 += l.T @ m; copy p_0                          copy p_0

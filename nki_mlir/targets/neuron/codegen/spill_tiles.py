@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spill-tiles: where SBUF or PSUM is full, tiles leave it until their next use.
+"""spill-tiles: spill tiles until their next use, or compute them again, if SBUF or PSUM is full.
 
 before:  a = ...; b = ...; c = b + b; d = a + c       (a, b and c do not fit at once)
 after:   a = ...; store a; b = ...; c = b + b; a' = load; d = a' + c
@@ -43,7 +43,7 @@ REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTranspose
 
 class SpillTiles(RecordsPass, name="spill-tiles", reads=Level.NISA):
     memory: int = 100           # percent of SBUF that tiles may fill in program order
-    recompute: bool = True      # tiles may be computed again, not stored
+    recompute: bool = True      # allow tiles to be computed again instead of stored
 
     def rewritten(self, code: Code) -> None:
         spill_tiles(code, self.memory, self.recompute)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""split-blocks: make a buffer of blocks that are only used one by one into a buffer for each block.
+"""split-blocks: split a buffer into a buffer for each block, if each instruction uses a single block.
 
 before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = memref.alloc() : memref<128x512xf32, ...>
          matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""synchronize-engines: from one sequence of instructions to a stream for each engine, ordered by semaphores.
+"""synchronize-engines: split the sequence of instructions into a stream for each engine, and insert semaphores.
 
 before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ... S[5]+=16@complete
                                                                     act: S[5]>=16 ACTIVATE ...
@@ -60,7 +60,7 @@ WAITS = 1                       # that one instruction carries; more stand befor
 
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
-    overlap: bool = True        # iterations of register loops overlap; else the engines meet behind each
+    overlap: bool = True        # overlap iterations of register loops; else synchronize the engines after each
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

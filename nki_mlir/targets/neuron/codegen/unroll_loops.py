@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""unroll-loops: write out loops and the grid's programs, each instruction with numbers in place of loop variables.
+"""unroll-loops: unroll loops and programs of the grid, and replace loop variables by numbers.
 
 before:  grid [2]                                     after:  load A[0]
          for i = 0 to 3: load A[program, i]                   load A[1] ...   (6 instructions)
@@ -51,7 +51,7 @@ BODY = 1_000                    # instructions that a register loop's body shoul
 
 
 class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):
-    limit: int = UNROLL_LIMIT   # instructions; above it the largest outer loops stay
+    limit: int = UNROLL_LIMIT   # most instructions; above it the largest outer loops stay loops
 
     def rewritten(self, code: Code) -> Code:
         return unrolled(with_grid(code), self.limit)
