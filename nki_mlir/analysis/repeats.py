@@ -61,8 +61,8 @@ class Repetition(Generic[O]):
 
     def item(self) -> Item[O]:
         """Return the loop as an item of the enclosing sequence."""
-        first = self.first
-        inside = [[source.at - first if isinstance(source, Item) and source.at >= first else None
+        begin = self.first
+        inside = [[source.at - begin if isinstance(source, Item) and source.at >= begin else None
                    for source in item.sources] for item in self.body]
         sources = [source for item, offsets in zip(self.body, inside)
                    for source, offset in zip(item.sources, offsets) if offset is None]

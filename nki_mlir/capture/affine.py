@@ -27,8 +27,8 @@ class NeedsValue(BaseException):
 class SymbolSource(Protocol):
     """The builder of a symbol: it receives requests for numbers, and derives quotients and remainders."""
 
-    def request(self, symbol: "Symbol", why: str) -> None: ...
-    def hint(self, symbol: "Symbol", why: str) -> None: ...
+    def request(self, symbol: "Symbol", reason: str) -> None: ...
+    def hint(self, symbol: "Symbol", reason: str) -> None: ...
     def derive(self, kind: str, index: Any, by: int) -> Any: ...
 
 
@@ -55,16 +55,16 @@ class Symbol:
         """Return the loop variables and program ids that the symbol is derived from, or the symbol itself."""
         return [r for p in self.parents for r in p.roots()] or [self]
 
-    def ask(self, why: str) -> None:
+    def ask(self, reason: str) -> None:
         """Request numbers in place of this symbol, and raise ``NeedsValue``."""
         for root in self.roots():
-            self.builder.request(root, why)
+            self.builder.request(root, reason)
 
-    def hint(self, why: str) -> None:
+    def hint(self, reason: str) -> None:
         """Note that numbers may help should this attempt fail, since the symbol's text was used, which differs between
         values."""
         for root in self.roots():
-            self.builder.hint(root, why)
+            self.builder.hint(root, reason)
 
     def usable(self) -> bool:
         return self.is_open and all(p.usable() for p in self.parents)
@@ -179,11 +179,11 @@ class Affine:
     def is_constant(self) -> bool:
         return not self.symbols and math.prod(self.shape) == 1
 
-    def as_int(self, why: str) -> int:
+    def as_int(self, reason: str) -> int:
         if math.prod(self.shape) != 1:
-            raise NotAffine(what=f"an index tensor of {math.prod(self.shape)} values is used as one number: {why}")
+            raise NotAffine(what=f"an index tensor of {math.prod(self.shape)} values is used as one number: {reason}")
         for symbol in self.symbols:
-            symbol.ask(why)
+            symbol.ask(reason)
         return self.const
 
     def __str__(self) -> str:
@@ -236,7 +236,8 @@ class Affine:
         for fact in facts:
             shared = [(self.symbols.get(s, 0), c) for s, c in fact.symbols.items()]
             shared += zip(self.axes[::-1], fact.axes[::-1])
-            for m in {abs(mine // its) for mine, its in shared if mine and its and mine % its == 0}:
+            for m in {abs(coefficient // divisor) for coefficient, divisor in shared if coefficient and divisor
+                      and coefficient % divisor == 0}:
                 high = min(high, (self + fact * m).interval()[1])
                 low = max(low, (self - fact * m).interval()[0])
         return low, high

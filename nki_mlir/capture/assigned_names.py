@@ -80,8 +80,8 @@ def _of_tuples(code: CodeType) -> dict[int, str]:
 
 def _tuple_targets(code: CodeType) -> Iterator[tuple[tuple[int | None, ...], str]]:
     """Yield the position and the variable of each call in a tuple that is assigned to a tuple of as many names."""
-    found = definition(code, {})
-    for node in ast.walk(found.function) if found is not None else ():
+    parsed = definition(code, {})
+    for node in ast.walk(parsed.function) if parsed is not None else ():
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
                     values):

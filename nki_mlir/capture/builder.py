@@ -49,12 +49,12 @@ def active(name: str = "a language function") -> "Builder":
     return builder
 
 
-def require_generation(generation: int, what: str, instead: str) -> None:
+def require_generation(generation: int, feature: str, instead: str) -> None:
     """Report a feature of the language, other than an operation, that needs a later generation of the core than the
     target's."""
-    machine = active(what).machine
+    machine = active(feature).machine
     if machine.generation < generation:
-        active().report(NotOnTarget(what=what, needs=generation, target=machine.name, has=machine.generation,
+        active().report(NotOnTarget(what=feature, needs=generation, target=machine.name, has=machine.generation,
                                     instead=instead), contested=False)
 
 
@@ -121,10 +121,10 @@ class Builder:
         """Begin another iteration of an unrolled loop; capture counts them against the limit."""
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: Known) -> None:
+                memo: Known) -> None:
         """Perform an operation. ``views`` are its operands, ``symbols`` those that the operands' patterns are over.
 
-        ``known`` is a memo for the builder, common to operations that differ only in their buffers.
+        ``memo`` is a memo for the builder, common to operations that differ only in their buffers.
         """
         raise InternalError("a builder must perform operations")
 
@@ -193,8 +193,8 @@ class Builder:
         """
         self.advance()
         try:
-            if mask is None and (known := self._known_operation(cls, views, attributes)) is not None:
-                return self._perform(*known)
+            if mask is None and (operation := self._known_operation(cls, views, attributes)) is not None:
+                return self._perform(*operation)
             operands = {name: v for name, v in views.items() if v is not None}
             return self._emit(cls, operands, plain_mask(mask), attributes)
         except KernelError as error:
@@ -219,40 +219,41 @@ class Builder:
             self.last = None
             check_empty(present, views)
             return None
-        used: list[View] = []
+        operand_views: list[View] = []
         for field in present:
-            used.append(view := views[field.name].as_tile())
+            operand_views.append(view := views[field.name].as_tile())
             symbolic |= bool(view.partition.symbols or view.free.symbols)
             restricted |= bool(view.limits) or view.mask is not None
         symbols: list[Symbol] = []
         position_of: dict[Symbol, int] = {}
         if symbolic:
-            indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
+            indices = [i for view in operand_views for i in (view.partition, view.free) if i.symbols]
             linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
             symbols = self.symbols_of([*indices, *linear.values()])
             position_of = {s: k for k, s in enumerate(symbols)}
             attributes = attributes | {name: v.linear(position_of) for name, v in linear.items()}
-        operands = [(f, tile_of(view, position_of)) for f, view in zip(present, used)]
+        operands = [(f, tile_of(view, position_of)) for f, view in zip(present, operand_views)]
         fields: dict[str, Any] = {f.name: tile for f, tile in operands}
         op = cls(**attributes, **fields)
         key = outline_of(cls, operands, attributes)
-        known = self.known.get(key)
-        if known is None:
+        memo = self.known.get(key)
+        if memo is None:
             form = op.form_of(op.outline())
             if form not in self.forms:
                 verify(op, operands)
-            known = self.known[key] = {"form": self.forms.setdefault(form, {}),
-                                       "fields": op.__dict__ | dict.fromkeys(fields)}
+            memo = self.known[key] = {"form": self.forms.setdefault(form, {}),
+                                      "fields": op.__dict__ | dict.fromkeys(fields)}
         if restricted:
-            if not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, position_of, piece):
+            if not self._restrict(op, dict(zip([f.name for f in present], operand_views)), mask, symbols, position_of,
+                                  piece):
                 return None
             verify_mask(op, operands)
-        elif "apart" not in known["form"]:
+        elif "apart" not in memo["form"]:
             verify_mask(op, operands)
-            known["form"]["apart"] = True
+            memo["form"]["apart"] = True
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        return self._perform(op, operands, used, symbols, known)
+        return self._perform(op, operands, operand_views, symbols, memo)
 
     def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Known] | None:
@@ -260,7 +261,7 @@ class Builder:
         symbols; None if there is none."""
         if cls.has_linear_attributes:
             return None
-        used: list[View] = []
+        operand_views: list[View] = []
         operands: list[tuple[TileField, Tile]] = []
         key: list[object] = [cls]
         for field in cls.tiles:
@@ -271,31 +272,31 @@ class Builder:
             tile = view._tile or view.plain_tile()
             if tile is None:
                 return None
-            used.append(view)
+            operand_views.append(view)
             operands.append((field, tile))
             key.append(tile._layout or tile.layout)
-        known = self.known.get((*key, *attributes, *map(same_value, attributes.values())))
-        if known is None or "apart" not in known["form"]:
+        memo = self.known.get((*key, *attributes, *map(same_value, attributes.values())))
+        if memo is None or "apart" not in memo["form"]:
             return None
         op = object.__new__(cls)
-        op.__dict__ = fields = known["fields"].copy()
+        op.__dict__ = fields = memo["fields"].copy()
         for field, tile in operands:
             fields[field.name] = tile
-        return op, operands, used, (), known
+        return op, operands, operand_views, (), memo
 
-    def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: Known
+    def _perform(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol], memo: Known
                  ) -> Op | None:
         """Check the device's rules, and perform an operation that has been verified."""
-        if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
+        if self.rules is not DeviceRules.OFF and not self.check_device(op, memo):
             return None
-        self.memory.use(used)
+        self.memory.use(operand_views)
         if op.mask:
             self.masking = True
-        if self.masking and from_fresh(op, operands, used) and has_domain(op):
+        if self.masking and from_fresh(op, operands, operand_views) and has_domain(op):
             op.extra = {FRESH: self.flag()}
-        self.perform(op, operands, used, symbols, {} if op.mask or op.limits or op.extra else known)
+        self.perform(op, operands, operand_views, symbols, {} if op.mask or op.limits or op.extra else memo)
         self.last = op
-        for (field, _), view in zip(operands, used):
+        for (field, _), view in zip(operands, operand_views):
             if field.writes:
                 view.buffer.is_written = True
                 if view.buffer.space == HBM:
@@ -306,16 +307,16 @@ class Builder:
         """Return the value of an attribute that is either present or absent."""
         return True
 
-    def check_device(self, op: Op, known: Known) -> bool:
-        """Report the rules of the target that an operation breaks, which ``known`` memoizes. Return whether to perform
+    def check_device(self, op: Op, memo: Known) -> bool:
+        """Report the rules of the target that an operation breaks, which ``memo`` memoizes. Return whether to perform
         the operation."""
         if op.ranges or op.mask or op.limits:
             key: object = op.ranges, bool(op.mask or op.limits)
         else:
             key = "findings"
-        reported = known.get(key)
+        reported = memo.get(key)
         if reported is None:
-            reported = known[key] = findings(op, self.machine)
+            reported = memo[key] = findings(op, self.machine)
         for finding in reported:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
@@ -388,17 +389,17 @@ class Builder:
 
         The last of them has all conditions: it comes first, so that a mask is refused before anything is done.
         """
-        if (known := mask.known()) is not None:
-            return self._emit(cls, views, None if known else False, attributes)
+        if (truth := mask.known()) is not None:
+            return self._emit(cls, views, None if truth else False, attributes)
         for field in (f for f in cls.tiles if f.writes and f.name in views):
             target = views[field.name]
             if any(v.buffer is target.buffer and not v.same_place(target) for v in views.values()):
                 raise UnsupportedMask(what=f"the mask of '{cls.name}', which moves elements within "
                                            f"{target.buffer.name}, is a negation or an |")
-        last = None
+        last_op = None
         for piece in reversed(mask.pieces()):
-            last = self._emit(cls, dict(views), piece, dict(attributes), True) or last
-        return last
+            last_op = self._emit(cls, dict(views), piece, dict(attributes), True) or last_op
+        return last_op
 
     def symbols_of(self, indices: Sequence[Affine]) -> list[Symbol]:
         """Return the symbols used, each once; request numbers for one whose loop has ended."""
@@ -409,17 +410,17 @@ class Builder:
         return symbols
 
 
-def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
+def from_fresh(op: Op, operands: Operands, operand_views: Sequence[View]) -> bool:
     """Return whether an operation, about to be performed, reads elements that a mask left out when their tile was
     first written. Mark the tiles that it writes, which may then have such elements.
 
     They are zeros, which mean nothing: a kernel works on complete tiles, and stores the rows that count.
     """
     fresh = False
-    for (field, _), view in zip(operands, used):
+    for (field, _), view in zip(operands, operand_views):
         fresh |= field.reads and view.buffer.fresh
     if fresh or op.mask:
-        for (field, _), view in zip(operands, used):
+        for (field, _), view in zip(operands, operand_views):
             buffer = view.buffer
             if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
                 buffer.fresh = True

@@ -181,18 +181,18 @@ class EagerBuilder(Builder):
         live tiles, which only capture can tell."""
         self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def worked_out(self, op: Op, operands: Operands, known: Known) -> "tuple[PreparedOperation, list[int]]":
+    def worked_out(self, op: Op, operands: Operands, memo: Known) -> "tuple[PreparedOperation, list[int]]":
         """Return an operation prepared to run, and the starts of its tiles where the preparation does not include
         them."""
-        form = known.get("form")
+        form = memo.get("form")
         if form is None:
             return PreparedOperation(op, self.compiled(op)), []
         if "work" not in form:
             moving = floating(op)
             form["work"] = PreparedOperation(moving, self.compiled(moving))
         work: PreparedOperation = form["work"]
-        known["work"] = work, starts(operands)
-        return work, known["work"][1]
+        memo["work"] = work, starts(operands)
+        return work, memo["work"][1]
 
     def compiled(self, op: Op) -> Runner:
         return compile_op(op)
@@ -230,11 +230,11 @@ class EagerBuilder(Builder):
         self.launch.doubtful |= self.touches.turn is not None
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: Known) -> None:
+                memo: Known) -> None:
         for view in views:
             if view.buffer.scope is not self.scope and view.buffer.scope is not None:
                 raise OfAnotherCall(name=view.buffer.name).here()
-        work, values = known.get("work") or self.worked_out(op, operands, known)
+        work, values = memo.get("work") or self.worked_out(op, operands, memo)
         if self.observer is None:
             self.run(op, [tile.handle for _, tile in operands], work, values)
         else:
@@ -245,7 +245,7 @@ class EagerBuilder(Builder):
         if touches.turn is not None or touches.several or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
             if touches.several:
-                self.deeds = hash((self.deeds, id(known) if known else op.outline(), op.mask))
+                self.deeds = hash((self.deeds, id(memo) if memo else op.outline(), op.mask))
         for view in views:
             if view.buffer.turn is not None:
                 self.note_for_capture(view.buffer)

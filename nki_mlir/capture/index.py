@@ -95,8 +95,8 @@ class Index(Affine):
             return NotAnIndex(f"an index tensor is taken {'modulo' if kind == 'mod' else 'divided by'} {by}")
         if by < 0:
             return getattr(operator, kind)(self.as_int("it is divided by a negative number"), by)
-        (first, *_) = self.symbols
-        return first.builder.derive(kind, self.scalar_part(), by).spread(self.shape)
+        (symbol, *_) = self.symbols
+        return symbol.builder.derive(kind, self.scalar_part(), by).spread(self.shape)
 
     # -- places where Python wants a number ----------------------------------------------------------------------------
     def __index__(self) -> int:
@@ -187,13 +187,13 @@ class NotAnIndex:
     __array_ufunc__ = None
     __hash__ = None                                 # type: ignore[assignment]
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, description: str) -> None:
+        self.what = description
 
     def __index__(self) -> int:
         raise NotAffine(what=self.what)
 
-    def _same(self, *others: object) -> "NotAnIndex":
+    def _same(self, *operands: object) -> "NotAnIndex":
         return self
 
     def _mask(self, other: object) -> NoReturn:
@@ -206,10 +206,10 @@ class NotAnIndex:
 
 def _by_value(name: str) -> Callable[..., object]:
     """Return a method for an operator that Python applies to the index's number, as left or right operand."""
-    def operate(self: Index, *others: object) -> object:
+    def operate(self: Index, *operands: object) -> object:
         number = self.as_int("it is an operand of " + name.strip("_"))
         try:
-            return getattr(number, name)(*others)
+            return getattr(number, name)(*operands)
         except ZeroDivisionError:
             raise DividedByZero(what="a number", operation="taken modulo" if name == "__rmod__" else "divided by",
                                 by="an index that is 0").here() from None
@@ -225,15 +225,15 @@ def is_integer(value: object) -> TypeGuard[int | Index]:
     return isinstance(value, (int, np.integer, np.bool_, Index))
 
 
-def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int], more: int, sign: int = 1
+def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int], offset: int, sign: int = 1
                    ) -> Mask | bool:
-    """Return the mask ``index - sign * other - more >= 0``. A float bound is rounded to an integer, as indices are
+    """Return the mask ``index - sign * other - offset >= 0``. A float bound is rounded to an integer, as indices are
     integers."""
     if is_float(other):
         if not math.isfinite(other):                # the same answer for every integer
             return 0 > sign * other
         other = rounded(other)
-    return Mask(((index.plus(other, -sign) - more, False),)) if is_integer(other) else NotImplemented
+    return Mask(((index.plus(other, -sign) - offset, False),)) if is_integer(other) else NotImplemented
 
 
 def check_placed(index: Index) -> None:

@@ -58,14 +58,14 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     linecache.lazycache(code.co_filename, scope)
     key = code.co_firstlineno, code.co_name
     source = source_of(code.co_filename)
-    known, now = source.definitions.get(key), "".join(source.lines)
-    earlier = [text for text in _earlier.get(code.co_filename, ()) if text != now]
-    if known is None or not _is_of(known.function, code) or (earlier and not compiles_to(now, code)):
+    parsed, current_text = source.definitions.get(key), "".join(source.lines)
+    earlier = [text for text in _earlier.get(code.co_filename, ()) if text != current_text]
+    if parsed is None or not _is_of(parsed.function, code) or (earlier and not compiles_to(current_text, code)):
         text = next((t for t in earlier if compiles_to(t, code)), None) or text_of(code)
-        known = None if text is None else _parsed(text).get(key)
-    if known is None:
+        parsed = None if text is None else _parsed(text).get(key)
+    if parsed is None:
         return None
-    return Definition(_copied(known.function), known.inside)
+    return Definition(_copied(parsed.function), parsed.inside)
 
 
 def _copied(node: Any) -> Any:
@@ -94,22 +94,22 @@ def statement_at(file: str, line: int) -> tuple[int, int | None]:
         return 0, None
     inner = max(around, key=lambda n: (n.lineno, n.col_offset))
     text = source.lines[line - 1].rstrip()
-    first = inner.col_offset if inner.lineno == line else len(text) - len(text.lstrip())
-    return first, inner.end_col_offset if inner.end_lineno == line else len(text)
+    start = inner.col_offset if inner.lineno == line else len(text) - len(text.lstrip())
+    return start, inner.end_col_offset if inner.end_lineno == line else len(text)
 
 
 def source_of(file: str) -> ParsedFile:
     """Return the current text of a file, parsed; empty if it cannot be read."""
     linecache.checkcache(file)
     lines = linecache.getlines(file)
-    known = _files.get(file)
-    if known is None or known.lines is not lines:
+    parsed = _files.get(file)
+    if parsed is None or parsed.lines is not lines:
         try:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             tree = ast.Module([], [])
-        known = _files[file] = ParsedFile(lines, tree, dict(_definitions(tree, None)))
-    return known
+        parsed = _files[file] = ParsedFile(lines, tree, dict(_definitions(tree, None)))
+    return parsed
 
 
 def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int, str], Definition]]:
@@ -117,8 +117,8 @@ def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int,
         if isinstance(node, ast.expr):                              # holds no statements
             continue
         if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            yield (first, node.name), Definition(node, inside)
+            first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield (first_line, node.name), Definition(node, inside)
         yield from _definitions(node, node.name if isinstance(node, ast.ClassDef) else inside)
 
 
@@ -170,8 +170,8 @@ def remember(function: FunctionType | None) -> None:
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if text:
-        if text not in (known := _earlier.setdefault(code.co_filename, [])):
-            known.append(text)
+        if text not in (texts := _earlier.setdefault(code.co_filename, [])):
+            texts.append(text)
         return
     if text_of(code) is not None:
         return
@@ -224,9 +224,9 @@ def _candidates(code: CodeType) -> Iterator[str]:
 def _forms(text: str) -> Iterator[str]:
     """Yield a text, and the forms that Python usually derives from it before it is run."""
     yield text
-    for other in (textwrap.dedent(text), text.strip(), textwrap.dedent(text).strip()):
-        if other != text:
-            yield other
+    for form in (textwrap.dedent(text), text.strip(), textwrap.dedent(text).strip()):
+        if form != text:
+            yield form
 
 
 def _standard_input() -> str | None:
@@ -261,8 +261,8 @@ def positions_of(code: CodeType) -> list[Position]:
     positions: list[Position] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
     for other in _compiled_again(code.co_filename):
         if _outline(other) == _outline(code):
-            for mine, others in zip(_acting(code), _acting(other)):
-                positions[mine] = _known[id(other)][1][others]
+            for index, other_index in zip(_acting(code), _acting(other)):
+                positions[index] = _known[id(other)][1][other_index]
             break
     return positions
 
@@ -287,7 +287,7 @@ def _number(module: ast.Module) -> list[Position]:
 
 def _with_lines(code: CodeType, positions: list[Position]) -> CodeType:
     """Return the code with real lines in place of the nodes' numbers."""
-    first = line = positions[code.co_firstlineno - 1][0] or 1
+    first_line = line = positions[code.co_firstlineno - 1][0] or 1
     table: list[tuple[int, int]] = []               # bytes of code, and their distance in lines
     of_instructions: list[Position] = []
     for start, end, number in code.co_lines():
@@ -303,7 +303,7 @@ def _with_lines(code: CodeType, positions: list[Position]) -> CodeType:
             step -= part
         table += zip(_sizes(end - start), chain([step], repeat(0)))
     inner = tuple(_with_lines(c, positions) if isinstance(c, CodeType) else c for c in code.co_consts)
-    code = code.replace(co_firstlineno=first, co_consts=inner,
+    code = code.replace(co_firstlineno=first_line, co_consts=inner,
                         co_linetable=bytes(n & 255 for pair in table for n in pair))
     _known[id(code)] = code, of_instructions
     return code
@@ -429,10 +429,11 @@ _positions: dict[int, Positions] = {}
 
 
 def _position(code: CodeType, instruction: int) -> Location:
-    known = _positions.get(id(code))                # equal code of two files is equal as an object, but not the same
-    if known is None:
-        known = _positions[id(code)] = Positions(code)
-    return known.at(instruction)
+    # equal code of two files is equal as an object, but not the same
+    positions = _positions.get(id(code))
+    if positions is None:
+        positions = _positions[id(code)] = Positions(code)
+    return positions.at(instruction)
 
 
 def user_location(skip: int = 1) -> Location:
@@ -442,8 +443,8 @@ def user_location(skip: int = 1) -> Location:
     if frame is None:
         return Location("<unknown>", 0, 0)
     code, instruction = frame.f_code, frame.f_lasti
-    known = _positions.get(id(code))
-    location = None if known is None else known.found.get(instruction)
+    positions = _positions.get(id(code))
+    location = None if positions is None else positions.found.get(instruction)
     return _position(code, instruction) if location is None else location
 
 

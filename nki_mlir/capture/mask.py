@@ -130,15 +130,15 @@ class Mask:
         if not bound:
             return self
         terms = [(e, equal) for e, equal in self.terms if not e.axes[axis]]
-        first = bound[0][1] * 0
-        last = first + self.shape[axis] - 1
-        solved = next(((c, rest) for c, rest, equal in bound if equal and abs(c) == 1), None)
-        lower = [(1, first), *((c, rest) for c, rest, _ in bound if c > 0)]
-        upper = [(1, last), *((-c, rest) for c, rest, _ in bound if c < 0)]
+        lowest = bound[0][1] * 0
+        highest = lowest + self.shape[axis] - 1
+        solved = next(((c, remainder) for c, remainder, equal in bound if equal and abs(c) == 1), None)
+        lower = [(1, lowest), *((c, remainder) for c, remainder, _ in bound if c > 0)]
+        upper = [(1, highest), *((-c, remainder) for c, remainder, _ in bound if c < 0)]
         if solved is not None:
             position = -solved[1] * solved[0]
-            terms += [(position, False), (last - position, False)]
-            terms += [(position * c + rest, equal) for c, rest, equal in bound]
+            terms += [(position, False), (highest - position, False)]
+            terms += [(position * c + remainder, equal) for c, remainder, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
             raise UnsupportedMask(what="the results without input elements are no conjunction of comparisons")
         else:
@@ -151,15 +151,15 @@ class Mask:
 
 
 def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
-    """Return the term ``c * position + rest`` as ``(c, rest, equal)``, divided by ``abs(c)`` if ``rest`` is a multiple
-    of it."""
+    """Return the term ``c * position + remainder`` as ``(c, remainder, equal)``, divided by ``abs(c)`` if
+    ``remainder`` is a multiple of it."""
     c = index.axes[axis]
-    rest, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
-    if not rest.divides(by):
-        return c, rest, equal
-    if equal and rest.const % by:                   # holds nowhere
-        return 1, rest * 0 - index.shape[axis], False
-    return c // by, rest.quotient(by), equal
+    remainder, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
+    if not remainder.divides(by):
+        return c, remainder, equal
+    if equal and remainder.const % by:                   # holds nowhere
+        return 1, remainder * 0 - index.shape[axis], False
+    return c // by, remainder.quotient(by), equal
 
 
 def placed(index: Affine, shape: Sequence[int]) -> Affine:

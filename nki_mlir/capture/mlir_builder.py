@@ -102,12 +102,12 @@ class MlirBuilder(Builder):
         self.output_writes = OutputWrites(self, {key[1] for key in plan.reasons if key[0] == "written"})
 
     # -- requests ------------------------------------------------------------------------------------------------------
-    def request(self, symbol: Symbol, why: str) -> None:
-        self.requests.setdefault(symbol.key, why)
-        raise NeedsValue(f"{symbol.name}: {why}")
+    def request(self, symbol: Symbol, reason: str) -> None:
+        self.requests.setdefault(symbol.key, reason)
+        raise NeedsValue(f"{symbol.name}: {reason}")
 
-    def hint(self, symbol: Symbol, why: str) -> None:
-        self.hints.setdefault(symbol.key, why)
+    def hint(self, symbol: Symbol, reason: str) -> None:
+        self.hints.setdefault(symbol.key, reason)
 
     def left_open(self) -> dict[tuple[object, ...], str]:
         """Return requests for constructs that Python left before their end and went on: loops by a jump, branches by
@@ -137,8 +137,8 @@ class MlirBuilder(Builder):
         self.counted = performed
         self.unrolled += 1
         if self.unrolled > self.plan.limit:
-            why = self.plan.reasons.get(site, "it is iterated outside a for statement")
-            raise UnrollLimit(site=f"{site[0]}:{site[1]}", why=why, limit=self.plan.limit).located(
+            reason = self.plan.reasons.get(site, "it is iterated outside a for statement")
+            raise UnrollLimit(site=f"{site[0]}:{site[1]}", why=reason, limit=self.plan.limit).located(
                 Location(site[0], site[1], site[2]))
 
     def facts(self) -> tuple[Affine, ...]:
@@ -444,9 +444,9 @@ class MlirBuilder(Builder):
         op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type],
                       attributes={"map": mapping})
         low, high = index.interval()
-        first, last = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
+        least, greatest = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
         name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
-        symbol = Symbol(name, first, last, symbols[0].key, self, op.results[0], parents=tuple(symbols),
+        symbol = Symbol(name, least, greatest, symbols[0].key, self, op.results[0], parents=tuple(symbols),
                         formula=(index, kind, by))
         return Index(0, {symbol: 1})
 

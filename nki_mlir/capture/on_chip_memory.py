@@ -125,10 +125,10 @@ class OnChipMemory:
             target=self.machine.name, most=limit // buffer.dtype.itemsize)
         return TileFootprint(buffer.space, physical[0], size, block, broken)
 
-    def outside(self, held: Held) -> Finding | None:
+    def outside(self, tile: Held) -> Finding | None:
         """Return the finding of a block that does not lie inside the memory, None if there is none."""
-        kind, limit, partitions = held.kind, self.usable[held.kind.space], self.machine.partitions
-        for partition, byte in held.blocks:
+        kind, limit, partitions = tile.kind, self.usable[tile.kind.space], self.machine.partitions
+        for partition, byte in tile.blocks:
             end = byte + kind.block_bytes
             if byte < 0 or end > limit or partition < 0 or partition + kind.partitions > partitions:
                 return Finding(OutsideMemory(count=kind.partitions, partition=partition, byte=byte, end=end - 1,
@@ -144,12 +144,12 @@ class OnChipMemory:
 
     def use(self, views: Sequence[View]) -> None:
         """Note the operands of the next operation."""
-        self.now = now = self.now + 1
+        self.now = number = self.now + 1
         for view in views:
             if (tile := view.buffer.held) is not None:
-                tile.last = now
+                tile.last = number
                 if not tile.first:
-                    tile.first = now
+                    tile.first = number
 
     def begin(self) -> int:
         """Begin a loop, and return the number of the operation that stands for its beginning."""
@@ -186,15 +186,15 @@ class OnChipMemory:
                     tile.first, tile.last = min(tile.first, began), max(tile.last, ended)
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
-        tiles = [held for held in self.tiles if held.kind.space == space and held.first]
+        tiles = [tile for tile in self.tiles if tile.kind.space == space and tile.first]
         most, where = most_held(tiles)
         if most <= self.usable[space]:
             return
-        held_there = [held for held in tiles if held.first <= where <= held.last]
-        latest = max(held_there, key=lambda held: (held.first, held.created))
-        largest = sorted(held_there, key=lambda held: (-held.bytes, held.created))
-        names = [f"{held.name} {held.bytes}" + (f" (line {held.location.line})" if held.location else "")
-                 for held in largest[:NAMED]]
+        held_there = [tile for tile in tiles if tile.first <= where <= tile.last]
+        latest = max(held_there, key=lambda tile: (tile.first, tile.created))
+        largest = sorted(held_there, key=lambda tile: (-tile.bytes, tile.created))
+        names = [f"{tile.name} {tile.bytes}" + (f" (line {tile.location.line})" if tile.location else "")
+                 for tile in largest[:NAMED]]
         if len(largest) > NAMED:
             names.append(f"{len(largest) - NAMED} more")
         error = HeldAtOnce(count=len(held_there), needed=most, memory=space.upper(), target=self.machine.name,
@@ -204,26 +204,26 @@ class OnChipMemory:
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
         """Yield findings of tiles that share bytes while both are live. For a tile of several blocks the finding is
         contested: the kernel may use its blocks in turn."""
-        placed = [held for held in self.tiles if held.blocks and held.first]
+        placed = [tile for tile in self.tiles if tile.blocks and tile.first]
         for k, b in enumerate(placed):
             for a in placed[:k]:
                 if a.kind.space == b.kind.space and a.meets(b) and share(a, b):
-                    first, second = sorted((a, b), key=lambda held: (held.first, held.created))
+                    first, second = sorted((a, b), key=lambda tile: (tile.first, tile.created))
                     error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
                     yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
 
 
 def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
     """Return the most bytes of a partition that tiles take at once, and the first operation at which they do."""
-    first = np.array([held.first for held in tiles], np.int64)
-    last = np.array([held.last for held in tiles], np.int64)
+    firsts = np.array([tile.first for tile in tiles], np.int64)
+    lasts = np.array([tile.last for tile in tiles], np.int64)
     # A tile with an address adds no bytes here: tiles that share an address are counted together.
-    free = np.array([0 if held.blocks else held.kind.bytes for held in tiles], np.int64)
-    steps, at = np.unique(np.concatenate([first, last + 1]), return_inverse=True)
+    free = np.array([0 if tile.blocks else tile.kind.bytes for tile in tiles], np.int64)
+    steps, at = np.unique(np.concatenate([firsts, lasts + 1]), return_inverse=True)
     change = np.zeros(len(steps), np.int64)
     np.add.at(change, at, np.concatenate([free, -free]))
     total = np.cumsum(change)
-    if placed := [held for held in tiles if held.blocks]:
+    if placed := [tile for tile in tiles if tile.blocks]:
         since, occupied = zip(*taken_by(placed))
         total += np.array([0, *occupied])[np.searchsorted(since, steps, "right")]
     return int(total.max()), int(steps[total.argmax()])
@@ -233,31 +233,31 @@ def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
     """Yield pairs (operation, bytes): from that operation on, tiles with addresses take so many bytes of
     a partition."""
     changes: dict[int, list[Held]] = {}
-    for held in placed:
-        changes.setdefault(held.first, []).append(held)
-        changes.setdefault(held.last + 1, []).append(held)
+    for tile in placed:
+        changes.setdefault(tile.first, []).append(tile)
+        changes.setdefault(tile.last + 1, []).append(tile)
     live: dict[Held, None] = {}
     for step in sorted(changes):
-        for held in changes[step]:
-            if held.first == step:
-                live[held] = None
+        for tile in changes[step]:
+            if tile.first == step:
+                live[tile] = None
             else:
-                live.pop(held)
+                live.pop(tile)
         yield step, union(live)
 
 
 def union(placed: Iterable[Held]) -> int:
     """Return the bytes of a partition that tiles with addresses take together."""
     total = reached = 0
-    for first, last in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
-        total += max(0, last - max(first, reached))
-        reached = max(reached, last)
+    for start, end in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
     return total
 
 
 def share(a: Held, b: Held) -> bool:
     """Return whether some blocks have a byte in common."""
-    one, other = a.kind, b.kind
-    return any(x < y + other.block_bytes and y < x + one.block_bytes
-               and p < q + other.partitions and q < p + one.partitions
+    kind_a, kind_b = a.kind, b.kind
+    return any(x < y + kind_b.block_bytes and y < x + kind_a.block_bytes
+               and p < q + kind_b.partitions and q < p + kind_a.partitions
                for p, x in set(a.blocks) for q, y in set(b.blocks))

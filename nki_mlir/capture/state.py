@@ -43,8 +43,8 @@ class Identity:
 
 
 def snapshot(values: dict[str, object]) -> dict[str, object]:
-    seen: set[int] = set()
-    return {name: _content(value, seen) for name, value in values.items()}
+    visited: set[int] = set()
+    return {name: _content(value, visited) for name, value in values.items()}
 
 
 def changes(before: dict[str, object], after: dict[str, object], new_counts: bool = False) -> set[str]:
@@ -54,7 +54,7 @@ def changes(before: dict[str, object], after: dict[str, object], new_counts: boo
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}
 
 
-def _content(value: object, seen: set[int]) -> object:
+def _content(value: object, visited: set[int]) -> object:
     """Return a comparable copy of a value's content. Tensors are compared by identity: rebinding one is
     carried state."""
     match value:
@@ -68,15 +68,15 @@ def _content(value: object, seen: set[int]) -> object:
             return _Opaque()
         case View() | type() | ModuleType():
             return Identity(value)
-    if id(value) in seen or len(seen) > OBJECTS:
+    if id(value) in visited or len(visited) > OBJECTS:
         return Identity(value)
-    seen.add(id(value))
-    return Identity(value), _inside(value, seen)
+    visited.add(id(value))
+    return Identity(value), _inside(value, visited)
 
 
-def _inside(value: object, seen: set[int]) -> object:
+def _inside(value: object, visited: set[int]) -> object:
     def look(items: Iterable[object]) -> list[object]:
-        return [_content(v, seen) for v in itertools.islice(items, ITEMS)]
+        return [_content(v, visited) for v in itertools.islice(items, ITEMS)]
 
     match value:
         case np.ndarray():
@@ -154,8 +154,8 @@ class Trace:
 
     def erase_from(self, mark: int) -> None:
         """Erase everything emitted since the mark. Accessing an erased operation later would abort: none is kept."""
-        first = mark - self.counted
-        for entry in reversed(self.entries[first:]):
+        first_entry = mark - self.counted
+        for entry in reversed(self.entries[first_entry:]):
             if not isinstance(entry, BlockArguments):
                 entry.erase()
-        del self.entries[first:]
+        del self.entries[first_entry:]

@@ -174,6 +174,6 @@ def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
     """Return the shape with its -1 replaced by the extent that fits; None if it does not have ``total`` elements."""
     extents = [int(n) for n in shape]
     if extents.count(-1) == 1:
-        rest = prod(n for n in extents if n != -1)
-        extents[extents.index(-1)] = total // rest if rest and total % rest == 0 else 0
+        product = prod(n for n in extents if n != -1)
+        extents[extents.index(-1)] = total // product if product and total % product == 0 else 0
     return tuple(extents) if prod(extents) == total and all(n > 0 for n in extents) else None

@@ -179,8 +179,8 @@ class View:
         plain = self._tile
         key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers) if plain is None else (
             plain._layout or plain.layout, numbers)
-        known = _parts.get(key)
-        if known is None or known[0] != self.dims:
+        entry = _parts.get(key)
+        if entry is None or entry[0] != self.dims:
             part = self._basic(strides.expand_ellipsis(items, self.ndim))
             if not part.limits:                 # what is out of bounds is left to the operation that uses it
                 if len(_parts) >= MOST_PARTS:
@@ -190,7 +190,7 @@ class View:
                                part.free.const - self.free.const, part.dims,
                                None if tile is None else part.pattern(tile))
             return part
-        _, by_partition, by_free, dims, pattern = known
+        _, by_partition, by_free, dims, pattern = entry
         if plain is not None and pattern is not None:
             return self.operand(self.buffer, plain.base_shape, pattern)
         return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
@@ -328,23 +328,23 @@ class View:
         old, new = self.dtype.itemsize, dtype.itemsize
         if old == new:
             return self.like(dtype=dtype)
-        *rest, last = self.dims or (ONE_MORE,)
-        scaled = last.count * old
-        if (last.count > 1 and last.free != 1) or (last.partition and last.count > 1) or scaled % new:
+        *outer, inner = self.dims or (ONE_MORE,)
+        scaled = inner.count * old
+        if (inner.count > 1 and inner.free != 1) or (inner.partition and inner.count > 1) or scaled % new:
             raise BadReshape(what=f"the last dimension of {self.shape} {self.dtype} cannot be read as {dtype}")
-        steps = [d.free * old for d in rest]
+        steps = [d.free * old for d in outer]
         if any(s % new for s in steps) or (self.free.const * old) % new or any(
                 c * old % new for c in self.free.symbols.values()):
             raise BadReshape(what=f"the elements of {self.shape} {self.dtype} are not aligned for {dtype}")
-        dims = (*(Dim(d.partition, s // new, d.count) for d, s in zip(rest, steps)), Dim(0, 1, scaled // new))
+        dims = (*(Dim(d.partition, s // new, d.count) for d, s in zip(outer, steps)), Dim(0, 1, scaled // new))
         free = Index(self.free.const * old // new, {s: c * old // new for s, c in self.free.symbols.items()})
         return self.settled("read as another dtype").like(dims=dims, free=free, dtype=dtype)
 
-    def settled(self, what: str) -> "Self":
+    def settled(self, operation: str) -> "Self":
         """Return the view with limits that have no axes, since the axes are about to change; the other limits must
         hold here and now."""
         if self.mask is not None and any(any(e.axes) for e, _ in self.mask.terms):
-            raise MaskedView(what=what)
+            raise MaskedView(what=operation)
         for limit in self.limits:
             if any(limit.index.axes):
                 self.out_of_bounds(limit)
@@ -360,17 +360,17 @@ class View:
         if len(dims) < 2:
             return self.with_unit_dims(range(len(dims), 2), 2)
         if self.buffer.space != HBM:
-            first = dims[0]
+            partition_dim = dims[0]
             if any(d.partition and d.count > 1 for d in dims[1:]):
-                if first.partition:
+                if partition_dim.partition:
                     raise PartitionAccess(what="several axes of a tile step through its partitions")
                 raise BlockTensorNotTile(shape=self.shape)
-            if first.free and first.count > 1:
+            if partition_dim.free and partition_dim.count > 1:
                 if any(d.partition for d in dims):
                     raise PartitionAccess(what="the free offset of a tile differs from partition to partition")
                 raise BlockTensorNotTile(shape=self.shape)
-            if first.count > PARTITIONS:
-                raise TooManyPartitions(count=first.count, limit=PARTITIONS)
+            if partition_dim.count > PARTITIONS:
+                raise TooManyPartitions(count=partition_dim.count, limit=PARTITIONS)
         return self
 
     def plain_tile(self) -> Tile | None:
@@ -439,18 +439,19 @@ def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]
 @lru_cache(4096)
 def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
     """Return whether a view with these dimensions is a tile as it is: at least two dimensions, the partition first."""
-    first, *others = dims or (ONE_MORE,)
+    partition_dim, *free_dims = dims or (ONE_MORE,)
     return len(dims) > 1 and not (on_chip and (
-        any(d.partition and d.count > 1 for d in others) or (first.free and first.count > 1)
-        or first.count > PARTITIONS))
+        any(d.partition and d.count > 1 for d in free_dims) or (partition_dim.free and partition_dim.count > 1)
+        or partition_dim.count > PARTITIONS))
 
 
 def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
     """Return ``(step, count)`` pairs, the partition first on chip."""
     if not on_chip:
         return tuple([(d.free, d.count) for d in dims])
-    first = dims[0]
-    return ((first.partition if first.count > 1 else 1, first.count), *[(d.free, d.count) for d in dims[1:]])
+    partition_dim = dims[0]
+    return ((partition_dim.partition if partition_dim.count > 1 else 1, partition_dim.count),
+            *[(d.free, d.count) for d in dims[1:]])
 
 
 @lru_cache(4096)

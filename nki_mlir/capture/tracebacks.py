@@ -51,11 +51,11 @@ def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, its causes and its contexts."""
-    seen, pending = set(), [error]
+    visited, pending = set(), [error]
     while pending:
         current = pending.pop()
-        if id(current) not in seen:
-            seen.add(id(current))
+        if id(current) not in visited:
+            visited.add(id(current))
             yield current
             pending += [other for other in (current.__cause__, current.__context__) if other is not None]
 

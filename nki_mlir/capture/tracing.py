@@ -129,8 +129,9 @@ def _isinstance(value: object, kinds: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def _type(value: object, *others: object) -> type:
-    return int if not others and isinstance(value, Index) and not value.shape else type(value, *others)
+def _type(value: object, *class_arguments: object) -> type:
+    return int if not class_arguments and isinstance(value, Index) and not value.shape else type(value,
+                                                                                                 *class_arguments)
 
 
 def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int], parallel: bool, target: str

@@ -144,10 +144,10 @@ class LogicWrapper(ast.NodeTransformer):
         self.generic_visit(node)
         if self.is_plain:
             return node
-        left, *others = node.values
-        for other in others:
-            left = ast.copy_location(self.joined(isinstance(node.op, ast.And), left, other), node)
-        return left
+        combined, *operands = node.values
+        for operand in operands:
+            combined = ast.copy_location(self.joined(isinstance(node.op, ast.And), combined, operand), node)
+        return combined
 
     def joined(self, is_and: bool, first: ast.expr, second: ast.expr) -> ast.expr:
         """Return ``both(held, second) if (held := operand(first)) else held``; for ``or`` with the test negated."""
@@ -164,10 +164,10 @@ class LogicWrapper(ast.NodeTransformer):
         pairs: list[ast.expr] = []
         left = node.left
         for k, (op, right) in enumerate(zip(node.ops, node.comparators)):
-            last = k == len(node.ops) - 1
-            compared = right if last else self.keep(right)
+            is_last = k == len(node.ops) - 1
+            compared = right if is_last else self.keep(right)
             pairs.append(ast.copy_location(ast.Compare(left, [op], [compared]), node))
-            left = right if last else ast.Name(compared.target.id, ast.Load())      # type: ignore[attr-defined]
+            left = right if is_last else ast.Name(compared.target.id, ast.Load())      # type: ignore[attr-defined]
         joined: ast.AST = self.visit(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
         return joined
 
@@ -386,10 +386,10 @@ def place_of(function: Callable[..., object]) -> Location | None:
     inner = underlying(function)
     if inner is None:
         return None
-    file, first = inner.__code__.co_filename, inner.__code__.co_firstlineno
-    lines = linecache.getlines(file)[first - 1:first + 50]
+    file, first_line = inner.__code__.co_filename, inner.__code__.co_firstlineno
+    lines = linecache.getlines(file)[first_line - 1:first_line + 50]
     below = (k for k, line in enumerate(lines) if line.lstrip().startswith(f"def {inner.__name__}"))
-    return Location(file, first + next(below, 0), 0)
+    return Location(file, first_line + next(below, 0), 0)
 
 
 def _wrap_function(function: FunctionType, is_kernel: bool, runtime: ModuleType) -> FunctionType:

@@ -57,9 +57,9 @@ class FirstPart(NamedTuple):
         start, (step, count) = tile.access.partition, tile.access.dims[0]
         assert start is not None                        # of on-chip memory
         inside = step > 0 or count == 1
-        last = start.const + (count - 1) * step
+        last_row = start.const + (count - 1) * step
         return outline(tile.access) == outline(self.access) or (
-            inside and start.const in self.rows and last in self.rows)
+            inside and start.const in self.rows and last_row in self.rows)
 
 
 class FirstUses:
@@ -172,14 +172,14 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool
         return False                                # the write is under an ``if``, or covers some partitions only
     position_of = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
-    coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
+    coefficients, start = dict(tile.access.free.symbols), tile.access.free.const
     for symbol in loops:
         position = position_of.get(id(symbol.value))
         if position in coefficients:
             c = coefficients.pop(position)
-            first += c * symbol.first
+            start += c * symbol.first
             steps.append((c * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
-    if coefficients or first or tile.access.partition != Linear():
+    if coefficients or start or tile.access.partition != Linear():
         return False
     return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
 
@@ -217,9 +217,9 @@ class OutputWrites:
             self.certain.add(buffer)
             return
         at = location_of(loop) if loop is not None and runs is not False else None
-        first = self.builder.first_writes[buffer]
+        location = self.builder.first_writes[buffer]
         self.reasons.setdefault(buffer, idle(at) if at is not None else
-                                f"the condition of the write at line {first.line} never holds")
+                                f"the condition of the write at line {location.line} never holds")
         if runs is not False and self.number(buffer) in self.flagged:
             # all writes set the flag to 1, so they do not race
             outside, self.builder.accumulating = self.builder.accumulating, True

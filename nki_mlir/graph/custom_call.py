@@ -200,19 +200,19 @@ def read_record(config: str) -> KernelRecord:
         if "custom_op" in fields:
             named: KernelRecord = operator_record(fields["custom_op"])
             return named
-        ours = fields["nki_mlir"]
-        if ours["version"] != CONFIG_VERSION:
-            raise BadConfig(what=f"it has version {ours['version']}, and this nki_mlir reads {CONFIG_VERSION}")
-        variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in ours["modules"])
-        form = CallForm(tuple(map(int, ours["operands"])), tuple((str(k), int(n)) for k, n in ours["results"]),
-                        tuple(map(int, ours["returned"])))
-        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(ours["structure"]),
+        section = fields["nki_mlir"]
+        if section["version"] != CONFIG_VERSION:
+            raise BadConfig(what=f"it has version {section['version']}, and this nki_mlir reads {CONFIG_VERSION}")
+        variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in section["modules"])
+        form = CallForm(tuple(map(int, section["operands"])), tuple((str(k), int(n)) for k, n in section["results"]),
+                        tuple(map(int, section["returned"])))
+        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(section["structure"]),
                               variants, form, tuple(map(str, fields["output_names"])))
         if not variants:
             raise BadConfig(what="it has no modules")
         for _, text in variants:
             check_text(text, "<backend_config>")
-        if record.key != ours["key"]:
+        if record.key != section["key"]:
             raise BadConfig(what="its modules do not have the key it states")
     except NkiMlirError:
         raise

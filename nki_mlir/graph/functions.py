@@ -210,14 +210,14 @@ def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
         copy(value, target)
 
 
-def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
-    """Replace the terminator of a block by one that carries only ``first``, after copies of its other operands to
+def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", carried: Sequence[Value] = ()) -> None:
+    """Replace the terminator of a block by one that carries only ``carried``, after copies of its other operands to
     ``targets``."""
     end = terminator(block)
-    values = list(end.operands)[len(first):]
+    values = list(end.operands)[len(carried):]
     with ir.InsertionPoint(end), end.location:
         put(values, targets)
-        ir.Operation.create(name, operands=list(first))
+        ir.Operation.create(name, operands=list(carried))
     end.erase()
 
 
@@ -226,7 +226,7 @@ def moved(block: Block, region: Region, arguments: Sequence[Type]) -> Block:
     new = region.blocks.append(*arguments, arg_locs=[block.owner.operation.location] * len(arguments))
     with ir.InsertionPoint(new):
         mark = ir.Operation.create("scf.yield")
-    for inner in [one.operation for one in block.operations]:
+    for inner in [entry.operation for entry in block.operations]:
         inner.move_before(mark)
     mark.erase()
     return new
@@ -272,15 +272,15 @@ def _switch(op: Operation, targets: Sequence[Value]) -> None:
 
 def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, int]]) -> None:
     """Emit the test of the first case, with the other cases in its else branch, at the insertion point."""
-    (number, case), *others = cases
+    (number, case), *later_cases = cases
     same = emit.compared(emit.EQUAL, op.operands[0], emit.constant(case))
     branch = ir.Operation.create("scf.if", operands=[same], regions=2)
     ended(moved(op.regions[number].blocks[0], branch.regions[0], []), targets)
-    if not others:
+    if not later_cases:
         ended(moved(op.regions[0].blocks[0], branch.regions[1], []), targets)
         return
     with ir.InsertionPoint(branch.regions[1].blocks.append()):
-        _choice(op, targets, others)
+        _choice(op, targets, later_cases)
         ir.Operation.create("scf.yield")
 
 

@@ -88,29 +88,29 @@ class EngineExpression(ExpressionReader):
             self.rows[step.number] = converted(self.value(step.operands[0]), INT32)
             return Input(result, len(nest.inputs) + step.number)
         name = step.name or f"scalar.{step.kind}"
-        last = nest.dtype_of(step.operands[-1])
+        last_dtype = nest.dtype_of(step.operands[-1])
         for dtype in (result, *map(nest.dtype_of, step.operands)):
             if dtype.bits > 32:
                 raise refused(f"'{name}' on {dtype.mlir}")
         operands = [self.value(v) for v in step.operands]
         match step.kind:
             case "convert":
-                return self.convert(operands[0], last, result)
+                return self.convert(operands[0], last_dtype, result)
             case "wrap":
-                return self.wrap(step, operands[0], last, result)
+                return self.wrap(step, operands[0], last_dtype, result)
             case "activation":
                 return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
             case "alu" if name == "select":
                 return chosen(*operands)
-            case "alu" if last.is_float:
+            case "alu" if last_dtype.is_float:
                 return alu(name, *operands)
             case "alu":
-                return of_integers(name, last, operands)
-            case "math" if last.is_float:
+                return of_integers(name, last_dtype, operands)
+            case "math" if last_dtype.is_float:
                 return floating(name, operands)
-            case "math" if name == "quotient" and last is not UINT32:
-                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last))
-        raise refused(f"'{name}' on {last.mlir}")
+            case "math" if name == "quotient" and last_dtype is not UINT32:
+                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last_dtype))
+        raise refused(f"'{name}' on {last_dtype.mlir}")
 
     @staticmethod
     def convert(value: Node, frm: DType, to: DType) -> Node:
@@ -180,10 +180,10 @@ def compared(fn: str, a: Node, b: Node) -> Node:
 
 def with_exact_extremes(node: Node) -> Node:
     """The expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
-    def change(one: Node) -> Node | None:
-        if isinstance(one, Alu) and one.fn in ("maximum", "minimum") and one.dtype is INT32:
-            a, b = one.args
-            return chosen(compared("greater" if one.fn == "maximum" else "less", a, b), a, b)
+    def change(inner: Node) -> Node | None:
+        if isinstance(inner, Alu) and inner.fn in ("maximum", "minimum") and inner.dtype is INT32:
+            a, b = inner.args
+            return chosen(compared("greater" if inner.fn == "maximum" else "less", a, b), a, b)
         return None
     return rebuilt(node, change)
 
@@ -201,14 +201,14 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
 
     def sign(x: Node) -> Node:
         return chosen(compared("less", x, zero), numbers(-1, INT32), numbers(1, INT32))
-    first = quotient(a)
-    whole = alu("add", first, quotient(rest(first)))
-    left = rest(whole)
-    wrong = converted(alu("logical_and", converted(compared("not_equal", left, zero), FLOAT32), converted(
-        compared("less", alu("multiply", sign(left), sign(a)), zero), FLOAT32)), BOOL)
+    estimate = quotient(a)
+    total = alu("add", estimate, quotient(rest(estimate)))
+    remainder = rest(total)
+    wrong = converted(alu("logical_and", converted(compared("not_equal", remainder, zero), FLOAT32), converted(
+        compared("less", alu("multiply", sign(remainder), sign(a)), zero), FLOAT32)), BOOL)
     step = alu("multiply", sign(a), sign(b))
-    return (alu("subtract", whole, chosen(wrong, step, zero)),
-            alu("add", left, chosen(wrong, alu("multiply", step, b), zero)))
+    return (alu("subtract", total, chosen(wrong, step, zero)),
+            alu("add", remainder, chosen(wrong, alu("multiply", step, b), zero)))
 
 
 def held(dtype: DType) -> DType:
@@ -238,33 +238,33 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
         wrapped(computed, dtype) if signed else unsigned(computed, bits))
 
 
-def away_from_zero(value: Node, whole: Node) -> Node:
+def away_from_zero(value: Node, nearest: Node) -> Node:
     """The nearest integer, halves away from zero. Adding a half first would round numbers that are whole already."""
-    more = alu("greater_equal", alu("abs", alu("subtract", value, whole)), numbers(0.5, FLOAT32))
-    return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
+    is_half = alu("greater_equal", alu("abs", alu("subtract", value, nearest)), numbers(0.5, FLOAT32))
+    return alu("add", nearest, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", is_half), is_half))
 
 
 def floating(name: str, x: list[Node]) -> Node:
     """A function of float32 values that engines have no instruction for."""
-    one = numbers(1, FLOAT32)
+    unity = numbers(1, FLOAT32)
     match name:
         case "log1p":           # the quotient makes up for what the sum lost
-            total = alu("add", x[0], one)
-            kept, log = alu("subtract", total, one), Activation(FLOAT32, "log", total)
-            near = alu("multiply", log, alu("divide", x[0], kept))
-            return chosen(alu("equal", total, one), x[0], chosen(alu("equal", kept, x[0]), log, near))
+            total = alu("add", x[0], unity)
+            recovered, log = alu("subtract", total, unity), Activation(FLOAT32, "log", total)
+            near = alu("multiply", log, alu("divide", x[0], recovered))
+            return chosen(alu("equal", total, unity), x[0], chosen(alu("equal", recovered, x[0]), log, near))
         case "expm1":           # the same, where the result is small
             power = Activation(FLOAT32, "exp", x[0])
-            less = alu("subtract", power, one)
+            minus_one = alu("subtract", power, unity)
             inside = alu("minimum", alu("maximum", power, numbers(0.25, FLOAT32)), numbers(4, FLOAT32))
-            near = alu("multiply", less, alu("divide", x[0], Activation(FLOAT32, "log", inside)))
-            small = alu("less", alu("abs", x[0]), one)
-            return chosen(alu("equal", power, one), x[0], chosen(small, near, less))
+            near = alu("multiply", minus_one, alu("divide", x[0], Activation(FLOAT32, "log", inside)))
+            small = alu("less", alu("abs", x[0]), unity)
+            return chosen(alu("equal", power, unity), x[0], chosen(small, near, minus_one))
         case "roundeven":
-            size, whole = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
-            rounded = alu("subtract", alu("add", size, whole), whole)
+            size, integral = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
+            rounded = alu("subtract", alu("add", size, integral), integral)
             signed = chosen(alu("less", x[0], numbers(0, FLOAT32)), alu("negative", rounded), rounded)
-            return chosen(alu("less", size, whole), signed, x[0])
+            return chosen(alu("less", size, integral), signed, x[0])
         case "round":
             return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
         case "copysign":
@@ -283,9 +283,9 @@ class GraphReader(TileReader):
         nest = self.placed(read, tiles)
         expressions = EngineExpression(nest)
         body = expressions.value(nest.results[0])
-        gathers = [self.gathered(one, expressions.rows[k], nest) for k, one in enumerate(read.gathers)]
-        nest = replace(nest, inputs=(*nest.inputs, *(one.result for one in gathers)))
-        return nest.with_body(body).without_unused, [replace(one, inputs=nest.inputs) for one in gathers]
+        gathers = [self.gathered(gather, expressions.rows[k], nest) for k, gather in enumerate(read.gathers)]
+        nest = replace(nest, inputs=(*nest.inputs, *(gather.result for gather in gathers)))
+        return nest.with_body(body).without_unused, [replace(gather, inputs=nest.inputs) for gather in gathers]
 
     def gathered(self, rows: GatheredRows, row: Node, nest: TileNest) -> "Gather":
         """Return a gather into a new buffer, which is indexed by the axes that choose the row, then by the axes of a

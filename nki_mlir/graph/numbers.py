@@ -181,8 +181,8 @@ class _Counting:
             return a if condition.span[0] else b
         if condition is None or a is None or b is None:
             return None
-        more = self.combined("arith.muli", condition, self.combined("arith.subi", a, b))
-        total = self.combined("arith.addi", b, more)
+        difference = self.combined("arith.muli", condition, self.combined("arith.subi", a, b))
+        total = self.combined("arith.addi", b, difference)
         return Number(total.value, (min(a.span[0], b.span[0]), max(a.span[1], b.span[1])))
 
     # -- values --------------------------------------------------------------------------------------------------------

@@ -72,9 +72,9 @@ def tiled_product(nest: TileNest) -> TiledProduct | None:
     parallel = [x for x in axes if x not in merged.reduced]
     rows = [x for x in parallel if a.moves(x) and not b.moves(x)]
     columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
-    both = [x for x in parallel if a.moves(x) and b.moves(x)]
+    batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
     proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
-    if not summed or not proper or len(rows) + len(columns) + len(both) != len(parallel) or (
+    if not summed or not proper or len(rows) + len(columns) + len(batch_axes) != len(parallel) or (
             a.dtype.is_integer or b.dtype.is_integer):
         return None
 
@@ -170,27 +170,27 @@ class Placement:
             return self.product(product, start)
         return self.reduction(nest, start)
 
-    def gather(self, op: Operation, one: Gather) -> None:
+    def gather(self, op: Operation, gather: Gather) -> None:
         """Emit a gather before the operation that reads its result: first the row numbers, then the rows."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())
-        if one.table.tile(()).access.symbols_used():
+        if gather.table.tile(()).access.symbols_used():
             raise Unsupported(feature="a gather of rows from a slice with a run-time start, as engine instructions",
                               instead="gather from the complete tensor, with indices that count from its first row")
-        count = prod(one.extents[a] for a in one.axes)
-        width = prod(one.sizes[1:])
+        count = prod(gather.extents[a] for a in gather.axes)
+        width = prod(gather.sizes[1:])
         rows = self.tiles.buffer((count,), INT32, HBM)
-        steps = dict(zip(one.axes, dense([one.extents[a] for a in one.axes])))
-        output = walked(rows, (steps.get(a, 0) for a in range(len(one.extents))))
-        extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
-        self.elementwise(TileNest.of(extents, (), one.inputs, output, one.row).without_unused)
+        steps = dict(zip(gather.axes, dense([gather.extents[a] for a in gather.axes])))
+        output = walked(rows, (steps.get(a, 0) for a in range(len(gather.extents))))
+        extents = tuple(n if a in gather.axes else 1 for a, n in enumerate(gather.extents))
+        self.elementwise(TileNest.of(extents, (), gather.inputs, output, gather.row).without_unused)
         for start in range(0, count, self.machine.partitions):
             part = min(self.machine.partitions, count - start)
             index = self.tiles.buffer((part, 1), INT32)
             self.tiles.copy(index, self.lines(rows, start, part, 1))
-            target = self.lines(Tile(one.result.handle, HBM, one.result.base_shape, one.result.dtype, Access(
-                one.result.dtype, None, ZERO, ())), start, part, width)
-            table = self.lines(one.table.tile(()), 0, one.sizes[0], width)
+            target = self.lines(Tile(gather.result.handle, HBM, gather.result.base_shape, gather.result.dtype, Access(
+                gather.result.dtype, None, ZERO, ())), start, part, width)
+            table = self.lines(gather.table.tile(()), 0, gather.sizes[0], width)
             self.tiles.write(DmaGatherOp(dst=target, src=table, index=index))
 
     @staticmethod
@@ -281,13 +281,13 @@ class Placement:
         steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
         output = walked(scratch, steps)
         element = alu(fold.fn, Output(fold.dtype), parts.expression(fold.value))
-        first = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
-        for arranged_nest in self.arranged(first):
+        rows_nest = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
+        for arranged_nest in self.arranged(rows_nest):
             self.fold(arranged_nest, fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
-        last = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
-        self.fold(last.arranged(None), start)
+        total_nest = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
+        self.fold(total_nest.arranged(None), start)
 
     def fold(self, nest: TileNest, start: float | int | None) -> None:
         """Emit a fold whose partitions go along axis 0."""
@@ -323,21 +323,21 @@ class Placement:
         axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
         values = self.tiles.buffer(counts, fold.dtype)
         self.tiles.compute(nest.extents, frozenset(), inputs, values, axes, nest.expression(fold.value))
-        both = alu(fold.fn, Input(fold.dtype, 0), Input(fold.dtype, 1))
+        pair = alu(fold.fn, Input(fold.dtype, 0), Input(fold.dtype, 1))
         for axis in sorted(nest.reduced):
             while counts[axis] > 1:
                 half = counts[axis] // 2
                 sizes = [half if a == axis else n for a, n in enumerate(counts)]
                 low, high = (replace(values, access=values.access.box(
                     [start if a == axis else 0 for a in axes], sizes)) for start in (0, counts[axis] - half))
-                self.tiles.compute(sizes, frozenset(), [(low, axes), (high, axes)], low, axes, both)
+                self.tiles.compute(sizes, frozenset(), [(low, axes), (high, axes)], low, axes, pair)
                 counts[axis] -= half
-        last = replace(values, access=values.access.box([0] * len(counts), counts))
+        result = replace(values, access=values.access.box([0] * len(counts), counts))
         line = self.tiles.buffer([nest.extents[a] for a in parallel], fold.dtype)
-        self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in parallel)))
+        self.tiles.copy(line, result.patterned(dims=tuple(result.access.dims[a] for a in axes if a in parallel)))
         sizes = [nest.extents[a] for a in parallel]
         all_axes = tuple(range(len(parallel)))
-        self.tiles.compute(sizes, frozenset(), [(total, all_axes), (line, all_axes)], total, all_axes, both)
+        self.tiles.compute(sizes, frozenset(), [(total, all_axes), (line, all_axes)], total, all_axes, pair)
 
     # -- products ------------------------------------------------------------------------------------------------------
     def with_factors(self, nest: TileNest) -> TileNest:
@@ -384,9 +384,9 @@ def computed_factors(nest: TileNest) -> list[Node]:
     left, right = factors = [unconverted(nest.expression(value)) for value in recognized[1].operands]
     if left == right or any(node.dtype.is_integer or not inputs_of(node) or forms_of(node) for node in factors):
         return []
-    mine, others = (axes_of(nest, node) for node in factors)
+    axes_left, axes_right = ({*axes_of(nest, node)} for node in factors)
     summed = {a for a in nest.reduced if nest.extents[a] > 1}
-    matrices = summed and summed <= {*mine} & {*others} and {*mine} - {*others} and {*others} - {*mine}
+    matrices = summed and summed <= axes_left & axes_right and axes_left - axes_right and axes_right - axes_left
     return [node for node in factors if not isinstance(node, Input)] if matrices else []
 
 

@@ -47,11 +47,11 @@ def rewrite_extremes(module: Module) -> None:
         element = ir.RankedTensorType(op.operands[0].type).element_type
         sign = "SIGNED" if not isinstance(element, ir.IntegerType) or element.is_signless else "UNSIGNED"
         kind = sign if isinstance(element, ir.IntegerType) else "FLOAT"
-        bools, one = x.replace(f"{element}>", "i1>"), f"tensor<{element}>"
+        bools, scalar = x.replace(f"{element}>", "i1>"), f"tensor<{element}>"
         fn = "maximum" if direction == "GT" else "minimum"
         text = f"""
-func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {one}) -> ({m}, {p}) {{
-  %m = stablehlo.reduce(%x init: %start) applies stablehlo.{fn} across dimensions = [{axis}] : ({x}, {one}) -> {m}
+func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m}, {p}) {{
+  %m = stablehlo.reduce(%x init: %start) applies stablehlo.{fn} across dimensions = [{axis}] : ({x}, {scalar}) -> {m}
   %b = stablehlo.broadcast_in_dim %m, dims = [{", ".join(str(d) for d in range(rank) if d != axis)}] : ({m}) -> {x}
   %same = stablehlo.compare EQ, %x, %b, {kind} : ({x}, {x}) -> {bools}
   %nan = stablehlo.compare NE, %x, %x, {kind} : ({x}, {x}) -> {bools}
@@ -128,8 +128,8 @@ def _counters(op: Operation) -> dict[int, Counter]:
     body = op.regions[1].blocks[0]
     counters: dict[int, Counter] = {}
     for number, (before, after) in enumerate(zip(op.operands, terminator(body).operands)):
-        first, stepped, argument = _number(before), defining(after), body.arguments[number]
-        if first is None or stepped is None or stepped.name not in ("stablehlo.add", "stablehlo.subtract"):
+        start, stepped, argument = _number(before), defining(after), body.arguments[number]
+        if start is None or stepped is None or stepped.name not in ("stablehlo.add", "stablehlo.subtract"):
             continue
         if not ir.RankedTensorType(before.type).element_type.is_signless:
             continue
@@ -138,7 +138,7 @@ def _counters(op: Operation) -> dict[int, Counter]:
             a, b = b, a
         step = _number(b)
         if a == argument and step is not None:
-            counters[number] = Counter(first, step if stepped.name == "stablehlo.add" else -step)
+            counters[number] = Counter(start, step if stepped.name == "stablehlo.add" else -step)
     return counters
 
 
@@ -149,13 +149,13 @@ def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
     if compare is None or compare.name != "stablehlo.compare":
         return None
     counted, limit = compare.operands
-    last = _number(limit)
-    if not isinstance(counted.owner, ir.Block) or counted.owner != condition or last is None:
+    bound = _number(limit)
+    if not isinstance(counted.owner, ir.Block) or counted.owner != condition or bound is None:
         return None
     counter = counters.get(ir.BlockArgument(counted).arg_number)
     direction = str(compare.attributes["comparison_direction"])
     text = next(d for d in ("LT", "LE", "GT", "GE", "EQ", "NE") if d in direction)
-    spans = {"LT": (1, last), "LE": (1, last + 1), "GT": (-1, last), "GE": (-1, last - 1)}
+    spans = {"LT": (1, bound), "LE": (1, bound + 1), "GT": (-1, bound), "GE": (-1, bound - 1)}
     if counter is None or text not in spans or counter.step * spans[text][0] <= 0:
         return None
     number = len(range(counter.first, spans[text][1], counter.step))
@@ -173,21 +173,21 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
     element = {k: ir.RankedTensorType(op.operands[k].type).element_type for k in counters}
     counters = {k: c for k, c in counters.items() if _holds(c, iterations, element[k])}
     bounds = [constant(n) for n in (0, iterations, 1)]
-    others = [k for k in range(len(op.operands)) if k not in counters]
-    inits = [op.operands[k] for k in others]
+    carried = [k for k in range(len(op.operands)) if k not in counters]
+    inits = [op.operands[k] for k in carried]
     loop = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*bounds, *inits], regions=1)
     block, kinds = op.regions[1].blocks[0], [index, *(v.type for v in inits)]
     new = loop.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
     with ir.InsertionPoint(new):
         counted = {k: _value(new.arguments[0], c, op.operands[k].type) for k, c in counters.items()}
-        inner = [one.operation for one in block.operations]
-        end = ir.Operation.create("scf.yield", operands=[inner[-1].operands[k] for k in others])
-    for one in inner[:-1]:
-        one.move_before(end)
+        inner = [operation.operation for operation in block.operations]
+        end = ir.Operation.create("scf.yield", operands=[inner[-1].operands[k] for k in carried])
+    for operation in inner[:-1]:
+        operation.move_before(end)
     for k, value in counted.items():
         block.arguments[k].replace_all_uses_with(value)
         op.results[k].replace_all_uses_with(_last(counters[k], iterations, op.operands[k].type))
-    for k, argument, result in zip(others, list(new.arguments)[1:], loop.results):
+    for k, argument, result in zip(carried, list(new.arguments)[1:], loop.results):
         block.arguments[k].replace_all_uses_with(argument)
         op.results[k].replace_all_uses_with(result)
     op.erase()

@@ -41,14 +41,14 @@ def rewrite_sequential(module: Module) -> None:
 def outline(module: Module, op: Operation, name: str) -> None:
     """Turn the region of an operation into a function, with copies of the constants that it uses from outside."""
     block = op.regions[0].blocks[0]
-    known = {}
-    for inner in [one.operation for one in block.operations]:
+    copies = {}
+    for inner in [entry.operation for entry in block.operations]:
         for k, value in enumerate(inner.operands):
             if not isinstance(value.owner, ir.Block) and value.owner.operation.block != block:
-                if value not in known:
+                if value not in copies:
                     with ir.InsertionPoint.at_block_begin(block):
-                        known[value] = value.owner.operation.clone().operation.results[0]
-                inner.operands[k] = known[value]
+                        copies[value] = value.owner.operation.clone().operation.results[0]
+                inner.operands[k] = copies[value]
     end = terminator(block)
     kind = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in end.operands])
     with op.context, op.location:
@@ -97,19 +97,19 @@ def sort_text(op: Operation, name: str, step: str) -> str:
     elements = [str(ir.RankedTensorType(v.type).element_type) for v in op.operands]
     shape, axis = list(ir.RankedTensorType(op.operands[0].type).shape), op.attributes["dimension"].value
     count, text = len(kinds), Lines()
-    others = [d for d in range(len(shape)) if d != axis]
+    other_axes = [d for d in range(len(shape)) if d != axis]
     extent, width, current = shape[axis], 1, [f"%x{k}" for k in range(count)]
 
     def at(position: str) -> str:
         return ", ".join(position if d == axis else f"%d{d}" for d in range(len(shape)))
     while width < extent:
         source, inner = current, current
-        for depth, d in enumerate(others):
+        for depth, d in enumerate(other_axes):
             carried = [f"%w{width}_{depth}_{k}" for k in range(count)]
             text.opened(f"%d{d}", shape[d], f"%r{width}_{depth}", carried, inner, kinds)
             inner = carried
         merged = merge(text, width, extent, source, inner, kinds, elements, at, step)
-        for depth, _ in reversed(list(enumerate(others))):
+        for depth, _ in reversed(list(enumerate(other_axes))):
             text.closed(merged, kinds)
             merged = [f"%r{width}_{depth}#{k}" for k in range(count)]
         current, width = merged, 2 * width
@@ -126,16 +126,16 @@ def merge(text: Lines, width: int, extent: int, source: list[str], target: list[
     count, n, w = len(kinds), text.index(extent), text.index(width)
     carried, inside = [f"%m{width}_{k}" for k in range(count)], [f"%t{width}_{k}" for k in range(count)]
     arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, target))
-    more = ", ".join(f"{c} = {g}" for c, g in zip(inside, carried))
+    carried_text = ", ".join(f"{c} = {g}" for c, g in zip(inside, carried))
     types = ", ".join(kinds)
-    last = text.index(extent - 1)
+    last_index = text.index(extent - 1)
     text.add(f"%q{width}:{count} = scf.for %lo = {text.index(0)} to {n} step {text.index(2 * width)} iter_args("
              f"{arguments}) -> ({types}) {{",
              f"%e1 = arith.addi %lo, {w} : index", f"%mid = arith.minsi %e1, {n} : index",
              f"%e2 = arith.addi %e1, {w} : index", f"%hi = arith.minsi %e2, {n} : index",
              f"%l{width}:{count + 2} = scf.for %k = %lo to %hi step {text.index(1)} iter_args("
-             f"%i = %lo, %j = %mid, {more}) -> (index, index, {types}) {{",
-             f"%ic = arith.minsi %i, {last} : index", f"%jc = arith.minsi %j, {last} : index")
+             f"%i = %lo, %j = %mid, {carried_text}) -> (index, index, {types}) {{",
+             f"%ic = arith.minsi %i, {last_index} : index", f"%jc = arith.minsi %j, {last_index} : index")
     for k in range(count):
         text.add(f"%a{k} = tensor.extract {source[k]}[{at('%ic')}] : {kinds[k]}",
                  f"%b{k} = tensor.extract {source[k]}[{at('%jc')}] : {kinds[k]}",

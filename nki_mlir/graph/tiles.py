@@ -64,23 +64,23 @@ class Elements:
         """Return the starts and counts of the box of ``other`` that is these elements, by dim of ``other``; None if
         they are no such box. The rows must be the first rows of ``other``. A dim that these elements do not have
         has count 1."""
-        mine, theirs = self.access, other.access
-        if mine.dtype is not theirs.dtype or mine.dims[0][0] != theirs.dims[0][0] or (
-                mine.dims[0][1] > theirs.dims[0][1]):
+        access, other_access = self.access, other.access
+        if access.dtype is not other_access.dtype or access.dims[0][0] != other_access.dims[0][0] or (
+                access.dims[0][1] > other_access.dims[0][1]):
             return None
-        counts = [mine.dims[0][1]]
-        free = [dim for dim in mine.dims[1:] if dim[1] > 1]
-        for step, count in theirs.dims[1:]:
-            here = bool(free) and free[0][0] == step and free[0][1] <= count
-            counts.append(free.pop(0)[1] if here else 1)
-        rest, starts = mine.free.const - theirs.free.const, [0] * len(counts)
-        if free or rest < 0 or any(step <= 0 for step, _ in theirs.dims):
+        counts = [access.dims[0][1]]
+        free = [dim for dim in access.dims[1:] if dim[1] > 1]
+        for step, count in other_access.dims[1:]:
+            matches = bool(free) and free[0][0] == step and free[0][1] <= count
+            counts.append(free.pop(0)[1] if matches else 1)
+        remaining, starts = access.free.const - other_access.free.const, [0] * len(counts)
+        if free or remaining < 0 or any(step <= 0 for step, _ in other_access.dims):
             return None
-        for k in sorted(range(1, len(counts)), key=lambda k: -theirs.dims[k][0]):
-            step, count = theirs.dims[k]
-            starts[k] = min(rest // step, count - counts[k])
-            rest -= starts[k] * step
-        return None if rest or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
+        for k in sorted(range(1, len(counts)), key=lambda k: -other_access.dims[k][0]):
+            step, count = other_access.dims[k]
+            starts[k] = min(remaining // step, count - counts[k])
+            remaining -= starts[k] * step
+        return None if remaining or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
 
 
 def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
@@ -102,7 +102,7 @@ class TileCache:
         """Advance to an operation: forget the elements that the operations in between change."""
         if self.block is None or op.block != self.block or op not in self.following:
             self.tiles, self.block = {}, op.block
-            self.following = [one.operation for one in op.block.operations]
+            self.following = [entry.operation for entry in op.block.operations]
         else:
             for between in self.following[1:self.following.index(op)]:
                 self.pass_by(between)
@@ -143,7 +143,8 @@ class TileCache:
 
     def stored(self, elements: Elements, tile: Tile) -> None:
         """Record that a tile was written to elements, and forget the tiles of overlapping elements."""
-        self.tiles = {known: other for known, other in self.tiles.items() if not known.region.overlaps(elements.region)}
+        self.tiles = {cached: cached_tile for cached, cached_tile in self.tiles.items()
+                      if not cached.region.overlaps(elements.region)}
         self.keep(elements, tile)
 
     def keep(self, elements: Elements, tile: Tile) -> None:
@@ -199,11 +200,12 @@ class Tiles:
         """Emit the initial value of a fold, whose result goes along ``axes`` as in the view of the fold itself."""
         self.writer.fill(self.view(dst, axes), value)
 
-    def load(self, operand: TileOperand, extents: Sequence[int], first: int = 0) -> tuple[Tile, tuple[int, ...]]:
-        """Return a tile with the elements of an HBM operand, and its axes: ``first`` along the partitions, then the
-        axes along which the operand moves. An operand that is constant along ``first`` is repeated in every
-        partition."""
-        axes = loaded_axes(operand, extents, first)
+    def load(self, operand: TileOperand, extents: Sequence[int], partition_axis: int = 0) -> tuple[Tile,
+                                                                                                   tuple[int, ...]]:
+        """Return a tile with the elements of an HBM operand, and its axes: ``partition_axis`` along the partitions,
+        then the axes along which the operand moves. An operand that is constant along ``partition_axis`` is repeated
+        in every partition."""
+        axes = loaded_axes(operand, extents, partition_axis)
         return self.loaded(operand.tile([extents[a] for a in axes], axes)), axes
 
     def loaded(self, source: Tile) -> Tile:
@@ -252,14 +254,14 @@ class Tiles:
                             lambda s, ins, outs: [expression(body, s, ins, outs)], forms_of(body))
 
 
-def loaded_axes(operand: TileOperand, extents: Sequence[int], first: int) -> tuple[int, ...]:
+def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:
     """Return the axes of a loaded tile: the one along the partitions, then those along which the operand moves."""
-    return (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
+    return (partition_axis, *(a for a, n in enumerate(extents) if a != partition_axis and operand.moves(a)))
 
 
 def expression(body: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:
     """Emit an expression as scalar operations; equal subtrees are emitted once."""
-    known: dict[Node, Value] = {}
+    values: dict[Node, Value] = {}
     for node in operands_first(body):
         match node:
             case Input(index=k):
@@ -271,13 +273,13 @@ def expression(body: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[V
             case Position(form=form, dtype=dtype):
                 value = ScalarBody(s.create, s.make, dtype, s.symbols).position(form)
             case Convert(dtype=dtype, value=inner):
-                value = s.convert(known[inner], inner.dtype, dtype)
+                value = s.convert(values[inner], inner.dtype, dtype)
             case Activation(fn=fn, value=inner):
-                value = s.activation(fn, known[inner])
+                value = s.activation(fn, values[inner])
             case Alu(fn=fn, args=args):
-                value = s.alu(fn, *(known[a] for a in args))
-        known[node] = value
-    return known[body]
+                value = s.alu(fn, *(values[a] for a in args))
+        values[node] = value
+    return values[body]
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------

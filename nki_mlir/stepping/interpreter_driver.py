@@ -61,6 +61,6 @@ class InterpreterDriver:
 def text_of(op: Operation) -> str:
     """Return an operation's name with the functions that it computes."""
     inside = [inner.operation for region in op.regions for block in region.blocks for inner in block.operations]
-    names = [str(found.attributes[key].value) for found in (op, *inside) for key in ("fn", "op", "op0")
-             if key in found.attributes]
+    names = [str(operation.attributes[key].value) for operation in (op, *inside) for key in ("fn", "op", "op0")
+             if key in operation.attributes]
     return f"{op.name} ({', '.join(names)})" if names else str(op.name)

@@ -132,14 +132,15 @@ class TileReader:
         lanes = (0, dims[0][1]) if by_lanes and dims[0][0] == 0 else (1, dims[0][1] if by_lanes else 1)
         free = tuple(dims[by_lanes:])
         whole_rows = Linear(0, tuple((s, n) for s, c in offset.symbols if (n := int(c / row))))
-        rest = offset.plus(whole_rows, -row)
-        access = Access(layout.dtype, whole_rows, rest, (lanes, *free))
-        low, high = rest.interval(ranges_of(op, self.numbering.values))
-        first = (low + access.reach()[0]) // row
-        if first != (high + access.reach()[1]) // row:
+        free_offset = offset.plus(whole_rows, -row)
+        access = Access(layout.dtype, whole_rows, free_offset, (lanes, *free))
+        low, high = free_offset.interval(ranges_of(op, self.numbering.values))
+        first_row = (low + access.reach()[0]) // row
+        if first_row != (high + access.reach()[1]) // row:
             raise Unsupported(feature=f"the view {op.results[0].type} of rows in several partitions by one offset",
                               instead="say what is partition and what is free: nki.view").located(location_of(op))
-        access = replace(access, partition=whole_rows.plus(Linear(first)), free=rest.plus(Linear(-first * row)))
+        access = replace(access, partition=whole_rows.plus(Linear(first_row)),
+                         free=free_offset.plus(Linear(-first_row * row)))
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
 
     def operand(self, view: BufferView, subscripts: Subscripts, extents: Sequence[int]) -> TileOperand:

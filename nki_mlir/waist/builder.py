@@ -37,8 +37,8 @@ class Reduction:
     last: Expression | None = None
     first: "Reduction | None" = None
 
-    def add(self, s: ScalarBody, total: Value, value: Value, *known: Value) -> Value:
-        return s.alu(self.step, total, self.element(s, value, *known))
+    def add(self, s: ScalarBody, total: Value, value: Value, *folded: Value) -> Value:
+        return s.alu(self.step, total, self.element(s, value, *folded))
 
 
 class StructuredBuilder:
@@ -109,12 +109,12 @@ class StructuredBuilder:
         def value(s: ScalarBody, ins: Sequence[Value]) -> Value:
             return work.expression(s, sources, ins)
         if op.mask:                         # one result at a time: what depends on a mask has several forms
-            known = work.folds(rows_name, total, fold, work.inputs(), value)
+            folded_tiles = work.folds(rows_name, total, fold, work.inputs(), value)
             self.writer.generic(work.elements, work.inputs(), [work.operand(name, target)], work.compute,
                                 lambda s, ins, outs: [s.convert(value(s, ins), work.compute, dst.dtype)],
                                 op.index_forms(), op.extra)
         else:
-            known = []
+            folded_tiles = []
             work.fill(rows_name, total, fold.start)
 
             def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
@@ -124,7 +124,7 @@ class StructuredBuilder:
                                 work.compute, body, op.index_forms(), op.extra)
         if target is not dst:
             work.move(name, target, dst)
-        work.finish(rows_name, total, rows, fold.last, known)
+        work.finish(rows_name, total, rows, fold.last, folded_tiles)
 
     def reduction(self, op: Op, alu: str, negate: bool = False) -> None:
         """Write ``dst`` = ``src`` folded over the reduced axes of the operation."""
@@ -132,9 +132,9 @@ class StructuredBuilder:
         work = _Work(self, op)
         fold = work.fold(alu, negate)
         total = work.accumulator(dst, fold.last, self.may_overlap(dst, src, op.ranges))
-        known = work.folds(name, total, fold, [work.operand(source, src)],
-                           lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
-        work.finish(name, total, dst, fold.last, known)
+        folded_tiles = work.folds(name, total, fold, [work.operand(source, src)],
+                                  lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
+        work.finish(name, total, dst, fold.last, folded_tiles)
 
     def contraction(self, op: Op, accumulate: bool) -> None:
         """Write ``dst`` = the sum over the reduced axis of the products of the last two sources, added to ``dst`` if
@@ -197,12 +197,12 @@ class _Work:
         overlaps = any(self.may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
-    def accumulator(self, dst: Tile, last: Expression | None = None, overlaps: bool = False) -> Tile:
+    def accumulator(self, dst: Tile, last_step: Expression | None = None, overlaps: bool = False) -> Tile:
         """Return the tile that holds a fold: ``dst`` or, if it has another dtype than the fold, a temporary.
 
         Under a mask the last step runs once for each folded element: it must not read what it writes.
         """
-        apart = overlaps or dst.dtype is not self.compute or (last is not None and bool(self.nest.mask))
+        apart = overlaps or dst.dtype is not self.compute or (last_step is not None and bool(self.nest.mask))
         return self.writer.temporary(dst, self.compute) if apart else dst
 
     # -- expressions ---------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ class _Work:
     def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
               dtype: DType) -> Value:
         """Return the new value of ``dst``. What ``dst`` holds before is an output's value, not an input's."""
-        places = {t: v for (_, t), v in zip(read, ins)}
+        value_of = {t: v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
-        return s.convert(self.expression(s, sources, [places.get(t, out) for _, t in sources]), self.compute, dtype)
+        return s.convert(self.expression(s, sources, [value_of.get(t, out) for _, t in sources]), self.compute, dtype)
 
     def order(self) -> Linear:
         """Return a form that counts the elements of a fold in their order, from 0."""
@@ -243,11 +243,11 @@ class _Work:
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
         order = self.order()
 
-        def element(s: ScalarBody, value: Value, *first: Value) -> Value:
+        def element(s: ScalarBody, value: Value, *earlier: Value) -> Value:
             position = s.position(order)
-            behind = s.alu("not_equal", position, first[0]) if first else position
+            behind = s.alu("not_equal", position, earlier[0]) if earlier else position
             return s.alu("select", behind, s.alu("negative", value), value)
-        return Reduction("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
+        return Reduction("add", 0, element, (lambda s, total, *earlier: s.alu("negative", total)) if negate else None,
                          Reduction("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -272,39 +272,42 @@ class _Work:
     def folds(self, name: str, total: Tile, fold: Reduction, inputs: list[OperandView], value: Expression
               ) -> list[Tile]:
         """Fold ``value(s, inputs)`` into ``total``, and return for ``finish`` the result of the reduction before."""
-        known = []
+        folded_tiles = []
         if fold.first is not None:
-            known.append(self.writer.temporary(total, self.compute))
-            self.folds(name, known[0], fold.first, inputs, value)
+            folded_tiles.append(self.writer.temporary(total, self.compute))
+            self.folds(name, folded_tiles[0], fold.first, inputs, value)
         self.fill(name, total, fold.start)
         count = len(inputs)
         self.writer.generic(
-            self.nest, [*inputs, *(self.folded(name, t) for t in known)], [self.folded(name, total)], self.compute,
+            self.nest, [*inputs, *(self.folded(name, t) for t in folded_tiles)], [self.folded(name, total)],
+            self.compute,
             lambda s, ins, outs: [fold.add(s, outs[0], value(s, ins[:count]), *ins[count:])],
             self.op.index_forms(), self.op.extra)
-        return known
+        return folded_tiles
 
-    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None, known: Sequence[Tile] = ()
+    def finish(self, name: str, total: Tile, dst: Tile, last_step: Expression | None = None,
+               folded_tiles: Sequence[Tile] = ()
                ) -> None:
-        """Write a fold's result, or ``last`` of it."""
-        if total is dst and last is None:
+        """Write a fold's result, or ``last_step`` of it."""
+        if total is dst and last_step is None:
             return
-        self._copy_folded(name, total, dst, last or (lambda s, value, *known: value), known)
+        self._copy_folded(name, total, dst, last_step or (lambda s, value, *folded_tiles: value), folded_tiles)
 
     def start_from(self, name: str, dst: Tile, total: Tile) -> None:
         """Start a fold from what ``dst`` holds."""
         self._copy_folded(name, dst, total, lambda s, value: value)
 
-    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, known: Sequence[Tile] = ()
+    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, folded_tiles: Sequence[Tile] = ()
                      ) -> None:
-        folded, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
+        folded, out = [self.folded(name, t) for t in (source, *folded_tiles)], self.folded(name, target)
         nest, inputs = self.nest, list[OperandView]()
         if nest.mask:
             inputs = self.inputs()
         else:                                       # a loop over the result alone
-            place = {axis: k for k, axis in enumerate(out.axes)}
-            *folded, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*folded, out))
-            nest = IterationSpace(len(place))
+            position_of = {axis: k for k, axis in enumerate(out.axes)}
+            *folded, out = (OperandView(o.value, o.dtype, tuple(position_of[a] for a in o.axes))
+                            for o in (*folded, out))
+            nest = IterationSpace(len(position_of))
 
         def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
             value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(folded)])

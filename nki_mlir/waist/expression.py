@@ -25,7 +25,7 @@ class Interned(type):
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         node = super().__call__(*args, **keywords)
-        key = (cls, *[getattr(node, one.name) for one in fields(node) if one.compare])
+        key = (cls, *[getattr(node, field.name) for field in fields(node) if field.compare])
         return Interned.objects.setdefault(key, node)
 
 
@@ -105,13 +105,13 @@ def is_copy(body: Node) -> bool:
 
 def below(node: Node) -> Iterator[Node]:
     """Yield a node and all nodes that it is computed from, each once."""
-    seen, waiting = {node}, [node]
+    visited, waiting = {node}, [node]
     while waiting:
-        one = waiting.pop()
-        yield one
-        for child in reversed(children(one)):
-            if child not in seen:
-                seen.add(child)
+        current = waiting.pop()
+        yield current
+        for child in reversed(children(current)):
+            if child not in visited:
+                visited.add(child)
                 waiting.append(child)
 
 
@@ -120,8 +120,8 @@ def operands_first(node: Node) -> list[Node]:
     order: dict[Node, None] = {}
     waiting = [node]
     while waiting:
-        one = waiting[-1]
-        missing = [child for child in children(one) if child not in order]
+        current = waiting[-1]
+        missing = [child for child in children(current) if child not in order]
         if missing:
             waiting.extend(reversed(missing))
         else:
@@ -131,32 +131,32 @@ def operands_first(node: Node) -> list[Node]:
 
 def inputs_of(node: Node) -> set[int]:
     """Return the numbers of the inputs that an expression reads."""
-    return {one.index for one in below(node) if isinstance(one, Input)}
+    return {inner.index for inner in below(node) if isinstance(inner, Input)}
 
 
 def forms_of(node: Node) -> list[Linear]:
     """Return the forms whose values an expression uses."""
-    return [one.form for one in below(node) if isinstance(one, Position)]
+    return [inner.form for inner in below(node) if isinstance(inner, Position)]
 
 
 def reads_output(node: Node) -> bool:
-    return any(isinstance(one, Output) for one in below(node))
+    return any(isinstance(inner, Output) for inner in below(node))
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
     """Return the tree with other nodes where ``change`` returns one. It is called once for each node, from the leaves
     on."""
-    known: dict[Node, Node] = {}
-    for one in operands_first(node):
-        match one:
+    new_nodes: dict[Node, Node] = {}
+    for old in operands_first(node):
+        match old:
             case Convert() | Activation():
-                same: Node = replace(one, value=known[one.value])
+                copy: Node = replace(old, value=new_nodes[old.value])
             case Alu():
-                same = replace(one, args=tuple([known[a] for a in one.args]))
+                copy = replace(old, args=tuple([new_nodes[a] for a in old.args]))
             case _:
-                same = one
-        known[one] = other if (other := change(same)) is not None else same
-    return known[node]
+                copy = old
+        new_nodes[old] = replacement if (replacement := change(copy)) is not None else copy
+    return new_nodes[node]
 
 
 def converted(value: Node, dtype: DType) -> Node:

@@ -131,17 +131,17 @@ def joined(first: GenericOperation, second: GenericOperation) -> Operation:
     return op
 
 
-def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
+def clone(operations: Sequence[Operation], values: dict[Value, Value]) -> Value:
     """Clone a body to the insertion point with other values for its arguments, and return the value that it yields."""
     for inner in operations[:-1]:
         copy = inner.clone()
         for k, value in enumerate(inner.operands):
-            if value in known:
-                copy.operation.operands[k] = known[value]
+            if value in values:
+                copy.operation.operands[k] = values[value]
         for old, new in zip(inner.results, copy.operation.results):
-            known[old] = new
+            values[old] = new
     yielded = operations[-1].operands[0]
-    return known.get(yielded, yielded)
+    return values.get(yielded, yielded)
 
 
 # -- records, by strides -----------------------------------------------------------------------------------------------
@@ -175,15 +175,15 @@ class ElementMove:
 
         Positions on all axes must stay within the extents of the move.
         """
-        here, there, start, other_start = (*self.nest.outputs, *self.nest.inputs, self.target, self.source)
+        from_operand, to_operand, start, other_start = (*self.nest.outputs, *self.nest.inputs, self.target, self.source)
         if not to_source:
-            here, there, start, other_start = there, here, other_start, start
+            from_operand, to_operand, start, other_start = to_operand, from_operand, other_start, start
         distance = offset.plus(start, -1)
-        elements, rest = divmod(distance.const, here.dtype.itemsize)
-        if distance.symbols or rest or elements < 0 or here.dtype is not operand.dtype:
+        elements, remainder = divmod(distance.const, from_operand.dtype.itemsize)
+        if distance.symbols or remainder or elements < 0 or from_operand.dtype is not operand.dtype:
             return None
         axes = sorted([(stride, other_stride, n) for stride, other_stride, n in zip(
-            here.strides, there.strides, self.nest.extents) if n > 1], reverse=True)
+            from_operand.strides, to_operand.strides, self.nest.extents) if n > 1], reverse=True)
         reached = [0] * len(axes)
 
         def followed(step: int, times: int) -> int | None:
@@ -193,12 +193,12 @@ class ElementMove:
                 reached[k] += count * times
                 total += count * other_stride
             return None if step else total
-        first = followed(elements, 1)
+        start_element = followed(elements, 1)
         steps = [followed(s, n - 1) if s >= 0 else None for s, n in zip(operand.strides, extents)]
-        if first is None or None in steps or any(k >= n for k, (_, _, n) in zip(reached, axes)):
+        if start_element is None or None in steps or any(k >= n for k, (_, _, n) in zip(reached, axes)):
             return None
-        return (Operand(there.dtype, tuple([s for s in steps if s is not None])),
-                other_start.plus(Linear(first * there.dtype.itemsize)))
+        return (Operand(to_operand.dtype, tuple([s for s in steps if s is not None])),
+                other_start.plus(Linear(start_element * to_operand.dtype.itemsize)))
 
 
 # -- tiles of instructions ---------------------------------------------------------------------------------------------
@@ -215,10 +215,10 @@ def target_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     axis_of: dict[int, int] = {}
     for axis, n in enumerate(fold.extents):
         if n > 1 and axis not in fold.reduced:
-            other = ways.pop(way(fold.output, axis), None)
-            if other is None or after.extents[other] != n:
+            target_axis = ways.pop(way(fold.output, axis), None)
+            if target_axis is None or after.extents[target_axis] != n:
                 return None
-            axis_of[axis] = other
+            axis_of[axis] = target_axis
     if ways or source.partition != fold.output.partition or source.free != fold.output.free:
         return None
     target = after.output

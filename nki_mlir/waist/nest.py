@@ -182,10 +182,11 @@ class Nest(Generic[AnyOperand]):
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
         """Return the nest of one output without the inputs and steps that it does not use."""
-        used = sorted(inputs_of(self.body))
-        number = {old: new for new, old in enumerate(used)}
-        body = rebuilt(self.body, lambda one: Input(one.dtype, number[one.index]) if isinstance(one, Input) else None)
-        return replace(self, inputs=tuple([self.inputs[k] for k in used])).with_body(body)
+        used_inputs = sorted(inputs_of(self.body))
+        number = {old: new for new, old in enumerate(used_inputs)}
+        body = rebuilt(self.body, lambda inner: Input(inner.dtype, number[inner.index]) if isinstance(inner, Input)
+                       else None)
+        return replace(self, inputs=tuple([self.inputs[k] for k in used_inputs])).with_body(body)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     @cached_property
@@ -208,18 +209,18 @@ class Nest(Generic[AnyOperand]):
         """
         return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
 
-    def arranged(self, first: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
+    def arranged(self, leading: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
         """Return the simplified nest with an axis in front of all others, the partition; None: one of extent 1.
 
         The axis ``keep`` stays even if it has one element, and at least one axis follows the first.
         """
-        nest = self if first is not None else self._with_unit_axis()
-        first = first if first is not None else len(self.extents)
+        nest = self if leading is not None else self._with_unit_axis()
+        leading = leading if leading is not None else len(self.extents)
         groups = nest._joined(a for a, n in enumerate(self.extents)
-                              if a != first and (n != 1 or a == keep or self.limits))
+                              if a != leading and (n != 1 or a == keep or self.limits))
         if not groups:
             groups, nest = [[len(nest.extents)]], nest._with_unit_axis()
-        return nest.grouped([[first], *groups])
+        return nest.grouped([[leading], *groups])
 
     def _joined(self, axes: Iterable[int]) -> list[list[int]]:
         """Return groups of axes that step through memory as one: parallel ones in the order of memory, then reduced
@@ -253,16 +254,16 @@ class Nest(Generic[AnyOperand]):
         """Return the nest with each group of neighbouring axes as one axis. Axes in no group have one element."""
         if [list(axes) for axes in groups] == [[a] for a in range(len(self.extents))]:
             return self
-        last = [axes[-1] for axes in groups]            # a group steps as its innermost axis
-        number = {axis: k for k, axis in enumerate(last)}
+        innermost = [axes[-1] for axes in groups]            # a group steps as its innermost axis
+        number = {axis: k for k, axis in enumerate(innermost)}
 
         def renumbered(form: Linear) -> Linear:
             return replace(form, axes=tuple(sorted([(number[a], c) for a, c in form.axes if a in number])))
         nest = self.with_forms(renumbered)
         return replace(nest, extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]),
                        reduced=frozenset(number[a] for a in self.reduced if a in number),
-                       inputs=tuple([o.along(last) for o in self.inputs]),
-                       outputs=tuple([o.along(last) for o in self.outputs]))
+                       inputs=tuple([o.along(innermost) for o in self.inputs]),
+                       outputs=tuple([o.along(innermost) for o in self.outputs]))
 
     # -- other nests ---------------------------------------------------------------------------------------------------
     def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
@@ -296,10 +297,10 @@ class Nest(Generic[AnyOperand]):
 
         def moved(nest: "Nest[AnyOperand]", value: int) -> int:
             """Return the number of a value of one of the two nests in the joint nest."""
-            first, step = nest.first_output, nest.first_step
+            first_output, step = nest.first_output, nest.first_step
             if nest is self:
-                return value + further * (value >= first) + len(other.outputs) * (value >= step)
-            return value + (count if value < first else ends[1] - first if value < step else
+                return value + further * (value >= first_output) + len(other.outputs) * (value >= step)
+            return value + (count if value < first_output else ends[1] - first_output if value < step else
                             ends[1] + len(other.outputs) + len(self.steps) - step)
         steps = [replace(s, operands=tuple([moved(n, v) for v in s.operands])) for n in (self, other) for s in n.steps]
         return replace(self, inputs=(*self.inputs, *other.inputs), outputs=(*self.outputs, *other.outputs),
@@ -330,13 +331,13 @@ class ExpressionReader:
         self.known: dict[int, Node] = {}
 
     def value(self, number: int) -> Node:
-        for one in range(number + 1):           # a step comes behind those whose values it takes
-            if one not in self.known:
-                step, dtype = self.nest.step(one), self.nest.dtype_of(one)
+        for earlier in range(number + 1):           # a step comes behind those whose values it takes
+            if earlier not in self.known:
+                step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
                 if step is not None:
-                    self.known[one] = self.step(step)
+                    self.known[earlier] = self.step(step)
                 else:
-                    self.known[one] = Input(dtype, one) if one < self.nest.first_output else Output(dtype)
+                    self.known[earlier] = Input(dtype, earlier) if earlier < self.nest.first_output else Output(dtype)
         return self.known[number]
 
     def step(self, step: Step) -> Node:

@@ -140,9 +140,10 @@ class Reader:
             key = op.name, *[value.type for value in operands]
         else:
             key = structure_key(op, operands, operations_of(op, lambda name: True)[1:] if inner is None else inner)
-        known = self.known.get(key) if key is not None else None
-        if known is not None:
-            return Structured(known.nest, tuple(operands), known.subscripts, known.starts, (), (), known.structure)
+        earlier = self.known.get(key) if key is not None else None
+        if earlier is not None:
+            return Structured(earlier.nest, tuple(operands), earlier.subscripts, earlier.starts, (), (),
+                              earlier.structure)
         read = structured(op)
         if read.gathers:
             raise unreadable(read.gathers[0].op)
@@ -207,9 +208,10 @@ def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyR
     values = (*(value for value, _ in body.inputs), *outputs)
     forms = (*(form for _, form in body.inputs), *subscripts)
     operands, starts = zip(*[_operand(v, form, len(extents)) for v, form in zip(values, forms)])
-    first = len(body.inputs)
+    first_output = len(body.inputs)
     steps, results = body.finish(len(outputs))
-    nest = Nest(extents, reduced, operands[:first], len(body.symbols), operands[first:], steps, results, mask, limits)
+    nest = Nest(extents, reduced, operands[:first_output], len(body.symbols), operands[first_output:], steps, results,
+                mask, limits)
     return Structured(nest, values, forms, starts, tuple(body.symbols), tuple(body.gathers))
 
 
@@ -255,21 +257,21 @@ class _BodyReader:
 
     def read(self, op: Operation, outputs: Sequence[Value]) -> None:
         self.values.update((argument, -1 - k) for k, argument in enumerate(outputs))
-        for one in operations_of(op, lambda name: True)[1:]:
-            if one.name == "linalg.yield":
-                self.yielded = [self.value(v) for v in one.operands]
+        for inner in operations_of(op, lambda name: True)[1:]:
+            if inner.name == "linalg.yield":
+                self.yielded = [self.value(v) for v in inner.operands]
                 continue
-            result, = one.results
-            self.inside[result] = one
+            result, = inner.results
+            self.inside[result] = inner
             dtype = scalar_dtype(result.type)
             if dtype is not None:                   # index values are read where they are used
-                self.values[result] = self.operation(one, dtype)
+                self.values[result] = self.operation(inner, dtype)
 
     def value(self, value: Value) -> int:
         """Return the number of a value. The body computes constants from outside, too; integers become symbols."""
-        known = self.values.get(value)
-        if known is not None:
-            return known
+        existing = self.values.get(value)
+        if existing is not None:
+            return existing
         op, dtype = self.inside.get(value) or defining(value), scalar_dtype(value.type)
         if dtype is None:
             raise Unsupported(feature="an index as a number in a scalar expression", instead="cast it to an integer")
@@ -362,12 +364,12 @@ class _BodyReader:
 
     def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         """Return steps and results with final numbers."""
-        first = len(self.inputs)
+        first_output = len(self.inputs)
 
         def final(number: int) -> int:
             if number < 0:
-                return first - 1 - number
-            return number if number < STEPS else first + outputs + number - STEPS
+                return first_output - 1 - number
+            return number if number < STEPS else first_output + outputs + number - STEPS
         steps = tuple([Step(s.kind, s.dtype, tuple([final(v) for v in s.operands]), s.name, s.number)
                        for s in self.steps])
         return steps, tuple([final(v) for v in self.yielded])
@@ -384,9 +386,10 @@ def structure_key(op: Operation, operands: Sequence[Value], inner: Sequence[Oper
     number_of: dict[Value, int] = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
     body: list[object] = []
 
-    for one in inner:
-        body.append((one.name, *one.attributes.items(), *[number_of.get(value) for value in one.operands]))
-        for result in one.results:
+    for operation in inner:
+        body.append((operation.name, *operation.attributes.items(),
+                     *[number_of.get(value) for value in operation.operands]))
+        for result in operation.results:
             number_of[result] = len(number_of)
             body.append(result.type)
     if any([None in step for step in body if type(step) is tuple]):

@@ -148,18 +148,18 @@ def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 
     nest = nest_of(access.free_dims, size)
     start = byte + access.free.const * size + nest.shift
     if access.partition is None:
-        first = last = 0
+        first_partition = last_partition = 0
     else:
         step, count = access.dims[0]
-        first = partition + access.partition.const
-        last = first + step * (count - 1)
+        first_partition = partition + access.partition.const
+        last_partition = first_partition + step * (count - 1)
     lanes = access.partition if access.partition is not None else Linear()
     if not access.free.symbols and not lanes.symbols:
-        return Region(memory, first, last, start, nest, start, start + nest.extent)
+        return Region(memory, first_partition, last_partition, start, nest, start, start + nest.extent)
     low, high = (n * size + byte + nest.shift for n in access.free.interval(ranges))
     symbolic = (tuple((symbols[k], c * size) for k, c in access.free.symbols),
                 tuple((symbols[k], c) for k, c in lanes.symbols))
-    return Region(memory, first, last, start, nest, low, high + nest.extent, symbolic)
+    return Region(memory, first_partition, last_partition, start, nest, low, high + nest.extent, symbolic)
 
 
 def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
@@ -172,12 +172,12 @@ def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
         if low >= a.partitions or high + b.partitions <= 0:
             return False
     size_a, size_b = a.dtype.itemsize, b.dtype.itemsize
-    one, other = nest_of(a.access.free_dims, size_a), nest_of(b.access.free_dims, size_b)
+    nest_a, nest_b = nest_of(a.access.free_dims, size_a), nest_of(b.access.free_dims, size_b)
     low, high = difference(ZERO.plus(b.access.free, size_b), ZERO.plus(a.access.free, size_a), ranges)
-    low, high = low + other.shift - one.shift, high + other.shift - one.shift
+    low, high = low + nest_b.shift - nest_a.shift, high + nest_b.shift - nest_a.shift
     if low < high:
-        return low < one.extent and high + other.extent > 0
-    return meet(one.pairs, one.unit, one.extent, other.pairs, other.unit, other.extent, low)
+        return low < nest_a.extent and high + nest_b.extent > 0
+    return meet(nest_a.pairs, nest_a.unit, nest_a.extent, nest_b.pairs, nest_b.unit, nest_b.extent, low)
 
 
 def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
@@ -189,11 +189,11 @@ def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
     return delta.interval(ranges)
 
 
-def boxes_overlap(some: Iterable[Box], others: Sequence[Box]) -> bool:
+def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
     """Whether one of some boxes shares a byte with one of others."""
-    for space, (first, last, low, high) in some:
-        for other_space, (other_first, other_last, other_low, other_high) in others:
-            if low < other_high and other_low < high and first < other_last and other_first < last and (
+    for space, (begin, end, low, high) in boxes:
+        for other_space, (other_first, other_last, other_low, other_high) in other_boxes:
+            if low < other_high and other_low < high and begin < other_last and other_first < end and (
                     space == other_space):
                 return True
     return False
@@ -209,11 +209,11 @@ def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object
     width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or ANYWHERE
     columns: dict[tuple[int, int], list[tuple[int, int, object]]] = {}
     for start, (*dims, (_, run)), owner in parts:
-        first, column = divmod(start, width)
+        row, column = divmod(start, width)
         if column + run > width:
             return False
-        low = first + sum([step * (n - 1) for step, n in dims if step < 0]) // width
-        high = first + sum([step * (n - 1) for step, n in dims if step > 0]) // width
+        low = row + sum([step * (n - 1) for step, n in dims if step < 0]) // width
+        high = row + sum([step * (n - 1) for step, n in dims if step > 0]) // width
         columns.setdefault((column, column + run), []).append((low, high, owner))
     intervals = sorted(columns)
     return all([a[1] <= b[0] for a, b in pairwise(intervals)]) and all([rows_apart(rows) for rows in columns.values()])
@@ -271,14 +271,14 @@ class Iterations:
         """Whether no iteration touches with ``a`` what another one touches with ``b``, if one of them writes."""
         if a.root != b.root or not (a.writes or b.writes):
             return True
-        (pace, rest, low, high), (other_pace, other_rest, other_low, other_high) = self.bounds(a), self.bounds(b)
-        if rest != other_rest or any(symbol in self.body for symbol, _ in rest.symbols):
+        (pace, base, low, high), (other_pace, other_rest, other_low, other_high) = self.bounds(a), self.bounds(b)
+        if base != other_rest or any(symbol in self.body for symbol, _ in base.symbols):
             return False                    # it is not known how far they are from each other
         if pace == other_pace and max(high, other_high) - min(low, other_low) < abs(pace * self.span.step):
             return True
-        first, last = self.all(low, high, pace)
+        least, greatest = self.all(low, high, pace)
         other_first, other_last = self.all(other_low, other_high, other_pace)
-        return last < other_first or other_last < first
+        return greatest < other_first or other_last < least
 
     def all(self, low: int, high: int, pace: int) -> tuple[int, int]:
         """Return the first and the last byte in any iteration."""
@@ -300,16 +300,17 @@ class Iterations:
         Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
         iterations reach.
         """
-        first, ranges = group[0], self.ranges or {}
-        if not first.size or any((a.address, a.dims, a.size) != (first.address, first.dims, first.size) for a in group):
+        pattern, ranges = group[0], self.ranges or {}
+        if not pattern.size or any((a.address, a.dims, a.size) != (pattern.address, pattern.dims, pattern.size)
+                                   for a in group):
             return False
-        inner = {symbol: c for symbol, c in first.address.symbols if symbol in self.body}
+        inner = {symbol: c for symbol, c in pattern.address.symbols if symbol in self.body}
         if not inner.keys() <= ranges.keys():
             return False
-        pace = abs(dict(first.address.symbols).get(self.variable, 0) * self.span.step)
-        dims = [(abs(step), count, False) for step, count in first.dims if step and count > 1]
+        pace = abs(dict(pattern.address.symbols).get(self.variable, 0) * self.span.step)
+        dims = [(abs(step), count, False) for step, count in pattern.dims if step and count > 1]
         dims += [(abs(c), ranges[symbol][1] - ranges[symbol][0] + 1, False) for symbol, c in inner.items()]
-        reach, passed = first.size, False               # bytes that the steps so far span
+        reach, passed = pattern.size, False               # bytes that the steps so far span
         for step, count, is_iteration in sorted([*dims, (pace, len(self.span), True)]):
             if (is_iteration or passed) and step < reach:
                 return False

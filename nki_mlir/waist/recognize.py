@@ -107,13 +107,13 @@ def is_copy(nest: AnyNest) -> bool:
 
 def of_integers(nest: AnyNest, value: int) -> bool:
     """Whether a value is computed from integers and constants alone."""
-    seen, waiting = set[int](), [value]
+    visited, waiting = set[int](), [value]
     while waiting:
-        one = waiting.pop()
-        if one in seen or nest.dtype_of(one).is_integer:
+        number = waiting.pop()
+        if number in visited or nest.dtype_of(number).is_integer:
             continue
-        seen.add(one)
-        step = nest.step(one)
+        visited.add(number)
+        step = nest.step(number)
         if step is None:
             return False
         waiting.extend(step.operands)

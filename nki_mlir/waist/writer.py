@@ -56,13 +56,13 @@ class ScalarBody:
     def position(self, form: Linear) -> Value:
         """Emit the value of a form at the current iteration, in the compute dtype."""
         axes = [axis for axis, _ in form.axes]
-        used = [position for position, _ in form.symbols]
+        positions = [position for position, _ in form.symbols]
         index = self.make.index
         operands = [self._value("linalg.index", [], index, {"dim": self.make.value(axis)}) for axis in axes]
-        operands += [self.symbols[position] for position in used]
+        operands += [self.symbols[position] for position in positions]
         dims_form = Linear(form.const, tuple((k, c) for k, (_, c) in enumerate(form.symbols)),
                      tuple((k, c) for k, (_, c) in enumerate(form.axes)))
-        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), len(used), [expression(dims_form)]))
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), len(positions), [expression(dims_form)]))
         value = self._value("affine.apply", operands, index, {"map": mapping})
         return self.convert(self._value("arith.index_cast", [value], self.make.type(INT32)), INT32, self.compute)
 
@@ -122,9 +122,9 @@ class Writer:
         return op
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        if (known := self.memo.get(key)) is None:
-            known = self.memo[key] = make()
-        result: T = known
+        if (value := self.memo.get(key)) is None:
+            value = self.memo[key] = make()
+        result: T = value
         return result
 
     def scalars(self, compute: DType, symbols: Mapping[int, Value] | None = None) -> ScalarBody:
@@ -148,18 +148,19 @@ class Writer:
         dims = tuple([d for d, axis in enumerate(axes) if axis not in without])
         key = tile.handle, tile.access, dims
         if key not in self.views:
-            used = sorted(tile.access.symbols_used())
+            symbol_positions = sorted(tile.access.symbols_used())
             kind, attributes = self.once(("view", tile.access, tile.row, tile.space, dims, self.masked),
-                                         lambda: self._view_parts(tile, used, dims))
-            self.views[key] = self.create("nki.view", [tile.handle, *(symbols[k] for k in used)], [kind], attributes
+                                         lambda: self._view_parts(tile, symbol_positions, dims))
+            self.views[key] = self.create("nki.view", [tile.handle, *(symbols[k] for k in symbol_positions)], [kind],
+                                          attributes
                                           ).results[0]
         return OperandView(self.views[key], tile.dtype, tuple([axes[d] for d in dims]))
 
-    def _view_parts(self, tile: Tile, used: list[int],
+    def _view_parts(self, tile: Tile, symbol_positions: list[int],
                     dims: tuple[int, ...]) -> tuple[ir.Type, dict[str, ir.Attribute | AccessAttr]]:
-        position_of = {position: k for k, position in enumerate(used)}
+        position_of = {position: k for k, position in enumerate(symbol_positions)}
         access = tile.access.over(lambda form: _renumbered(form, position_of))
-        attributes = {"access": self.make.access(access, len(used))}
+        attributes = {"access": self.make.access(access, len(symbol_positions))}
         if len(dims) < len(tile.shape):
             attributes["dims"] = ir.DenseI64ArrayAttr.get(dims)
         if self.masked:
@@ -182,9 +183,9 @@ class Writer:
                 extra: Mapping[str, Attribute] | None = None) -> None:
         """Write one ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need.
         """
-        used = nest.used(forms)
-        symbols = [nest.symbols[position] for position in used]
-        position_of = {position: k for k, position in enumerate(used)}
+        symbol_positions = nest.used(forms)
+        symbols = [nest.symbols[position] for position in symbol_positions]
+        position_of = {position: k for k, position in enumerate(symbol_positions)}
         axes = [o.axes for o in inputs] + [()] * len(symbols) + [o.axes for o in outputs]
         attributes = {"indexing_maps": self._maps(nest.rank, axes), "iterator_types": self._iterators(nest),
                       "operandSegmentSizes": self._segments(len(inputs) + len(symbols), len(outputs)), **(extra or {})}
@@ -198,17 +199,17 @@ class Writer:
                  *(self.make.type(o.dtype) for o in outputs)]
         block = op.regions[0].blocks.append(*kinds, arg_locs=[self.location] * len(kinds))
         arguments = list(block.arguments)
-        first, last = len(inputs), len(inputs) + len(symbols)
+        first_symbol, first_output = len(inputs), len(inputs) + len(symbols)
         outside, self.insertion_point = self.insertion_point, ir.InsertionPoint(block)
-        scalars = self.scalars(compute, dict(zip(used, arguments[first:last])))
-        self.create("linalg.yield", body(scalars, arguments[:first], arguments[last:]))
+        scalars = self.scalars(compute, dict(zip(symbol_positions, arguments[first_symbol:first_output])))
+        self.create("linalg.yield", body(scalars, arguments[:first_symbol], arguments[first_output:]))
         self.insertion_point = outside
 
     def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Attribute:
         def make() -> Attribute:
             dims = [ir.AffineExpr.get_dim(k) for k in range(rank)]
-            maps = [ir.AffineMap.get(rank, 0, [dims[a] for a in one]) for one in axes]
-            return ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps])
+            maps = [ir.AffineMap.get(rank, 0, [dims[a] for a in operand_axes]) for operand_axes in axes]
+            return ir.ArrayAttr.get([ir.AffineMapAttr.get(operand_axes) for operand_axes in maps])
         return self.once(("maps", rank, tuple(axes)), make)
 
     def _iterators(self, nest: IterationSpace) -> Attribute:

@@ -130,7 +130,7 @@ FAULTS = [
          "return (*indices, *[slice(None)] * (rank - len(indices)))"),
         generation="current"),
     *of("capture/strides.py",
-        ("an unknown extent is one less", "total // rest if rest and total % rest == 0 else 0", "max(1, total // rest - 1) if rest else 0"),
+        ("an unknown extent is one less", "total // product if product and total % product == 0 else 0", "max(1, total // product - 1) if product else 0"),
         generation="current"),
     *of("language/current/tensor.py",
         ("an offset replaces the view's start", "start = own // kind.itemsize + (0 if offset is None else integer(offset, \"ap offset\"))",

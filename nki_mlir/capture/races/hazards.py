@@ -152,13 +152,13 @@ def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict:
     kinds: dict[Hashable, list[ProgramTouches]] = {}
     for program in programs:
         kinds.setdefault(program.identity, []).append(program)
-    for same in kinds.values():
-        for axis, (extent, symbol) in same[0].axes.items():
-            judge_axis(same[0], axis, extent, symbol, dimensions, verdict)
-        if len(same) > 1:
-            judge_repeated(same[0], len(same), "the program id", [same[0].point, same[1].point], verdict)
+    for alike in kinds.values():
+        for axis, (extent, symbol) in alike[0].axes.items():
+            judge_axis(alike[0], axis, extent, symbol, dimensions, verdict)
+        if len(alike) > 1:
+            judge_repeated(alike[0], len(alike), "the program id", [alike[0].point, alike[1].point], verdict)
     if len(kinds) > 1:
-        judge_different([same[0] for same in kinds.values()], verdict)
+        judge_different([alike[0] for alike in kinds.values()], verdict)
 
 
 def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
@@ -177,7 +177,7 @@ def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol |
                 programs_meet(pair, buffer, names, verdict)
 
 
-def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
+def judge_repeated(program: ProgramTouches, count: int, subject: str, names: Sequence[str], verdict: Verdict) -> None:
     """Judge programs that do the same: there is a race only if one reads what another may have changed already. Writes
     alone are reported as repeated work."""
     for buffer, listed in program.touches.values():
@@ -195,7 +195,7 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
             continue
         repeated = next((t for t in writes if not t.accumulates), None)
         if repeated is not None:
-            repeats(count, buffer, what, repeated, verdict)
+            repeats(count, buffer, subject, repeated, verdict)
 
 
 def exposed(listed: Sequence[Touch]) -> list[Touch]:
@@ -247,10 +247,10 @@ def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
     return once and all(w == sequences[0] for w in sequences)
 
 
-def repeats(count: int, buffer: Buffer, what: str, touch: Touch, verdict: Verdict) -> None:
+def repeats(count: int, buffer: Buffer, subject: str, touch: Touch, verdict: Verdict) -> None:
     """Report that programs write the same values, for the first such tensor only."""
     if not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
-        verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=what), touch.at)
+        verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=subject), touch.at)
 
 
 def programs_meet(clash: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
@@ -281,7 +281,7 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
     if writers * len(touches) > MOST_PAIRS:
         verdict.undecided.append((touches[0], touches[-1]))
         return None
-    known: set[Hashable] = set()                # pairs of plain patterns that share no element, by their difference
+    disjoint: set[Hashable] = set()                # pairs of plain patterns that share no element, by their difference
     forms = [form_of(t) for t in touches]
     for i, a in enumerate(touches):
         for j, b in enumerate(touches) if a.writes else ():
@@ -291,7 +291,7 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
             if forms[i] is not None and forms[j] is not None:
                 key = (forms[i], forms[j], a.view.partition.const - b.view.partition.const,
                        a.view.free.const - b.view.free.const)
-                if key in known:
+                if key in disjoint:
                     continue
             try:
                 common = meeting(a, b, apart)
@@ -299,7 +299,7 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
                 verdict.undecided.append((a, b))
                 continue
             if common is None:
-                known.add(key)
+                disjoint.add(key)
             elif not (a.exact and b.exact) or meets(a) or meets(b):
                 verdict.undecided.append((a, b))
             else:
@@ -412,12 +412,12 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
         shared = programs if buffer.role in ("input", "output") else ()
         if not shared and not any([scope.parallel for scope in inner]):
             continue
-        used = origins(s for i in (view.partition, view.free) for s in i.symbols)
-        used |= origins(symbols[p] for c in (*op.mask, *op.limits) for p, _ in c.form.symbols)
-        used |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
+        used_origins = origins(s for i in (view.partition, view.free) for s in i.symbols)
+        used_origins |= origins(symbols[p] for c in (*op.mask, *op.limits) for p, _ in c.form.symbols)
+        used_origins |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
         missing = [s.symbol.name for s in reversed(inner)
-                   if s.symbol is not None and s.parallel and s.symbol not in used]
-        axes = tuple(axis for axis, symbol in shared if symbol is None or symbol not in used)
+                   if s.symbol is not None and s.parallel and s.symbol not in used_origins]
+        axes = tuple(axis for axis, symbol in shared if symbol is None or symbol not in used_origins)
         if missing or axes:
             names = [*missing, *(f"program_id({axis})" for axis in axes)]
             error = UnexpectedOutputDependencies(missing=", ".join(names), name=buffer.name)

@@ -134,11 +134,11 @@ def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
     if len(cases) > MOST_CASES:
         raise SearchTooLong
     for first, second in cases:
-        for one, other in ((a, b), (b, a))[:1 if a is b else 2]:
+        for touch, other in ((a, b), (b, a))[:1 if a is b else 2]:
             system = System(apart)
-            common = system.solved(one, other, first if one is a else second, second if one is a else first)
+            common = system.solved(touch, other, first if touch is a else second, second if touch is a else first)
             if common is not None:
-                return common if one is a else CommonElement(common.element, common.second, common.first)
+                return common if touch is a else CommonElement(common.element, common.second, common.first)
     return None
 
 

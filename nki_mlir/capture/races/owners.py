@@ -57,19 +57,19 @@ class Owners:
         (touch, by), mark = self.listed[index], index + 1
         kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
         for elements in self.elements_of(touch):
-            for other in AGAINST[kind]:
-                for owners in (maps[other] for maps in (self.first, self.second) if other in maps):
+            for other_kind in AGAINST[kind]:
+                for owners in (maps[other_kind] for maps in (self.first, self.second) if other_kind in maps):
                     marks = elements.read(owners)
                     if marks.any() and (conflicts := (marks > 0) & (self.by[marks] != by)).any():
                         at = int(np.argmax(conflicts.reshape(-1)))
                         return elements.element(at), int(marks.reshape(-1)[at]) - 1
-            first = self.first[kind]
-            marks = elements.read(first)
+            first_owner = self.first[kind]
+            marks = elements.read(first_owner)
             if not marks.any():
-                elements.write(first, mark)
+                elements.write(first_owner, mark)
                 continue
             new, foreign = marks == 0, (marks > 0) & (self.by[marks] != by)
-            elements.write(first, np.where(new, mark, marks))
+            elements.write(first_owner, np.where(new, mark, marks))
             if foreign.any():
                 second = self.second[kind]
                 marks = elements.read(second)

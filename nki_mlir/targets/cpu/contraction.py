@@ -208,8 +208,8 @@ class Contraction:
         extent = self.nest.extents[axes[0]]
         times = gcd(extent, UNROLLED) if self.panels is not None else 1
 
-        def positions(first: Value, sums: list[Value]) -> list[Value]:
-            start = self.moved(pointers, axes[0], first)
+        def positions(position: Value, sums: list[Value]) -> list[Value]:
+            start = self.moved(pointers, axes[0], position)
             for k in range(times):
                 sums = self.sum(axes[1:], self.moved(start, axes[0], k), sums, rows, active)
             return sums

@@ -151,19 +151,19 @@ class Loops:
                 position = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
                 after[slots] = self.level(depth + 1, self.moved(point, axis, position), after[slots])
             return after
-        done = 0
+        begin = 0
         for count in (unroll, 1) if unroll > 1 else (1,):
             width = count * lanes
-            end = done + (extent - done) // width * width
-            if end - done == width:
-                carried = vectors(done, carried, count)
-            elif end > done:
-                carried = self.code.loop(range(done, end, width), carried, partial(vectors, count=count))
-            done = end
-        if done < extent:
-            tail_point = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
+            end = begin + (extent - begin) // width * width
+            if end - begin == width:
+                carried = vectors(begin, carried, count)
+            elif end > begin:
+                carried = self.code.loop(range(begin, end, width), carried, partial(vectors, count=count))
+            begin = end
+        if begin < extent:
+            tail_point = replace(point, active=self.code.first_lanes(lanes, extent - begin) if lanes > 1 else None)
             slots = sum(self.slots) or len(carried)
-            results = self.level(depth + 1, self.moved(tail_point, axis, done), carried[:slots])
+            results = self.level(depth + 1, self.moved(tail_point, axis, begin), carried[:slots])
             carried = [*results, *carried[slots:]]
         return carried
 
@@ -215,12 +215,14 @@ class Loops:
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
         loaded: dict[int, Value] = {}
-        for first in dict.fromkeys(base for k in wanted_inputs if k in self.fields for base, _ in (self.fields[k],)):
-            tile = self.nest.operands[first]
-            self.ask_ahead(first, point)
-            fields = self.code.fields(point.pointers[first], self.step_of(first, point), tile.dtype, point.lanes,
-                                      1 + max(offset for base, offset in self.fields.values() if base == first))
-            loaded |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first
+        for base_input in dict.fromkeys(base for k in wanted_inputs if k in self.fields
+                                        for base, _ in (self.fields[k],)):
+            tile = self.nest.operands[base_input]
+            self.ask_ahead(base_input, point)
+            fields = self.code.fields(point.pointers[base_input], self.step_of(base_input, point), tile.dtype,
+                                      point.lanes,
+                                      1 + max(offset for base, offset in self.fields.values() if base == base_input))
+            loaded |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == base_input
                        and k in wanted_inputs}
         return loaded
 
@@ -306,8 +308,8 @@ class Loops:
         """Return the partial results of a fold as vectors that fill a register each, in the order of the elements."""
         if fold.output in self.narrow:
             extremum, (total, *later_partials) = self.narrow[fold.output], partials
-            for other in later_partials:
-                total = extremum.combine(self.code, total, other)
+            for later_partial in later_partials:
+                total = extremum.combine(self.code, total, later_partial)
             partials = [[extremum.result(self.code, total)]]
         return [part for partial in partials for value in partial for part in self.code.pieces(value, host.lanes())]
 

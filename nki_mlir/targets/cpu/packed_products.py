@@ -206,10 +206,10 @@ class PackedProduct:
         with self.code.repeated(self.depth // self.k) as k:
             self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)),
                         packed.plus(k, 4 * self.n * self.k))
-        for first, count in self.pieces:
+        for first_row, count in self.pieces:
             block = min(self.block, count)
             with self.code.repeated(count // block) as number:
-                row = Linear(first).plus(number, block)
+                row = Linear(first_row).plus(number, block)
                 self.write_rows(row, block, packed, sums, self.address(rows.plus(row), columns))
 
     def address(self, row: Linear, column: Linear) -> Linear:

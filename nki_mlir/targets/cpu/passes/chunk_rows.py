@@ -230,13 +230,13 @@ class Run:
         slot, step = self.around.slot, self.around.step
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
-    def buffers_of_chunks(self, start: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]
+    def buffers_of_chunks(self, start: int, stop: int, parts: Mapping[int, Chunk], front: Sequence[int]
                           ) -> set[object]:
         """Return the buffers whose content is of no use beyond a chunk: no other node uses them."""
         begin = start
         while begin and isinstance(self.nodes[begin - 1], Allocate):
             begin -= 1                  # buffers come into being before the first operation on them
-        nodes = self.nodes[begin:last]
+        nodes = self.nodes[begin:stop]
         private = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
             user in nodes for user in self.users.get(node.buffer, ()))}
         private -= {region.root for k in front for region in self.call(k).regions}
