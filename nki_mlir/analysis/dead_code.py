@@ -92,7 +92,9 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
 
 def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
     """Mark what an operation writes; return False if it reads, or may read, an unwritten element."""
-    sources, targets = ([t for _, t in tiles if t.handle == tile.handle] for tiles in (op.sources(), op.targets()))
+    sources = [t for name, t in op.sources() if t.handle == tile.handle and not op.overwrites(name)]
+    targets = [t for _, t in op.targets() if t.handle == tile.handle]
+
     def is_plain(t: Tile) -> bool:
         return not t.access.symbols_used() and t.access.partition is not None and t.dtype is tile.dtype
     if not all(is_plain(t) and not unwritten[elements_of(t)].any() for t in sources):

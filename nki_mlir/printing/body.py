@@ -104,6 +104,12 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
     return {handle: count for handle, count in rows.items() if handle not in whole}
 
 
+def writers_of(block: FunctionBlock) -> Counter[Value]:
+    """Return how many operations of a block, and of the blocks inside, write each buffer."""
+    return Counter(t.handle for node in nodes_of(block) if isinstance(node, TileInstruction)
+                   for _, t in node.instruction.targets())
+
+
 def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
     """Return the operations that draw numbers or pick columns into a tile that only the next operation reads, which
     copies it."""
@@ -197,9 +203,8 @@ class BodyPrinter:
         self.begins = {op.src.handle for op in copies if op.dst.handle in self.out.registers}
         if self.out.placement is None:
             self.rows = used_rows(self.body)
-        writers = Counter(t.handle for node in nodes_of(self.body) if isinstance(node, TileInstruction)
-                          for _, t in node.instruction.targets())
-        self.written_once = {handle for handle, count in writers.items() if count == 1}
+        self.writers = writers_of(self.body)
+        self.written_once = {handle for handle, count in self.writers.items() if count == 1}
 
     def bind(self, value: Value | None, text: IndexText) -> None:
         if value is not None:
@@ -258,7 +263,8 @@ class BodyPrinter:
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def block(self, block: FunctionBlock) -> None:
         """Write the nodes of a block in order."""
-        allocated = {node.result for node in block.nodes if isinstance(node, BufferAllocation)}
+        unwritten = {node.result: self.writers[node.result] for node in block.nodes
+                     if isinstance(node, BufferAllocation)}
         for node, after in zip(block.nodes, [*block.nodes[1:], None]):
             if self.clears_for_state(node, after) or self.is_copied(node):
                 continue
@@ -266,9 +272,10 @@ class BodyPrinter:
                 self.node(node)
             except NkiMlirError as error:
                 raise error.located(location_of(node.op)) from None
-            if isinstance(node, TileInstruction):
-                self.out.settled.update((tile.handle, len(self.out.lines)) for _, tile in node.instruction.targets()
-                                        if tile.handle in self.written_once & allocated)
+            for handle, count in writers_of(FunctionBlock([node])).items():
+                unwritten[handle] = unwritten.get(handle, 0) - count
+                if not unwritten[handle]:
+                    self.out.settled[handle] = len(self.out.lines)
 
     def node(self, node: FunctionNode) -> None:
         out = self.out

@@ -209,7 +209,7 @@ class KernelText:
         return tensor.name
 
     # -- tensors -------------------------------------------------------------------------------------------------------
-    def allocate(self, value: Value, tensor: NamedTensor) -> None:
+    def allocate(self, value: Value | NamedTensor, tensor: NamedTensor) -> None:
         self.tensors[value] = self.waiting[value] = tensor
 
     def use(self, *values: Value | NamedTensor) -> None:
@@ -226,7 +226,8 @@ class KernelText:
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
                   before: Value | NamedTensor | None = None) -> Tile:
-        """Allocate a new tensor and return a tile of all its elements; ``expression`` defines it.
+        """Return a tile of all elements of a new tensor. The first use writes its allocation; an ``expression`` defines
+        the tensor at once.
 
         ``before`` is a buffer of which some rows go through the tile. If nothing has used that buffer yet, its
         other rows are filled with zeros.
@@ -235,8 +236,9 @@ class KernelText:
             self.zeroed.add(before)
             self.use(before)
         tensor = NamedTensor("t0", tuple(shape), dtype, REGIONS[space], expression)
-        self.write(f"{self.define(tensor)} = {tensor.definition}")
-        self.tensors[tensor] = tensor
+        self.allocate(tensor, tensor)
+        if expression:
+            self.use(tensor)
         return full_tile(tensor, tensor.shape, dtype, space)
 
     def repeated_row(self, tile: Tile, expression: str) -> Tile:

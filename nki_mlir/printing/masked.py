@@ -66,7 +66,7 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
         inside = tile.patterned(partition=Linear(0))
         space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
     copy = text.temporary(tile.shape, tile.dtype, space, before=tile.handle)
-    if field.reads:
+    if field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name):
         take_rows(text, op, copy, tile)
     return copy
 
@@ -144,8 +144,14 @@ def can_select(op: Op) -> TypeGuard[Elementwise]:
 
 
 def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
-    """Write an operation under a mask that does not select a box of elements."""
+    """Write an operation under a mask that does not select a box of elements.
+
+    If nothing has written the tile, nothing reads the elements that the mask leaves out: the operation computes all.
+    """
     target: Tile = op.dst
+    if target.on_chip and target.handle in text.waiting and target.handle not in text.zeroed:
+        write(text, changed(op, lambda tile: tile, mask=(), limits=()))
+        return
     text.use(target.handle)
     if _is_selected(op, text):
         computed = op.src
@@ -169,7 +175,8 @@ def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
     if not isinstance(op, CopyOp | TensorCopyOp):
         return False
     source, target = op.src, op.dst
-    same = source.shape == target.shape and source.dtype is target.dtype and source.handle != target.handle
+    apart = source.handle != target.handle or same_place(source, target)
+    same = source.shape == target.shape and source.dtype is target.dtype and apart
     return same and source.space == SBUF and starts_legally(text.machine, source) and (
         source.access.dims[0][0] == 1 or source.shape[0] == 1)
 

@@ -87,6 +87,33 @@ def lower_half_of_rows(x):
     return out
 
 
+@nki.jit
+def kept_above_diagonal(x):
+    """A tile keeps its elements, whatever the mask."""
+    out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    tile[...] = nl.copy(tile, mask=nl.arange(8)[:, None] >= nl.arange(8)[None, :])
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def fifth_row_of_products(x):
+    """A row of a product, from a partition where no engine begins."""
+    out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    nl.store(out, nl.copy(nl.matmul(tile, tile, transpose_x=True, mask=nl.arange(8)[None, :, None] == 5)))
+    return out
+
+
+@nki.jit
+def compared_with_a_row(x):
+    """A row, which two operations write, is repeated once in front of the loop."""
+    out, tile = nl.ndarray((3, 8, 8), nl.float32, buffer=nl.shared_hbm), nl.zeros((8, 8), nl.float32)
+    tile[:, 0:4] = nl.load(x[:, 0:4])
+    for i in nl.sequential_range(3):
+        nl.store(out[i], nl.add(nl.load(x), tile[2:3]))
+    return out
+
+
 @current_nki.jit
 def regrouped_rows(x):
     """Rows of HBM that are read in another shape, which is no axis of the tensor."""
@@ -105,7 +132,9 @@ THREE_ROWS = np.where((np.arange(8)[:, None] >= 3) & (np.arange(8)[:, None] < 6)
 
 @pytest.mark.parametrize("kernel, expected", [
     (below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1), (converted_rows, THREE_ROWS),
-    (rows_multiplied, THREE_ROWS ** 2), (transposed, X.T), (regrouped_rows, X.reshape(4, 16))])
+    (rows_multiplied, THREE_ROWS ** 2), (transposed, X.T), (regrouped_rows, X.reshape(4, 16)), (kept_above_diagonal, X),
+    (fifth_row_of_products, np.where(np.arange(8)[:, None] == 5, X.T @ X, 0)),
+    (compared_with_a_row, np.stack([X + np.where(np.arange(8) < 4, X[2], 0)] * 3))])
 def test_instructions_stay(kernel, expected):
     again = reread(printed(kernel, [X]))
     assert instructions(again, [X]) == instructions(kernel, [X])
@@ -120,6 +149,22 @@ def test_operations_on_some_rows_are_fused():
     assert instructions(again, [x])["ACTIVATE_REDUCE"] == 1
 
 
+@nki.jit
+def exponential_that_nothing_reads(x):
+    out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    raised = nl.exp(tile, mask=nl.arange(8)[:, None] >= nl.arange(8)[None, :])
+    assert raised.shape == (8, 8)
+    nl.store(out, tile)
+    return out
+
+
+def test_a_tile_that_nothing_has_written_needs_no_mask():
+    text = printed(exponential_that_nothing_reads, [X])
+    assert "nisa.activation(dst=raised, op=nl.exp, data=tile)" in text and "predicate" not in text
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(reread(text).on(executor)(X), X)
+
+
 def test_registers_that_an_instruction_resets_need_no_fill():
     @nki.jit
     def counted(x):
@@ -131,6 +176,28 @@ def test_registers_that_an_instruction_resets_need_no_fill():
         return out
     counts = instructions(reread(printed(counted, [X])), [X])
     assert counts.total() == instructions(counted, [X]).total() and not counts["MEMSET"]
+
+
+def test_registers_that_an_instruction_resets_in_a_loop_need_no_fill():
+    @current_nki.jit
+    def summed(x, count):
+        out, totals = current_nl.ndarray((8, 1), x.dtype, buffer=current_nl.shared_hbm), current_nl.zeros((8, 1), x.dtype)
+        tile, left = current_nl.load(x), current_nl.load(count)
+
+        def body(going):
+            doubled = current_nl.ndarray((8, 8), x.dtype)
+            nisa.tensor_scalar_reduce(doubled, tile, op0=current_nl.multiply, operand0=2.0, reduce_op=current_nl.add,
+                                      reduce_res=totals)
+            nisa.tensor_scalar(left, left, op0=current_nl.subtract, operand0=1)
+            nisa.register_load(going, left)
+            return going
+        current_nl.while_loop(nisa.register_alloc(1), body)
+        nisa.dma_copy(dst=out, src=totals)
+        return out
+    arrays = [X, np.array([[3]], np.int32)]
+    assert instructions(summed, arrays)["MEMSET"] == 2          # the totals and the register of the loop
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(summed.on(executor)(*arrays), 2 * X.sum(1, keepdims=True))
 
 
 def test_two_programs_each_add():
