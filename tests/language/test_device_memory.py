@@ -98,8 +98,8 @@ def test_tiles_held_at_once(on):
     assert said == (
         f"5 tiles that are live at once take 320000 bytes of each partition, SBUF of trn2 has 212984: t0 64000 (line "
         f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
-        f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use one for the last time before the next is "
-        "allocated")
+        f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use a tile for the last time before you "
+        "allocate the next")
     assert not shown_by(on, held(2), wide)
 
 

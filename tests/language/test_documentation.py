@@ -49,7 +49,7 @@ VIOLATIONS = {
     "nisa.tensor_copy(dst=y, src=p, engine=nisa.engine.gpsimd)": "Expected operand 'src'",
     "nisa.tensor_copy_predicated(dst=y, src=x, predicate=x)": "it takes uint8, uint16, uint32",
     "nisa.memset(dst=i, value=float('inf'))": "takes a finite number",
-    "nisa.nc_stream_shuffle(dst=i, src=x, shuffle_mask=[0] * 32)": "have one dtype and one free shape",
+    "nisa.nc_stream_shuffle(dst=i, src=x, shuffle_mask=[0] * 32)": "have the same dtype and free shape",
     "nisa.nc_matmul(dst=y, stationary=x, moving=x)": "address space 'psum', but got a tile in 'sbuf'",
     "nisa.nc_matmul(dst=p, stationary=z, moving=x)": "nc_matmul dst has shape [128, 64], which must be 32 x 64",
     "nisa.nc_matmul(dst=p, stationary=i, moving=i)": "has dtype int32, which must be a float type",
@@ -99,7 +99,7 @@ VIOLATIONS |= {
 # The same of the language, of the beta and of the current generation; "": no error.
 SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "Expected operand")
 LANGUAGE_VIOLATIONS = {
-    "nl.add(x, z)": ("add of shapes", "takes tiles of one shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
+    "nl.add(x, z)": ("add of shapes", "takes tiles of the same shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
     "nl.where(x, z, y)": ("where of shapes", "where of shapes"), "nl.copy(x_in)": HBM,
     **dict.fromkeys(["nl.bitwise_and(x, i)", "nl.invert(x)"], ("must be an integer type", "must be an integer type")),
     **{f"nl.{n}(x, axis=0)": ("axis 0 is the partition axis", "axis 0 is the partition axis")

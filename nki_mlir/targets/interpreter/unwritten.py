@@ -254,7 +254,7 @@ def as_bytes(view: np.ndarray) -> np.ndarray:
 def report(array: "Tracked", element: int, at: Callable[[], Location | None]) -> None:
     array.reported = True
     value = array.reshape(-1)[element]
-    text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
-            f"it: {value} here, anything on a device")
+    text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read before it "
+            f"is written: {value} here, anything on a device")
     location = at() or Location("<unknown>", 0, 0)
     warnings.warn_explicit(text, UnwrittenRead, location.file, location.line)

@@ -77,7 +77,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     ("op=add dst=fp32", "op=adds dst=fp32", 15, "", "attribute 'op' of 'tensor_tensor' is 'adds', which must be"),
     ("op=add dst=fp32", "dst=fp32", 15, "TENSOR", "TENSOR_TENSOR needs op="),
     (" rhs=fp32@0x0[1][64]", "", 15, "TENSOR", "TENSOR_TENSOR needs rhs="),
-    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][32]", 15, "", "'tensor_tensor' needs operands of one shape"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][32]", 15, "", "'tensor_tensor' needs operands of the same shape"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64,2]", 15, "fp32@0x0[1][64,2]",
      "expected as many steps as counts, which are positive, found 'fp32@0x0[1][64,2]'"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x2[1][64]", 15, "fp32@0x2", "expected offsets that are multiples of the 4"),
