@@ -244,7 +244,7 @@ def check_placed(index: Index) -> None:
 
 # -- what kernels make indices with ------------------------------------------------------------------------------------
 def arange(*bounds: object) -> Index:
-    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
+    """Return the index of an axis, from 0 or ``start`` to ``stop``; ``[:, None]`` puts it on the partitions."""
     if not bounds:
         raise NotAffine(what="nl.arange is called without bounds; give it stop, or start and stop")
     if len(bounds) > 2:

@@ -60,7 +60,7 @@ def cpu_simulate(kernel) -> Any:
 
 
 def jit(fn=None, mode='auto', **kwargs) -> Any:
-    """Make a kernel of a function. Usable as a bare decorator, with keywords, and on a kernel.
+    """Decorate a function as a kernel; it works with and without keywords, and on a kernel.
 
     Arguments:
         fn: the function or kernel; without it the result is a decorator

@@ -27,7 +27,7 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -49,7 +49,7 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -69,7 +69,7 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -89,7 +89,7 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -111,7 +111,7 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -130,7 +130,7 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -150,7 +150,7 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -168,7 +168,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
 
     Errors:
         Another channel is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -190,7 +190,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -205,7 +205,7 @@ def rank_id(name=None) -> Any:
 
     Errors:
         None.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -226,5 +226,5 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """

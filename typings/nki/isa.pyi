@@ -18,7 +18,7 @@ class VirtualRegister:
 
 
 def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
+    """Compute op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -41,12 +41,12 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
 
     Errors:
         A machine before NeuronCore-v4, and an op that is not an activation function, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``.
+    """Set dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -64,12 +64,12 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
 
     Errors:
         An op that is not an activation function, and a bias or scale that is not [P, 1], are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None) -> Any:
-    """dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes.
+    """Set dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -86,12 +86,12 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
 
     Errors:
         An op that is not an activation function is an error; a reduce_op other than nl.add is a warning.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=nl.equal, offset=0, name=None) -> Any:
-    """dst = on_true_tile where the pattern's value compares with 0, else on_false_value.
+    """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -108,12 +108,12 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bn_aggr(dst, data, name=None) -> Any:
-    """[P, 2]: mean and variance of groups given as (count, mean, variance * count).
+    """Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].
 
     Arguments:
         dst: a tile; [P, 2] in SBUF or PSUM
@@ -125,12 +125,12 @@ def bn_aggr(dst, data, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bn_stats(dst, data, name=None) -> Any:
-    """[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.
+    """Compute count, mean and variance * count of the even, then of the odd elements: [P, 6].
 
     Arguments:
         dst: a tile; [P, 6] in SBUF or PSUM
@@ -142,7 +142,7 @@ def bn_stats(dst, data, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -163,7 +163,7 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
 
     Errors:
         A core that the launch does not have is an error; cores that never meet are one when the program runs.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -177,7 +177,7 @@ class dge_mode(Enum):
 
 
 def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode=oob_mode.error, name=None) -> Any:
-    """dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs.
+    """Set dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs.
 
     Arguments:
         dst: a tile; [P, F...] in SBUF or HBM
@@ -193,12 +193,12 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
 
     Errors:
         Another reduce_op is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, engine=engine.unknown, name=None) -> Any:
-    """dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
+    """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
     With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
 
@@ -216,7 +216,7 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
 
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -228,7 +228,7 @@ class dma_engine(Enum):
 
 
 def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error, name=None) -> Any:
-    """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0).
+    """Set dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0).
 
     Arguments:
         dst: a tile; in SBUF, of src's dtype and its shape with the axes exchanged
@@ -244,12 +244,12 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def dropout(dst, data, prob, name=None) -> Any:
-    """dst = data, with each element set to zero with probability ``prob``. The others are not rescaled.
+    """Set dst = data, with each element set to zero with probability ``prob``. The others are not rescaled.
 
     Arguments:
         dst: a tile; [P, F], of data's dtype
@@ -262,7 +262,7 @@ def dropout(dst, data, prob, name=None) -> Any:
 
     Errors:
         A probability outside of 0 to 1, and dst of another dtype than data, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -279,7 +279,7 @@ class engine(Enum):
 
 
 def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None) -> Any:
-    """exp(src - max_value); the registers add it up and are read into ``reduce_res``.
+    """Compute exp(src - max_value); the registers add it up, and ``reduce_res`` gets their values.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -295,7 +295,7 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
 
     Errors:
         A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -310,7 +310,7 @@ def get_nc_sub_version() -> Any:
 
     Errors:
         A call outside of a kernel is none.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -325,14 +325,14 @@ def get_nc_version() -> Any:
 
     Errors:
         A call outside of a kernel is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 gpsimd_engine: Any
 
 
 def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
-    """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i.
+    """Set dst[p, i...] = offset + p * channel_multiplier + the sum of step * i.
 
     Arguments:
         dst: a tile; [P, F] in SBUF
@@ -346,12 +346,12 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
 
     Errors:
         A pattern of another count of elements than dst is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None) -> Any:
-    """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share.
+    """Set dst[p] = elements of src_buffer[p] at offsets that 16 partitions share.
 
     Arguments:
         dst: a tile; [P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype
@@ -366,7 +366,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -378,7 +378,7 @@ class matmul_perf_mode(Enum):
 
 
 def max8(dst, src, name=None) -> Any:
-    """[P, 8]: the largest values of each partition, largest first.
+    """Find the 8 largest values of each partition, largest first: [P, 8].
 
     Arguments:
         dst: a tile; [P, 8]
@@ -390,12 +390,12 @@ def max8(dst, src, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def memset(dst, value, engine=engine.unknown, name=None) -> Any:
-    """dst = value. For an integer tile the value is rounded to the nearest integer, ties to even.
+    """Set dst = value. For an integer tile the value is rounded to the nearest integer, ties to even.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -408,12 +408,12 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
-    """[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.
+    """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
 
     Arguments:
         dst: a tile; [P, 8] of uint16 or uint32
@@ -426,12 +426,12 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
-    """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``.
+    """Set dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -446,12 +446,12 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None) -> Any:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
+    """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
 
     Arguments:
         dst: a tile; [M, N] float32 in PSUM, in one bank
@@ -471,12 +471,12 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
 
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position=None, tile_size=None, accumulate=None, name=None) -> Any:
-    """dst = stationary.T @ moving of two microscaled matrices, in PSUM.
+    """Set dst = stationary.T @ moving of two microscaled matrices, in PSUM.
 
     Arguments:
         dst: a tile; [M, N] of float32 or bfloat16 in PSUM
@@ -494,12 +494,12 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
 
     Errors:
         Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_n_gather(dst, data, indices, name=None) -> Any:
-    """data[p], flattened, at indices[p, j].
+    """Gather data[p], flattened, at indices[p, j].
 
     Arguments:
         dst: a tile; [P, I] in SBUF, of data's dtype
@@ -512,12 +512,12 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
 
     Errors:
         Indices of another dtype than uint32, and dst of another dtype than data, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
-    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged.
+    """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -530,12 +530,12 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
 
     Errors:
         Tiles of different dtypes, and partitions beyond src, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
-    """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32.
+    """Transpose data, dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32.
 
     Arguments:
         dst: a tile; [F, P], in PSUM by the Tensor engine, of data's dtype
@@ -548,7 +548,7 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -561,7 +561,7 @@ class nc_version(Enum):
 
 
 def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> Any:
-    """in partitions 0, 16, ...: the indices of nonzero elements, padding, and their count at the end.
+    """Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.
 
     Arguments:
         dst: a tile; [P, F + 1] int32 in SBUF
@@ -575,7 +575,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -587,7 +587,7 @@ class oob_mode(Enum):
 
 
 def quantize_mx(dst, src, dst_scale, name=None) -> Any:
-    """dst = src as packed 8-bit floats, with the groups' scales in dst_scale.
+    """Set dst = src as packed 8-bit floats, with the groups' scales in dst_scale.
 
     Arguments:
         dst: a tile; [P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF
@@ -600,12 +600,12 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def rand2(dst, min, max, name=None) -> Any:
-    """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles.
+    """Set dst = uniform numbers from min to max, which are numbers or [P, 1] tiles.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -618,12 +618,12 @@ def rand2(dst, min, max, name=None) -> Any:
 
     Errors:
         A max that is not above min, and a machine before NeuronCore-v4, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
-    """dst = the state of the engine's random generator.
+    """Set dst = the state of the engine's random generator.
 
     Arguments:
         dst: a tile; [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
@@ -635,7 +635,7 @@ def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
 
     Errors:
         Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -652,12 +652,12 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 
     Errors:
         Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None) -> Any:
-    """on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.
+    """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -678,12 +678,12 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
 
     Errors:
         Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def reciprocal(dst, data, name=None) -> Any:
-    """1 / data.
+    """Compute 1 / data.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -695,7 +695,7 @@ def reciprocal(dst, data, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -720,12 +720,12 @@ def register_alloc(x=None) -> Any:
 
     Errors:
         A tensor of several elements is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def register_load(dst, src) -> Any:
-    """dst = the element of the one-element tensor src.
+    """Set dst = the element of the one-element tensor src.
 
     Arguments:
         dst: a register
@@ -736,12 +736,12 @@ def register_load(dst, src) -> Any:
 
     Errors:
         A tensor of several elements is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def register_move(dst, src) -> Any:
-    """dst = a number or another register.
+    """Set dst = a number or another register.
 
     Arguments:
         dst: a register
@@ -752,7 +752,7 @@ def register_move(dst, src) -> Any:
 
     Errors:
         A dst that is no register, or is a loop's variable, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -768,12 +768,12 @@ def register_store(dst, src) -> Any:
 
     Errors:
         A src that is no register is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def rng(dst, engine=engine.vector, name=None) -> Any:
-    """dst = random bits, in an integer dtype.
+    """Set dst = random bits, in an integer dtype.
 
     Arguments:
         dst: a tile; [P, F] of integers in SBUF or PSUM
@@ -785,14 +785,14 @@ def rng(dst, engine=engine.vector, name=None) -> Any:
 
     Errors:
         A tile of floats is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 scalar_engine: Any
 
 
 def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None) -> Any:
-    """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
+    """Set dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -810,12 +810,12 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=nl.maximum, reverse_pred=False, name=None) -> Any:
-    """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.
+    """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -833,7 +833,7 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
 
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -854,12 +854,12 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
 
     Errors:
         Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sequence_bounds(dst, segment_ids, name=None) -> Any:
-    """dst [1, 2, n]: for each element, the start and the end (exclusive) of its run of equal ids.
+    """Set dst [1, 2, n] to the start and the end (exclusive) of the run of equal ids of each element.
 
     Arguments:
         dst: a tile; [1, 2, N] in SBUF, of float32 or int32
@@ -871,7 +871,7 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -887,12 +887,12 @@ def set_rng_seed(src_seeds, name=None) -> Any:
 
     Errors:
         A tile of several elements, or of other than 32 bits, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
-    """dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first.
+    """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -905,7 +905,7 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
 
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -923,7 +923,7 @@ def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -941,12 +941,12 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -> Any:
-    """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number.
+    """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -960,14 +960,14 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
 
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 tensor_engine: Any
 
 
 def tensor_partition_reduce(dst, op, data, name=None) -> Any:
-    """dst[0, ...] = data reduced over its partitions.
+    """Set dst[0, ...] = data reduced over its partitions.
 
     Arguments:
         dst: a tile; [1, F] in SBUF
@@ -980,12 +980,12 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) -> Any:
-    """dst = data reduced over the last free axes, times -1 with ``negate``.
+    """Set dst = data reduced over the last free axes, times -1 with ``negate``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1001,12 +1001,12 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) 
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, engine=engine.unknown, name=None) -> Any:
-    """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile.
+    """Set dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1025,12 +1025,12 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
 
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None) -> Any:
-    """r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.
+    """Compute r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1047,12 +1047,12 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
 
     Errors:
         Tiles of 32-bit integers, and imm1 without load_reduce, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None) -> Any:
-    """data op0 operand0; the registers reduce it and are read into ``reduce_res``.
+    """Compute data op0 operand0; the registers reduce it, and ``reduce_res`` gets their values.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1072,12 +1072,12 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
 
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> Any:
-    """dst = data1 (op) data2.
+    """Set dst = data1 (op) data2.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1092,12 +1092,12 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> An
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None) -> Any:
-    """r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
+    """Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1115,7 +1115,7 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1134,7 +1134,7 @@ def topk(val_dst, idx_dst, src, n, name=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 unknown_engine: Any

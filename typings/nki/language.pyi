@@ -46,7 +46,7 @@ class NkiTensor:
 
         Errors:
             A part beyond the dimension, and an empty one, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def select(self, dim, index) -> Any:
@@ -61,7 +61,7 @@ class NkiTensor:
 
         Errors:
             An integer beyond the dimension is an error; a run-time index beyond it is one when the program runs.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
@@ -76,7 +76,7 @@ class NkiTensor:
 
         Errors:
             A tensor on chip, and another dim, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def permute(self, dims) -> Any:
@@ -90,7 +90,7 @@ class NkiTensor:
 
         Errors:
             Dims that are not each dimension once, and on chip a new position for dimension 0, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
@@ -105,7 +105,7 @@ class NkiTensor:
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
@@ -119,7 +119,7 @@ class NkiTensor:
 
         Errors:
             Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
@@ -133,7 +133,7 @@ class NkiTensor:
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
@@ -148,7 +148,7 @@ class NkiTensor:
 
         Errors:
             Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
@@ -163,7 +163,7 @@ class NkiTensor:
 
         Errors:
             Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reshape(self, shape) -> Any:
@@ -178,7 +178,7 @@ class NkiTensor:
 
         Errors:
             More elements, in HBM also fewer, and a shape that needs a copy, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
@@ -194,7 +194,7 @@ class NkiTensor:
 
         Errors:
             Patterns with different names, and an order that needs a copy, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def view(self, dtype) -> Any:
@@ -208,7 +208,7 @@ class NkiTensor:
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reinterpret_cast(self, dtype) -> Any:
@@ -222,7 +222,7 @@ class NkiTensor:
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
@@ -244,7 +244,7 @@ class NkiTensor:
 
         Errors:
             A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
@@ -259,12 +259,12 @@ class NkiTensor:
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
 
 def abs(x, dtype=None) -> Any:
-    """``abs(x)`` of every element.
+    """Compute ``abs(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -275,12 +275,12 @@ def abs(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def abs_max(x, y, dtype=None) -> Any:
-    """``abs_max(x, y)`` elementwise; one of them may be a number.
+    """Compute ``abs_max(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -292,12 +292,12 @@ def abs_max(x, y, dtype=None) -> Any:
 
     Errors:
         A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def abs_min(x, y, dtype=None) -> Any:
-    """``abs_min(x, y)`` elementwise; one of them may be a number.
+    """Compute ``abs_min(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -309,12 +309,12 @@ def abs_min(x, y, dtype=None) -> Any:
 
     Errors:
         A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def add(x, y, dtype=None) -> Any:
-    """``add(x, y)`` elementwise; one of them may be a number.
+    """Compute ``add(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -326,12 +326,12 @@ def add(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def affine_range(start, stop=None, step=1) -> Any:
-    """``range``: loops of the kernel's Python are unrolled.
+    """Return a ``range``, whose loops unroll.
 
     Arguments:
         start: the first value; without stop the number of values, from 0
@@ -343,7 +343,7 @@ def affine_range(start, stop=None, step=1) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -360,12 +360,12 @@ def all(x, axis, dtype=None) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def arctan(x, dtype=None) -> Any:
-    """``arctan(x)`` of every element.
+    """Compute ``arctan(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -376,7 +376,7 @@ def arctan(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 average: Any
@@ -385,7 +385,7 @@ bfloat16: Any
 
 
 def bitwise_and(x, y, dtype=None) -> Any:
-    """``bitwise_and(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_and(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -397,12 +397,12 @@ def bitwise_and(x, y, dtype=None) -> Any:
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bitwise_or(x, y, dtype=None) -> Any:
-    """``bitwise_or(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_or(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -414,12 +414,12 @@ def bitwise_or(x, y, dtype=None) -> Any:
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bitwise_xor(x, y, dtype=None) -> Any:
-    """``bitwise_xor(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_xor(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -431,7 +431,7 @@ def bitwise_xor(x, y, dtype=None) -> Any:
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 bool: Any
@@ -452,14 +452,14 @@ def broadcast_to(x, shape, dtype=None) -> Any:
 
     Errors:
         Other extents, and another count of axes, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 bypass: Any
 
 
 def ceil(x, dtype=None) -> Any:
-    """``ceil(x)`` of every element.
+    """Compute ``ceil(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -470,7 +470,7 @@ def ceil(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -486,12 +486,12 @@ def copy(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def cos(x, dtype=None) -> Any:
-    """``cos(x)`` of every element.
+    """Compute ``cos(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -502,7 +502,7 @@ def cos(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -518,12 +518,12 @@ def device_print(print_prefix, tensor) -> Any:
 
     Errors:
         A prefix that is no string is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def divide(x, y, dtype=None) -> Any:
-    """``divide(x, y)`` elementwise; one of them may be a number.
+    """Compute ``divide(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -535,7 +535,7 @@ def divide(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -552,7 +552,7 @@ def dropout(x, rate, dtype=None) -> Any:
 
     Errors:
         A probability outside of 0 to 1 is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -568,7 +568,7 @@ def ds(start, size) -> Any:
 
     Errors:
         A part beyond the tensor is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -585,7 +585,7 @@ def dynamic_range(start, stop=None, step=1) -> Any:
 
     Errors:
         break, return, and Python values that an iteration changes are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -603,12 +603,12 @@ def empty_like(x, dtype=None, buffer=None, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def equal(x, y, dtype=None) -> Any:
-    """``equal(x, y)`` elementwise; one of them may be a number.
+    """Compute ``equal(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -620,12 +620,12 @@ def equal(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def erf(x, dtype=None) -> Any:
-    """``erf(x)`` of every element.
+    """Compute ``erf(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -636,12 +636,12 @@ def erf(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def erf_dx(x, dtype=None) -> Any:
-    """``erf_dx(x)`` of every element.
+    """Compute ``erf_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -652,12 +652,12 @@ def erf_dx(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def exp(x, dtype=None) -> Any:
-    """``exp(x)`` of every element.
+    """Compute ``exp(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -668,7 +668,7 @@ def exp(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -684,7 +684,7 @@ def expand_dims(x, axis) -> Any:
 
     Errors:
         Axis 0, the partition, and one that the result does not have, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 float16: Any
@@ -707,7 +707,7 @@ float8_e8m0fnu: Any
 
 
 def floor(x, dtype=None) -> Any:
-    """``floor(x)`` of every element.
+    """Compute ``floor(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -718,12 +718,12 @@ def floor(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def fmod(x, y, dtype=None) -> Any:
-    """``fmod(x, y)`` elementwise; one of them may be a number.
+    """Compute ``fmod(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -735,7 +735,7 @@ def fmod(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -753,7 +753,7 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
 
     Errors:
         A body that returns something, and one that changes Python values, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -772,7 +772,7 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -790,12 +790,12 @@ def gather_flattened(data, indices, axis=0, dtype=None) -> Any:
 
     Errors:
         A tile in HBM, and indices that are not 32-bit integers, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu(x, dtype=None) -> Any:
-    """``gelu(x)`` of every element.
+    """Compute ``gelu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -806,12 +806,12 @@ def gelu(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_apprx_sigmoid(x, dtype=None) -> Any:
-    """``gelu_apprx_sigmoid(x)`` of every element.
+    """Compute ``gelu_apprx_sigmoid(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -822,12 +822,12 @@ def gelu_apprx_sigmoid(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_apprx_sigmoid_dx(x, dtype=None) -> Any:
-    """``gelu_apprx_sigmoid_dx(x)`` of every element.
+    """Compute ``gelu_apprx_sigmoid_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -838,12 +838,12 @@ def gelu_apprx_sigmoid_dx(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_apprx_tanh(x, dtype=None) -> Any:
-    """``gelu_apprx_tanh(x)`` of every element.
+    """Compute ``gelu_apprx_tanh(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -854,12 +854,12 @@ def gelu_apprx_tanh(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_dx(x, dtype=None) -> Any:
-    """``gelu_dx(x)`` of every element.
+    """Compute ``gelu_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -870,12 +870,12 @@ def gelu_dx(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def greater(x, y, dtype=None) -> Any:
-    """``greater(x, y)`` elementwise; one of them may be a number.
+    """Compute ``greater(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -887,12 +887,12 @@ def greater(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def greater_equal(x, y, dtype=None) -> Any:
-    """``greater_equal(x, y)`` elementwise; one of them may be a number.
+    """Compute ``greater_equal(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -904,7 +904,7 @@ def greater_equal(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 hbm: Any
@@ -917,7 +917,7 @@ int8: Any
 
 
 def invert(x, dtype=None) -> Any:
-    """``invert(x)`` of every element.
+    """Compute ``invert(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -928,7 +928,7 @@ def invert(x, dtype=None) -> Any:
 
     Errors:
         Floats are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -943,7 +943,7 @@ def is_hbm(buffer) -> Any:
 
     Errors:
         A buffer that is no memory is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -958,7 +958,7 @@ def is_on_chip(buffer) -> Any:
 
     Errors:
         A buffer that is no memory is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -973,7 +973,7 @@ def is_psum(buffer) -> Any:
 
     Errors:
         A buffer that is no memory is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -988,12 +988,12 @@ def is_sbuf(buffer) -> Any:
 
     Errors:
         A buffer that is no memory is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def left_shift(x, y, dtype=None) -> Any:
-    """``left_shift(x, y)`` elementwise; one of them may be a number.
+    """Compute ``left_shift(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1005,12 +1005,12 @@ def left_shift(x, y, dtype=None) -> Any:
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def less(x, y, dtype=None) -> Any:
-    """``less(x, y)`` elementwise; one of them may be a number.
+    """Compute ``less(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1022,12 +1022,12 @@ def less(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def less_equal(x, y, dtype=None) -> Any:
-    """``less_equal(x, y)`` elementwise; one of them may be a number.
+    """Compute ``less_equal(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1039,7 +1039,7 @@ def less_equal(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1055,7 +1055,7 @@ def load(src, dtype=None) -> Any:
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1071,12 +1071,12 @@ def load_transpose2d(src, dtype=None) -> Any:
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def log(x, dtype=None) -> Any:
-    """``log(x)`` of every element.
+    """Compute ``log(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1087,12 +1087,12 @@ def log(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_and(x, y, dtype=None) -> Any:
-    """``logical_and(x, y)`` elementwise; one of them may be a number.
+    """Compute ``logical_and(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1104,12 +1104,12 @@ def logical_and(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_not(x, dtype=None) -> Any:
-    """``logical_not(x)`` of every element.
+    """Compute ``logical_not(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1120,12 +1120,12 @@ def logical_not(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_or(x, y, dtype=None) -> Any:
-    """``logical_or(x, y)`` elementwise; one of them may be a number.
+    """Compute ``logical_or(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1137,12 +1137,12 @@ def logical_or(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_xor(x, y, dtype=None) -> Any:
-    """``logical_xor(x, y)`` elementwise; one of them may be a number.
+    """Compute ``logical_xor(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1154,7 +1154,7 @@ def logical_xor(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1171,12 +1171,12 @@ def matmul(x, y, transpose_x=False) -> Any:
 
     Errors:
         Larger operands, and different K, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def max(x, axis, dtype=None, keepdims=False) -> Any:
-    """``max`` over the last free axes, accumulated in float32.
+    """Compute ``max`` over the last free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1189,12 +1189,12 @@ def max(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def maximum(x, y, dtype=None) -> Any:
-    """``maximum(x, y)`` elementwise; one of them may be a number.
+    """Compute ``maximum(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1206,7 +1206,7 @@ def maximum(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1224,12 +1224,12 @@ def mean(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def min(x, axis, dtype=None, keepdims=False) -> Any:
-    """``min`` over the last free axes, accumulated in float32.
+    """Compute ``min`` over the last free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1242,12 +1242,12 @@ def min(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def minimum(x, y, dtype=None) -> Any:
-    """``minimum(x, y)`` elementwise; one of them may be a number.
+    """Compute ``minimum(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1259,12 +1259,12 @@ def minimum(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def mish(x, dtype=None) -> Any:
-    """``mish(x)`` of every element.
+    """Compute ``mish(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1275,12 +1275,12 @@ def mish(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def mod(x, y, dtype=None) -> Any:
-    """``mod(x, y)`` elementwise; one of them may be a number.
+    """Compute ``mod(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1292,12 +1292,12 @@ def mod(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def multiply(x, y, dtype=None) -> Any:
-    """``multiply(x, y)`` elementwise; one of them may be a number.
+    """Compute ``multiply(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1309,7 +1309,7 @@ def multiply(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1330,12 +1330,12 @@ def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> An
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def negative(x, dtype=None) -> Any:
-    """``negative(x)`` of every element.
+    """Compute ``negative(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1346,7 +1346,7 @@ def negative(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1361,12 +1361,12 @@ def no_reorder() -> Any:
 
     Errors:
         A dynamic loop inside is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def not_equal(x, y, dtype=None) -> Any:
-    """``not_equal(x, y)`` elementwise; one of them may be a number.
+    """Compute ``not_equal(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1378,7 +1378,7 @@ def not_equal(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1394,7 +1394,7 @@ def num_programs(axes=0) -> Any:
 
     Errors:
         A call outside of a kernel is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1412,7 +1412,7 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1427,12 +1427,12 @@ def par_dim(x) -> Any:
 
     Errors:
         None.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def power(x, y, dtype=None) -> Any:
-    """``power(x, y)`` elementwise; one of them may be a number.
+    """Compute ``power(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1444,7 +1444,7 @@ def power(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 prelu: Any
@@ -1453,7 +1453,7 @@ private_hbm: Any
 
 
 def prod(x, axis, dtype=None, keepdims=False) -> Any:
-    """``prod`` over the last free axes, accumulated in float32.
+    """Compute ``prod`` over the last free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1466,7 +1466,7 @@ def prod(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1481,7 +1481,7 @@ def program_id(axis=0) -> Any:
 
     Errors:
         A call outside of a kernel is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1496,7 +1496,7 @@ def program_ndim() -> Any:
 
     Errors:
         None.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 psum: Any
@@ -1516,7 +1516,7 @@ def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1531,12 +1531,12 @@ def random_seed(seed) -> Any:
 
     Errors:
         A tile of several elements is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def reciprocal(x, dtype=None) -> Any:
-    """``reciprocal(x)`` of every element.
+    """Compute ``reciprocal(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1547,12 +1547,12 @@ def reciprocal(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def relu(x, dtype=None) -> Any:
-    """``relu(x)`` of every element.
+    """Compute ``relu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1563,12 +1563,12 @@ def relu(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def right_shift(x, y, dtype=None) -> Any:
-    """``right_shift(x, y)`` elementwise; one of them may be a number.
+    """Compute ``right_shift(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1580,7 +1580,7 @@ def right_shift(x, y, dtype=None) -> Any:
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1601,12 +1601,12 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> An
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def rsqrt(x, dtype=None) -> Any:
-    """``rsqrt(x)`` of every element.
+    """Compute ``rsqrt(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1617,7 +1617,7 @@ def rsqrt(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 sbuf: Any
@@ -1636,7 +1636,7 @@ def sequential_range(start, stop=None, step=1) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1651,7 +1651,7 @@ def shared_constant(constant) -> Any:
 
     Errors:
         An argument that is no array of numbers is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 shared_hbm: Any
@@ -1670,12 +1670,12 @@ def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
 
     Errors:
         Any other extent is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sigmoid(x, dtype=None) -> Any:
-    """``sigmoid(x)`` of every element.
+    """Compute ``sigmoid(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1686,12 +1686,12 @@ def sigmoid(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sign(x, dtype=None) -> Any:
-    """``sign(x)`` of every element.
+    """Compute ``sign(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1702,12 +1702,12 @@ def sign(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def silu(x, dtype=None) -> Any:
-    """``silu(x)`` of every element.
+    """Compute ``silu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1718,12 +1718,12 @@ def silu(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def silu_dx(x, dtype=None) -> Any:
-    """``silu_dx(x)`` of every element.
+    """Compute ``silu_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1734,12 +1734,12 @@ def silu_dx(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sin(x, dtype=None) -> Any:
-    """``sin(x)`` of every element.
+    """Compute ``sin(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1750,7 +1750,7 @@ def sin(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1767,12 +1767,12 @@ def softmax(x, axis=-1, dtype=None) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def softplus(x, dtype=None) -> Any:
-    """``softplus(x)`` of every element.
+    """Compute ``softplus(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1783,12 +1783,12 @@ def softplus(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sqrt(x, dtype=None) -> Any:
-    """``sqrt(x)`` of every element.
+    """Compute ``sqrt(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1799,12 +1799,12 @@ def sqrt(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def square(x, dtype=None) -> Any:
-    """``square(x)`` of every element.
+    """Compute ``square(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1815,12 +1815,12 @@ def square(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def static_range(start, stop=None, step=1) -> Any:
-    """``range``: loops of the kernel's Python are unrolled.
+    """Return a ``range``, whose loops unroll.
 
     Arguments:
         start: the first value; without stop the number of values, from 0
@@ -1832,7 +1832,7 @@ def static_range(start, stop=None, step=1) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1848,12 +1848,12 @@ def store(dst, value) -> Any:
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def subtract(x, y, dtype=None) -> Any:
-    """``subtract(x, y)`` elementwise; one of them may be a number.
+    """Compute ``subtract(x, y)`` elementwise; one of them may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1865,12 +1865,12 @@ def subtract(x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sum(x, axis, dtype=None, keepdims=False) -> Any:
-    """``sum`` over the last free axes, accumulated in float32.
+    """Compute ``sum`` over the last free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1883,12 +1883,12 @@ def sum(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tan(x, dtype=None) -> Any:
-    """``tan(x)`` of every element.
+    """Compute ``tan(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1899,12 +1899,12 @@ def tan(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tanh(x, dtype=None) -> Any:
-    """``tanh(x)`` of every element.
+    """Compute ``tanh(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1915,7 +1915,7 @@ def tanh(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1941,7 +1941,7 @@ class tensor:
 
         Errors:
             A part beyond the dimension, and an empty one, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def select(self, dim, index) -> Any:
@@ -1956,7 +1956,7 @@ class tensor:
 
         Errors:
             An integer beyond the dimension is an error; a run-time index beyond it is one when the program runs.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
@@ -1971,7 +1971,7 @@ class tensor:
 
         Errors:
             A tensor on chip, and another dim, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def permute(self, dims) -> Any:
@@ -1985,7 +1985,7 @@ class tensor:
 
         Errors:
             Dims that are not each dimension once, and on chip a new position for dimension 0, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
@@ -2000,7 +2000,7 @@ class tensor:
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
@@ -2014,7 +2014,7 @@ class tensor:
 
         Errors:
             Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
@@ -2028,7 +2028,7 @@ class tensor:
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
@@ -2043,7 +2043,7 @@ class tensor:
 
         Errors:
             Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
@@ -2058,7 +2058,7 @@ class tensor:
 
         Errors:
             Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reshape(self, shape) -> Any:
@@ -2073,7 +2073,7 @@ class tensor:
 
         Errors:
             More elements, in HBM also fewer, and a shape that needs a copy, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
@@ -2089,7 +2089,7 @@ class tensor:
 
         Errors:
             Patterns with different names, and an order that needs a copy, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def view(self, dtype) -> Any:
@@ -2103,7 +2103,7 @@ class tensor:
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def reinterpret_cast(self, dtype) -> Any:
@@ -2117,7 +2117,7 @@ class tensor:
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
@@ -2139,7 +2139,7 @@ class tensor:
 
         Errors:
             A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
@@ -2154,7 +2154,7 @@ class tensor:
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.
-            Their messages point at the line of the call.
+            The message names the line of the call.
         """
 
 tfloat32: Any
@@ -2174,12 +2174,12 @@ def transpose(x, dtype=None) -> Any:
 
     Errors:
         More than two axes, and more than 128 elements along one, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def trunc(x, dtype=None) -> Any:
-    """``trunc(x)`` of every element.
+    """Compute ``trunc(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -2190,7 +2190,7 @@ def trunc(x, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 uint16: Any
@@ -2218,7 +2218,7 @@ def var(x, axis, dtype=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -2237,7 +2237,7 @@ def where(condition, x, y, dtype=None) -> Any:
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -2253,7 +2253,7 @@ def while_loop(init, body_fun) -> Any:
 
     Errors:
         A body that returns no register is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -2271,7 +2271,7 @@ def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -2289,5 +2289,5 @@ def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and a buffer that is no memory, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """

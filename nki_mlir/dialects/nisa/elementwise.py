@@ -72,7 +72,8 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         return FLOAT32 if self.runs_on is VECTOR and not ALU[self.op].on_bits else super().compute
 
     def work(self) -> Work:
-        """Each element of ``dst``; division, one operand in PSUM and simple operators on 16 bits have other laws."""
+        """The engine takes time for each element of ``dst``; division, one operand in PSUM and simple operators on 16
+        bits have other laws."""
         if self.op == "divide":
             return Work("tensor_tensor.divide", self.dst.free_elements)
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
@@ -154,7 +155,8 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def work(self) -> Work:
-        """Each element of ``dst``, by the dtypes and memories of the tiles; operators with roots are slower."""
+        """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles; operators with
+        roots are slower."""
         rooted = not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))
         return Work("roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}", self.dst.free_elements)
 
@@ -202,7 +204,8 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         return apply_alu(s, self.op1, apply_alu(s, self.op0, src, left, self.reverse0), tiles[-1], self.reverse1)
 
     def work(self) -> Work:
-        """Each element of ``dst``; products and differences of an even number of them are faster in 16 bits."""
+        """The engine takes time for each element of ``dst``; products and differences of an even number of them are
+        faster in 16 bits."""
         n = self.dst.free_elements
         fast = n % 2 == 0 and {self.op0, self.op1} <= {"subtract", "multiply"}
         return Work(f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}", n)
@@ -285,7 +288,8 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
     def work(self) -> Work:
-        """Each element of ``dst``; exactly one of ``src`` and ``predicate`` in PSUM has another law."""
+        """The engine takes time for each element of ``dst``; exactly one of ``src`` and ``predicate`` in PSUM has
+        another law."""
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
         return Work("select.psum" if mixed else "select", self.dst.free_elements)
 

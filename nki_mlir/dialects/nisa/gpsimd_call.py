@@ -63,7 +63,7 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
         return result.reshape(self.dst.shape)
 
     def work(self) -> Work:
-        """The cycles that the program's slowest core was busy when it was emulated."""
+        """The engine takes the cycles of the program's slowest core in the emulation."""
         return Work("call", self.busy)
 
 

@@ -39,7 +39,7 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
         check.bank(self.dst)
 
     def work(self) -> Work:
-        """Each column of ``moving``, by its dtype."""
+        """The engine takes time for each column of ``moving``, by its dtype."""
         return Work(f"product.{self.moving.dtype}", self.moving.free_elements)
 
 
@@ -67,7 +67,8 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
         return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
 
     def work(self) -> Work:
-        """Each row of ``src`` on the tensor engine, by its dtype; each column on the vector engine."""
+        """The engine takes time for each row of ``src`` on the tensor engine, by its dtype; each column on the vector
+        engine."""
         p, f = self.src.shape
         on_tensor = self.runs_on is Engine.TENSOR
         return Work(f"transpose.{self.src.dtype}" if on_tensor else "transpose", p if on_tensor else f)
@@ -108,5 +109,5 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
 
     def work(self) -> Work:
-        """Each column of ``moving``, by its dtype."""
+        """The engine takes time for each column of ``moving``, by its dtype."""
         return Work(f"product.{self.moving.dtype}", self.moving.free_elements)

@@ -96,7 +96,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
         return None
 
     def work(self) -> Work:
-        """One signal to the other cores."""
+        """The engine takes time for one signal to the other cores."""
         return CORE_SIGNAL
 
 

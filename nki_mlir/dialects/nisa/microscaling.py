@@ -162,5 +162,5 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         return dst[0].astype(np.float32) + total if dst else total
 
     def work(self) -> Work:
-        """One pass over the columns of ``moving``."""
+        """The engine takes time for one pass over the columns of ``moving``."""
         return Work("product.mx", self.moving.free_elements)

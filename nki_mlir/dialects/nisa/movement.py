@@ -39,7 +39,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
         return super().same_on(engine) or (self.src.dtype.is_float and self.src.dtype is not TFLOAT32)
 
     def work(self) -> Work:
-        """Each element of ``dst``, by the dtypes and memories of the tiles."""
+        """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles."""
         return Work(f"tensor_copy{of_tiles(self.dst, self.src)}", self.dst.free_elements)
 
 
@@ -52,7 +52,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
             check.spaces("dst", "sbuf")
 
     def work(self) -> Work:
-        """Each element of ``dst``; zeros and 16 bits are faster."""
+        """The engine takes time for each element of ``dst``; zeros and 16 bits are faster."""
         fast = self.value == 0 or self.dst.dtype.bits == 16
         return Work("memset.fast" if fast else "memset", self.dst.free_elements)
 
@@ -175,7 +175,8 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         return result.reshape(p, *self.dst.shape[1:])
 
     def work(self) -> Work:
-        """Each valid index of 16 partitions, by how many elements an index names and their size."""
+        """The engine takes time for each valid index of 16 partitions, by how many elements an index names and their
+        size."""
         e = self.elements
         # nki.isa.local_gather, cost.
         rate = ((28 + 4 * e) / (4 * e)) / min(4 / self.src.dtype.itemsize, e)
@@ -210,7 +211,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         return np.take_along_axis(flat, columns, 1).reshape(index.shape)
 
     def work(self) -> Work:
-        """An index and an element for each element of ``dst``: an assumption."""
+        """The engine takes time for an index and an element for each element of ``dst``: an assumption."""
         return Work("gather", 2 * self.dst.free_elements)
 
 

@@ -48,7 +48,7 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
         b.reduction(self, self.op, negate=self.negate)
 
     def work(self) -> Work:
-        """Each element of ``src``; sums and maxima are faster in 16 bits."""
+        """The engine takes time for each element of ``src``; sums and maxima are faster in 16 bits."""
         fast = self.op in ("add", "maximum")
         return Work(f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}", self.src.free_elements)
 
@@ -66,7 +66,7 @@ class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", 
         check.bits(["op"], "src")
 
     def work(self) -> Work:
-        """Each element of ``src`` in all partitions."""
+        """The engine takes time for each element of ``src`` in all partitions."""
         return Work("across_partitions", self.src.partitions * self.src.free_elements)
 
 

@@ -57,5 +57,5 @@ class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="RE
             raise OutputNotWritten(what=f"the output {self.output} is never written: {self.reason}")
 
     def work(self) -> Work:
-        """Nothing: the device does not execute it."""
+        """The device does not execute it."""
         return NOTHING

@@ -187,7 +187,8 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         return best_values.reshape(values.shape), where.reshape(indices.shape)
 
     def work(self) -> Work:
-        """4 cycles for each element of the list and one for each result, as the vendor's sort of top-k."""
+        """The engine takes 4 cycles for each element of the list and one for each result, as the vendor's sort of
+        top-k."""
         return Work("topk", 4 * self.n + self.values.free_elements)
 
 
@@ -225,5 +226,5 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         return result.reshape(dst.shape)
 
     def work(self) -> Work:
-        """Each element of ``src`` twice, read and written: an assumption."""
+        """The engine takes time for each element of ``src`` twice, read and written: an assumption."""
         return Work("nonzero", 2 * self.src.free_elements)

@@ -194,7 +194,7 @@ def expand_dims(data: Tensor, axis: int) -> View:
 def _binary(name: str) -> Callable[..., object]:
     boolean = name in functions.VERDICTS
 
-    @token(name, name, f"``{name}(x, y)`` elementwise" + (
+    @token(name, name, f"Compute ``{name}(x, y)`` elementwise" + (
         ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
     def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
@@ -202,14 +202,14 @@ def _binary(name: str) -> Callable[..., object]:
 
 
 def _positional(name: str) -> Callable[..., object]:
-    @token(name, name, f"``{name}(x, y)`` elementwise.")
+    @token(name, name, f"Compute ``{name}(x, y)`` elementwise.")
     def operate(x: float | View, y: float | View, dtype: object, mask: object) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     return operate
 
 
 def _unary(name: str) -> Callable[..., object]:
-    @token(name, name, f"``{name}(x)`` of every element.")
+    @token(name, name, f"Compute ``{name}(x)`` of every element.")
     def operate(x: DynamicView | View, *, dtype: object, mask: object) -> View:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
@@ -228,7 +228,7 @@ def all_reduce(x: View, op: object, program_axes: object, *, dtype: object, mask
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, op: str) -> Callable[..., object]:
-    @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
+    @token(op, name, f"Compute ``{name}`` over free axes, accumulated in float32.")
     def operate(x: View, axis: object, *, dtype: object, mask: Mask | None, keepdims: bool) -> View:
         return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     return operate

@@ -54,7 +54,7 @@ def result_type(dtype: object, *operands: object) -> DType:
 
 def _binary(name: str) -> Callable[..., object]:
     @reported
-    @token(name, name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
+    @token(name, name, f"Compute ``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
@@ -89,7 +89,7 @@ EVERYWHERE = {"sin": "sin_reduced"}        # variants that first reduce the argu
 
 def _unary(name: str) -> Callable[..., object]:
     @reported
-    @token(name, name, f"``{name}(x)`` of every element.")
+    @token(name, name, f"Compute ``{name}(x)`` of every element.")
     def operate(x: NkiTensor, dtype: object) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
@@ -202,7 +202,7 @@ def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
 
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @reported
-    @token(op, name, f"``{name}`` over the last free axes, accumulated in float32.")
+    @token(op, name, f"Compute ``{name}`` over the last free axes, accumulated in float32.")
     def operate(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
         return low.adopt(ops.reduce(op, *tile_and_axes(name, x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
     return operate

@@ -60,7 +60,7 @@ def check_operand(op: str, name: str, operand: object, label: str) -> None:
 
 @instruction
 def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object, engine: e.engine) -> None:
-    """dst = data1 (op) data2."""
+    """Set dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     if not ALU[token].floats:
         sizes = {low.is_tensor(t, "tensor_tensor", n).itemsize for n, t in (("dst", dst), ("data1", data1),
@@ -76,7 +76,7 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
 @instruction
 def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, reverse0: object, op1: object,
                   operand1: object, reverse1: object, engine: e.engine) -> None:
-    """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
+    """Set dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
     core_rule(op1 is not None or operand1 is None, core.UnpairedOperand, missing="op1")
     first, second = alu(op0, f"{op} op0"), "bypass" if op1 is None else alu(op1, f"{op} op1")
@@ -95,7 +95,7 @@ def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object
 @instruction
 def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, op1: object, operand1: object,
                          reverse0: object, reverse1: object, *, dtype: object = None) -> None:
-    """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
+    """Set dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
     core_rule(ALU[first].floats and ALU[second].floats, BrokenRule, op=op, fix="compute with two instructions",
@@ -109,7 +109,7 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
 
 @instruction
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: object = None) -> None:
-    """dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
+    """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
         low.copy_on_chip(out, src, engine=e.engine_name(engine))
@@ -142,7 +142,7 @@ def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: obje
 
 @instruction
 def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: NkiTensor, reverse_pred: object) -> None:
-    """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
+    """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
     kind = low.is_tensor(predicate, op, "predicate").dtype
     if kind not in (UINT8, UINT16, UINT32):         # signed ones, of which other documents say nothing, as well
@@ -162,7 +162,7 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
 
 @instruction
 def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
-    """dst = value. For an integer tile the value is rounded to the nearest integer, ties to even."""
+    """Set dst = value. For an integer tile the value is rounded to the nearest integer, ties to even."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
         require(value == 0, f"memset of {target.dtype} takes only 0, got {value}",
@@ -179,7 +179,7 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
 
 @instruction
 def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
-    """dst = data, with each element set to zero with probability ``prob``. The others are not rescaled."""
+    """Set dst = data, with each element set to zero with probability ``prob``. The others are not rescaled."""
     low.one_dtype("dropout", "data", dst=dst, data=data)
     with low.operands("dropout", dst, data=data) as (target, source):
         tile, number = low.number_and_tile("dropout", "prob", prob, source)
@@ -210,7 +210,7 @@ def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, 
 
 @instruction
 def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, negate: object, keepdims: object) -> None:
-    """dst = data reduced over the last free axes, times -1 with ``negate``."""
+    """Set dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
     reduced = reduced_shape(tuple(source.shape), axes)
@@ -226,7 +226,7 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
 
 @instruction
 def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None:
-    """dst[0, ...] = data reduced over its partitions."""
+    """Set dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
     low.in_sbuf(kind, dst=dst, data=data)
@@ -298,7 +298,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
 @instruction
 def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
                reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
-    """dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``."""
+    """Set dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu",
             code="NKI-OPERATOR")
@@ -321,7 +321,7 @@ def summing(reduce_op: object) -> str:
 @instruction
 def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor,
                       bias: object, scale: float) -> None:
-    """dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes."""
+    """Set dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes."""
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
     with low.operands(kind, dst, data=data, scratch=True) as (target, source):

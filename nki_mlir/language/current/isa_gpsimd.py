@@ -62,7 +62,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 
 @instruction
 def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister, channel_multiplier: int) -> None:
-    """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
+    """Set dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     low.in_sbuf("iota", dst=dst)
     multiplier = integer(channel_multiplier, "iota channel_multiplier")
     with low.writing(dst, "iota") as out:
@@ -85,7 +85,7 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
 @instruction
 def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multiplier: int, on_true_tile: object,
                   on_false_value: float, cmp_op: object, offset: int | VirtualRegister) -> None:
-    """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
+    """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     multiplier = integer(channel_multiplier, f"{op} channel_multiplier")
@@ -130,7 +130,7 @@ def backwards(row: View) -> View:
 
 @instruction
 def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_idx: object) -> None:
-    """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
+    """Set dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
         low.paired(op, dst=out, data=data)
@@ -150,7 +150,7 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
 def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> None:
-    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged."""
+    """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
     require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}",
@@ -167,7 +167,7 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> 
 
 @instruction
 def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_idx: int, num_valid_indices: int) -> None:
-    """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
+    """Set dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
     places = movement.GROUP * indices.shape[1]
@@ -195,7 +195,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
 
 @instruction
 def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
-    """dst [1, 2, n]: for each element, the start and the end (exclusive) of its run of equal ids."""
+    """Set dst [1, 2, n] to the start and the end (exclusive) of the run of equal ids of each element."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
     source = low.flat_tile(op, "segment_ids", segment_ids)
@@ -223,7 +223,7 @@ def generator(engine: str) -> View:
 
 @instruction
 def rng(dst: NkiTensor, engine: e.engine) -> None:
-    """dst = random bits, in an integer dtype."""
+    """Set dst = random bits, in an integer dtype."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
         emit(random.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)}, engine=chosen)
@@ -231,7 +231,7 @@ def rng(dst: NkiTensor, engine: e.engine) -> None:
 
 @instruction
 def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> None:
-    """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
+    """Set dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}", fix="give the smaller bound as min")
     with low.operands("rand2", dst) as (target,):
@@ -278,7 +278,7 @@ def rand_set_state(src_seeds: NkiTensor, engine: e.engine) -> None:
 
 @instruction
 def rand_get_state(dst: NkiTensor, engine: e.engine) -> None:
-    """dst = the state of the engine's random generator."""
+    """Set dst = the state of the engine's random generator."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:
         words = _state_words("rand_get_state", "dst", out, chosen)

@@ -32,7 +32,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, accumulate: bool | None,
               tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written."""
+    """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written."""
     op = "nc_matmul"
     part = ArrayPart(op, tile_position or (), tile_size or ())
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
@@ -202,7 +202,7 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
 def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stationary_scale: NkiTensor,
                  moving_scale: NkiTensor, tile_position: Sequence[int] | None,
                  tile_size: Sequence[int] | None, accumulate: bool | None) -> None:
-    """dst = stationary.T @ moving of two microscaled matrices, in PSUM."""
+    """Set dst = stationary.T @ moving of two microscaled matrices, in PSUM."""
     op = "nc_matmul_mx"
     part = ArrayPart(op, tile_position or (), tile_size or ())
     part.require(part.has_all_columns, "it takes all columns")
@@ -231,7 +231,7 @@ def element_of(op: str, label: str, tensor: NkiTensor) -> str:
 
 @instruction
 def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
-    """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
+    """Set dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     element = element_of(op, "dst", dst)
     with (low.writing(dst, op, flat=True) as out,
@@ -243,7 +243,7 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
 
 @instruction
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
-    """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
+    """Transpose data, dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
     low.one_dtype(op, "data", dst=dst, data=data)
     source = low.flat_tile(op, "data", data)

@@ -70,7 +70,7 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_mode, dge_mode: e.dge_mode,
              engine: e.engine, *,
              dst_rmw_op: object = None) -> None:
-    """dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
+    """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
     With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
     """
@@ -95,7 +95,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
 @instruction
 def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object, dge_mode: e.dge_mode,
                   oob_mode: e.oob_mode) -> None:
-    """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
+    """Set dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     low.one_dtype(op, "src", dst=dst, src=src)
     low.in_sbuf(op, dst=dst)
@@ -154,7 +154,7 @@ def fetched(op: str, tile: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 @instruction
 def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales: object, unique_indices: object,
                 oob_mode: e.oob_mode) -> None:
-    """dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs."""
+    """Set dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
             f"{op} takes 1 to {Machine.dma_sources_max} sources", fix="add the sources in several calls")
@@ -282,7 +282,7 @@ def register_alloc(x: object) -> VirtualRegister:
 
 @instruction
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
-    """dst = a number or another register."""
+    """Set dst = a number or another register."""
     state = writable(dst, "register_move")
     if isinstance(src, VirtualRegister):
         emit(movement.TensorCopyOp, {"dst": state, "src": src.state})
@@ -292,7 +292,7 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
 
 @instruction
 def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
-    """dst = the element of the one-element tensor src."""
+    """Set dst = the element of the one-element tensor src."""
     state = writable(dst, "register_load")
     tensor = low.one_element(src, "register_load", "src")
     if tensor.dtype.is_float:

@@ -335,7 +335,7 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
 
 
 def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
-    """Make a kernel of a function. Usable as a bare decorator, with keywords, and on a kernel.
+    """Decorate a function as a kernel; it works with and without keywords, and on a kernel.
 
     Arguments:
         fn: the function or kernel; without it the result is a decorator

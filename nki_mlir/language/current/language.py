@@ -28,7 +28,7 @@ DTYPES = {name: BY_NAME[name] for name in ("bool", *names_of("nki.language")) if
 
 
 class OperatorName:
-    """An operator that instructions take by name; calling it is an error."""
+    """Name an operator of instructions; a call of it is an error."""
 
     def __init__(self, name: str) -> None:
         self.nki_token = self.__name__ = name
@@ -57,7 +57,7 @@ def _span(name: str, start: object, stop: object, step: Any) -> range:
 
 @reported
 def affine_range(start: object, stop: object, step: object) -> range:
-    """``range``: loops of the kernel's Python are unrolled."""
+    """Return a ``range``, whose loops unroll."""
     return _span("affine_range", start, stop, step)
 
 
@@ -71,7 +71,7 @@ def sequential_range(start: object, stop: object, step: object) -> range | Itera
 
 @reported
 def static_range(start: object, stop: object, step: object) -> range:
-    """``range``: loops of the kernel's Python are unrolled."""
+    """Return a ``range``, whose loops unroll."""
     return _span("static_range", start, stop, step)
 
 

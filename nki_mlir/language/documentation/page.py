@@ -97,7 +97,7 @@ def cost(cls: type[Op]) -> str:
     if cls.queued:
         return "The engine issues a transfer, which then runs in its queue."
     if cls.work is Op.work:
-        return f"Each element of {cls.walked} in a partition."
+        return f"The engine takes time for each element of {cls.walked} in a partition."
     return str(inspect.getdoc(cls.work)).replace("``", "")
 
 
@@ -161,7 +161,7 @@ def description(function: "Function", sentence: str) -> str:
     result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [said_of(generation, page.errors),
-                                       "Their messages point at the line of the call."]),
+                                       "The message names the line of the call."]),
                   *(performance(page) if page.ops else []), Paragraph("Example", shown.splitlines()),
                   Paragraph("Source", [f"{function.name}, NKI API reference, "
                                        f"releases {spans(releases_with(function.name))}"])]

@@ -10,7 +10,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.23   (src, *, mask=None, dtype=None, engine=engine.unknown, **kwargs)
         2.27   (dst, src, engine=engine.unknown, name=None)
         """,
-        regular=Regular("src, on chip.", {"src": "src"}),
+        regular=Regular("Copy src on chip.", {"src": "src"}),
         page=Page(("tensor_copy",), {},
             "The elements of src: bit for bit where dtypes are equal, else converted through float32.",
             "Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors."),
@@ -189,7 +189,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
                 reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None)
         """,
         regular=Regular(
-            "on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.",
+            "Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.",
             {"on_true_tile": "src"}, named={"comp_op0": "comp0", "comp_op1": "comp1", "range_start": "base",
                                             "on_false_value": "fill"},
             rows={"bound0": "bound0", "bound1": "bound1"}, positions="dst"),

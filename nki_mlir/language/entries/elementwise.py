@@ -39,7 +39,8 @@ GROUP = Group("elementwise", "Elementwise instructions", {
                 reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None)
         """,
         regular=Regular(
-            "op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.", {"data": "src"},
+            "Compute op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.",
+            {"data": "src"},
             {"imm0": ("operand0", "imm0"), "imm1": ("operand1", "imm1"), "relu_param": ("slope", "alpha")},
             {"op": "fn"}),
         page=Page(("activate2",), {
@@ -61,7 +62,8 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         2.29   (dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None)
         """,
         regular=Regular(
-            "exp(src - max_value); the registers add it up and are read into ``reduce_res``.", {"src": "src"},
+            "Compute exp(src - max_value); the registers add it up, and ``reduce_res`` gets their values.",
+            {"src": "src"},
             {"max_value": ("highest", "imm")}),
         commands=("idle", "reduce", "reset_reduce", "load_reduce"),
         page=Page(("exponential",), {
@@ -136,7 +138,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         2.27   (dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None)
         """,
         regular=Regular(
-            "(data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.",
+            "Compute (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.",
             {"data": "src", "operand1": "rhs"}, {"operand0": ("operand0", "imm0")}),
         page=Page(("scalar_tensor_tensor",), {
             "operand1": "[P, F], of data's shape"},
@@ -163,7 +165,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         2.22   (data, *, dtype=None, mask=None, **kwargs)
         2.27   (dst, data, name=None)
         """,
-        regular=Regular("1 / data.", {"data": "src"}),
+        regular=Regular("Compute 1 / data.", {"data": "src"}),
         page=Page(("reciprocal",), {},
             "1 / data in float32, rounded once; 1 / 0 is infinity.",
             SHAPES),

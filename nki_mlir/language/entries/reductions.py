@@ -58,7 +58,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.27   (dst, op, data, name=None)
         """,
         regular=Regular(
-            "data reduced over its partitions: [1, F...].", {"data": "src"},
+            "Reduce data over its partitions: [1, F...].", {"data": "src"},
             shape=lambda shapes, attributes: (1, *shapes[0][1:])),
         page=Page(("tensor_partition_reduce",), {
             "dst": "[1, F] in SBUF",
@@ -88,7 +88,8 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
                 reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None)
         """,
         regular=Regular(
-            "data op0 operand0; the registers reduce it and are read into ``reduce_res``.", {"data": "src"},
+            "Compute data op0 operand0; the registers reduce it, and ``reduce_res`` gets their values.",
+            {"data": "src"},
             {"operand0": ("operand0", "imm0")}, {"reduce_res_negate": "negate"}, op="tensor_scalar_accumulate"),
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_accumulate", "tensor_scalar_reduce"), {
@@ -118,7 +119,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.29   (dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None)
         """,
         regular=Regular(
-            "r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.", {"src": "src"},
+            "Compute r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.", {"src": "src"},
             {"imm0": ("operand0", "imm0")}, initial="imm1"),
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_cumulative",), {
@@ -139,7 +140,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.27   (dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None)
         """,
         regular=Regular(
-            "r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.",
+            "Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.",
             {"data0": "data0", "data1": "data1"}, {"initial": ("initial", "imm")}),
         page=Page(("tensor_tensor_scan",), {
             "data0": "[P, F] in SBUF or PSUM",
@@ -170,7 +171,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
                 reverse_pred=False, name=None)
         """,
         regular=Regular(
-            "dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.",
+            "Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.",
             {"predicate": "predicate", "on_true": "on_true"}, {"on_false": ("on_false", "imm")}),
         commands=("idle", "reduce", "reset_reduce"),
         page=Page(("select_reduce",), {
@@ -194,7 +195,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.21   (data, *, mask=None, dtype=None, **kwargs)
         2.27   (dst, data, name=None)
         """,
-        regular=Regular("[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.",
+        regular=Regular("Compute count, mean and variance * count of the even, then of the odd elements: [P, 6].",
                             {"data": "src"}, shape=columns(6)),
         page=Page(("bn_stats",), {
             "dst": "[P, 6] in SBUF or PSUM",
@@ -221,7 +222,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.21   (data, *, mask=None, dtype=None, **kwargs)
         2.27   (dst, data, name=None)
         """,
-        regular=Regular("[P, 2]: mean and variance of groups given as (count, mean, variance * count).",
+        regular=Regular("Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].",
                            {"data": "src"}, shape=columns(2)),
         page=Page(("bn_aggr",), {
             "dst": "[P, 2] in SBUF or PSUM",

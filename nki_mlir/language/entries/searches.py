@@ -13,7 +13,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.22   (*, src, mask=None, dtype=None, **kwargs)
         2.27   (dst, src, name=None)
         """,
-        regular=Regular("[P, 8]: the largest values of each partition, largest first.", {"src": "src"},
+        regular=Regular("Find the 8 largest values of each partition, largest first: [P, 8].", {"src": "src"},
                         shape=columns(8)),
         page=Page(("max8",), {
             "dst": "[P, 8]",
@@ -38,7 +38,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, name=None)
         """,
         regular=Regular(
-            "[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.",
+            "Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.",
             {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
         page=Page(("nc_find_index8",), {
             "dst": "[P, 8] of uint16 or uint32",
@@ -67,7 +67,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, imm, dst_idx=None, name=None)
         """,
         regular=Regular(
-            "data with the first occurrence of each of 8 values replaced; dst_idx gets their indices.",
+            "Replace the first occurrence of each of 8 values in data; dst_idx gets their indices.",
             {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, positions="dst_idx"),
         page=Page(("nc_match_replace8",), {
             "vals": "[P, 8]",
@@ -114,7 +114,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.29   (dst, src, index_offset=0, padding_val=-1, name=None)
         """,
         regular=Regular(
-            "in partitions 0, 16, ...: the indices of nonzero elements, padding, and their count at the end.",
+            "Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.",
             {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, shape=columns(1)),
         page=Page(("nonzero_with_count",), {
             "dst": "[P, F + 1] int32 in SBUF",
@@ -136,7 +136,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, segment_ids, name=None)
         """,
         regular=Regular(
-            "[1, 2, n]: for each index the first index of its run of equal ids, and one past the last.",
+            "Find, for each index, the first index of its run of equal ids, and the index after the last: [1, 2, n].",
             {"segment_ids": "segment_ids"}, shape=lambda shapes, attributes: (1, 2, prod(shapes[0][1:]))),
         page=Page(("sequence_bounds",), {
             "dst": "[1, 2, N] in SBUF, of float32 or int32",
@@ -165,7 +165,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None)
         """,
         regular=Regular(
-            "Gathered elements of each partition by indices that 16 partitions share.",
+            "Gather elements of each partition by indices that 16 partitions share.",
             {"src_buffer": "src", "index": "index"},
             named={"num_elem_per_idx": "elements", "num_valid_indices": "valid"},
             shape=lambda shapes, attributes: (shapes[0][0], *shapes[1][1:], PARTITIONS, attributes["elements"])),
@@ -196,7 +196,8 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, indices, name=None)
         """,
         regular=Regular(
-            "data[p], flattened, at indices[p, j].", {"indices": "index"}, rows={"data": "src"}, op="gather_flattened"),
+            "Gather data[p], flattened, at indices[p, j].",
+            {"indices": "index"}, rows={"data": "src"}, op="gather_flattened"),
         page=Page(("gather_flattened",), {
             "dst": "[P, I] in SBUF, of data's dtype",
             "data": "[P, F] in SBUF",
@@ -216,7 +217,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, src, shuffle_mask, name=None)
         """,
         regular=Regular(
-            "dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i].", {"src": "src"},
+            "Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 keeps dst[i].", {"src": "src"},
             named={"shuffle_mask": "shuffle"}),
         page=Page(("nc_stream_shuffle",), {
             "shuffle_mask": "32 integers: the partition of its group of 32 that each is copied from, or 255"},

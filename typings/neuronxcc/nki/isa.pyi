@@ -26,7 +26,7 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
 
     Errors:
         An op that is not an activation function, and a bias or scale that is not [P, 1], are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -48,7 +48,7 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
 
     Errors:
         An op that is not an activation function is an error; a reduce_op other than nl.add is a warning.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -67,12 +67,12 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bn_aggr(data, *, mask=None, dtype=None) -> Any:
-    """[P, 2]: mean and variance of groups given as (count, mean, variance * count).
+    """Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].
 
     Arguments:
         data: a tile; [P, 3 * groups]
@@ -84,12 +84,12 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bn_stats(data, *, mask=None, dtype=None) -> Any:
-    """[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.
+    """Compute count, mean and variance * count of the even, then of the odd elements: [P, 6].
 
     Arguments:
         data: a tile; [P, F], F at most 512 elements
@@ -101,7 +101,7 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -131,7 +131,7 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
 
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 dma_engine: Any
@@ -152,7 +152,7 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -170,7 +170,7 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A probability outside of 0 to 1, and dst of another dtype than data, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -200,7 +200,7 @@ def get_nc_version() -> Any:
 
     Errors:
         A call outside of a kernel is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 gpsimd_engine: Any
@@ -219,12 +219,12 @@ def iota(expr, dtype, *, mask=None) -> Any:
 
     Errors:
         A pattern of another count of elements than dst is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, *, mask=None) -> Any:
-    """Gathered elements of each partition by indices that 16 partitions share.
+    """Gather elements of each partition by indices that 16 partitions share.
 
     Arguments:
         src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
@@ -238,12 +238,12 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def max8(*, src, mask=None, dtype=None) -> Any:
-    """[P, 8]: the largest values of each partition, largest first.
+    """Find the 8 largest values of each partition, largest first: [P, 8].
 
     Arguments:
         src: a tile; [P, F] of 8 to 16384 elements a partition
@@ -255,7 +255,7 @@ def max8(*, src, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -274,12 +274,12 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """[P, 8]: the index of each of 8 values in data, flattened; all ones if it does not occur.
+    """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
 
     Arguments:
         data: a tile; [P, F] of 8 to 16384 elements a partition
@@ -292,12 +292,12 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -> Any:
-    """data with the first occurrence of each of 8 values replaced; dst_idx gets their indices.
+    """Replace the first occurrence of each of 8 values in data; dst_idx gets their indices.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -312,7 +312,7 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -337,12 +337,12 @@ def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onez
 
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
-    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i].
+    """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 keeps dst[i].
 
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM
@@ -356,7 +356,7 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Tiles of different dtypes, and partitions beyond src, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -374,7 +374,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -394,7 +394,7 @@ class oob_mode(Enum):
 
 
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
-    """on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.
+    """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
 
     Arguments:
         on_true_tile: a tile; [P, F] of floats
@@ -415,12 +415,12 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
 
     Errors:
         Another reduce_op, and a tile of integers, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def reciprocal(data, *, dtype=None, mask=None) -> Any:
-    """1 / data.
+    """Compute 1 / data.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -432,7 +432,7 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -449,7 +449,7 @@ scalar_engine: Any
 
 
 def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, dtype=None, mask=None) -> Any:
-    """(data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
+    """Compute (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
@@ -467,12 +467,12 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=np.amax, reverse_pred=False, mask=None, dtype=None) -> Any:
-    """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.
+    """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -491,12 +491,12 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
 
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sequence_bounds(*, segment_ids, dtype=None) -> Any:
-    """[1, 2, n]: for each index the first index of its run of equal ids, and one past the last.
+    """Find, for each index, the first index of its run of equal ids, and the index after the last: [1, 2, n].
 
     Arguments:
         segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
@@ -507,12 +507,12 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """src, on chip.
+    """Copy src on chip.
 
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM
@@ -525,7 +525,7 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -544,7 +544,7 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -562,7 +562,7 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -582,14 +582,14 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
 
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 tensor_engine: Any
 
 
 def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
-    """data reduced over its partitions: [1, F...].
+    """Reduce data over its partitions: [1, F...].
 
     Arguments:
         op: an operator, such as nl.add
@@ -602,7 +602,7 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -623,7 +623,7 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -647,7 +647,7 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
 
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -669,7 +669,7 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
 
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -689,12 +689,12 @@ def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unkn
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1=False, *, dtype=None, mask=None) -> Any:
-    """r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
+    """Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
     Arguments:
         data0: a tile; [P, F] in SBUF or PSUM
@@ -712,7 +712,7 @@ def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 unknown_engine: Any

@@ -12,7 +12,7 @@ class Tensor:
 
 
 def abs(x, *, dtype=None, mask=None) -> Any:
-    """``abs(x)`` of every element.
+    """Compute ``abs(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -24,12 +24,12 @@ def abs(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def add(x, y, *, dtype=None, mask=None) -> Any:
-    """``add(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``add(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -42,7 +42,7 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -57,7 +57,7 @@ def affine_range(*args) -> Any:
 
     Errors:
         A write, other than +=, to a tensor from outside of the loop at an index without its variable is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -75,7 +75,7 @@ def all(x, axis, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -96,12 +96,12 @@ def all_reduce(x, op, program_axes, *, dtype=None, mask=None, parallel_reduce=Tr
 
     Errors:
         An axis that the launch does not have is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def arange(*args) -> Any:
-    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``.
+    """Return the index of an axis, from 0 or ``start`` to ``stop``; ``[:, None]`` puts it on the partitions.
 
     Arguments:
         args: integers: stop, or start and stop
@@ -111,12 +111,12 @@ def arange(*args) -> Any:
 
     Errors:
         A third bound is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def arctan(x, *, dtype=None, mask=None) -> Any:
-    """``arctan(x)`` of every element.
+    """Compute ``arctan(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -128,7 +128,7 @@ def arctan(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -146,7 +146,7 @@ def atomic_rmw(dst, value, op, *, mask=None) -> Any:
 
     Errors:
         A dst without a tile of indices is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 bfloat16: Any
@@ -157,7 +157,7 @@ class bfp16:
 
 
 def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
-    """``bitwise_and(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_and(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -170,12 +170,12 @@ def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
-    """``bitwise_or(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_or(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -188,12 +188,12 @@ def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
-    """``bitwise_xor(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_xor(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -206,7 +206,7 @@ def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 bool_: Any
@@ -224,12 +224,12 @@ def broadcast_to(src, *, shape) -> Any:
 
     Errors:
         A shape to which src does not broadcast, as in NumPy, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def ceil(x, *, dtype=None, mask=None) -> Any:
-    """``ceil(x)`` of every element.
+    """Compute ``ceil(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -241,7 +241,7 @@ def ceil(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -258,12 +258,12 @@ def copy(src, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def cos(x, *, dtype=None, mask=None) -> Any:
-    """``cos(x)`` of every element.
+    """Compute ``cos(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -275,7 +275,7 @@ def cos(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -293,12 +293,12 @@ def device_print(prefix, x, *, mask=None) -> Any:
 
     Errors:
         A prefix that is no string is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def divide(x, y, *, dtype=None, mask=None) -> Any:
-    """``divide(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``divide(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -311,7 +311,7 @@ def divide(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -329,7 +329,7 @@ def dropout(x, rate, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A probability outside of 0 to 1 is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -345,7 +345,7 @@ def ds(start, size) -> Any:
 
     Errors:
         A part beyond the tensor is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -363,12 +363,12 @@ def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """``equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``equal(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -381,12 +381,12 @@ def equal(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def erf(x, *, dtype=None, mask=None) -> Any:
-    """``erf(x)`` of every element.
+    """Compute ``erf(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -398,12 +398,12 @@ def erf(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def erf_dx(x, *, dtype=None, mask=None) -> Any:
-    """``erf_dx(x)`` of every element.
+    """Compute ``erf_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -415,12 +415,12 @@ def erf_dx(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def exp(x, *, dtype=None, mask=None) -> Any:
-    """``exp(x)`` of every element.
+    """Compute ``exp(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -432,7 +432,7 @@ def exp(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -448,7 +448,7 @@ def expand_dims(data, axis) -> Any:
 
     Errors:
         An axis that the result does not have is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -465,7 +465,7 @@ float8_e5m2: Any
 
 
 def floor(x, *, dtype=None, mask=None) -> Any:
-    """``floor(x)`` of every element.
+    """Compute ``floor(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -477,12 +477,12 @@ def floor(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def fmod(x, y, dtype=None, mask=None) -> Any:
-    """``fmod(x, y)`` elementwise.
+    """Compute ``fmod(x, y)`` elementwise.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -495,7 +495,7 @@ def fmod(x, y, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -518,7 +518,7 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -536,12 +536,12 @@ def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
 
     Errors:
         A tile in HBM, and indices that are not 32-bit integers, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu(x, *, dtype=None, mask=None) -> Any:
-    """``gelu(x)`` of every element.
+    """Compute ``gelu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -553,12 +553,12 @@ def gelu(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_apprx_sigmoid(x, *, dtype=None, mask=None) -> Any:
-    """``gelu_apprx_sigmoid(x)`` of every element.
+    """Compute ``gelu_apprx_sigmoid(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -570,12 +570,12 @@ def gelu_apprx_sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_apprx_tanh(x, *, dtype=None, mask=None) -> Any:
-    """``gelu_apprx_tanh(x)`` of every element.
+    """Compute ``gelu_apprx_tanh(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -587,12 +587,12 @@ def gelu_apprx_tanh(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def gelu_dx(x, *, dtype=None, mask=None) -> Any:
-    """``gelu_dx(x)`` of every element.
+    """Compute ``gelu_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -604,12 +604,12 @@ def gelu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def greater(x, y, *, dtype=bool, mask=None) -> Any:
-    """``greater(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``greater(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -622,12 +622,12 @@ def greater(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """``greater_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``greater_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -640,7 +640,7 @@ def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 hbm: Any
@@ -653,7 +653,7 @@ int8: Any
 
 
 def invert(x, *, dtype=None, mask=None) -> Any:
-    """``invert(x)`` of every element.
+    """Compute ``invert(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -665,12 +665,12 @@ def invert(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def left_shift(x, y, *, dtype=None, mask=None) -> Any:
-    """``left_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``left_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -683,12 +683,12 @@ def left_shift(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def less(x, y, *, dtype=bool, mask=None) -> Any:
-    """``less(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``less(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -701,12 +701,12 @@ def less(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """``less_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``less_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -719,7 +719,7 @@ def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -736,7 +736,7 @@ def load(src, *, mask=None, dtype=None) -> Any:
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -753,12 +753,12 @@ def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def log(x, *, dtype=None, mask=None) -> Any:
-    """``log(x)`` of every element.
+    """Compute ``log(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -770,12 +770,12 @@ def log(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
-    """``logical_and(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``logical_and(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -788,12 +788,12 @@ def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_not(x, *, dtype=bool, mask=None) -> Any:
-    """``logical_not(x)`` of every element.
+    """Compute ``logical_not(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -805,12 +805,12 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
-    """``logical_or(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``logical_or(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -823,12 +823,12 @@ def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
-    """``logical_xor(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``logical_xor(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -841,7 +841,7 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -860,7 +860,7 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
 
     Errors:
         An op that is no operator is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -878,12 +878,12 @@ def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
 
     Errors:
         Larger operands, and different K, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
-    """``max`` over free axes, accumulated in float32.
+    """Compute ``max`` over free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -897,12 +897,12 @@ def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def maximum(x, y, *, dtype=None, mask=None) -> Any:
-    """``maximum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``maximum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -915,7 +915,7 @@ def maximum(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -934,14 +934,14 @@ def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 mgrid: Any
 
 
 def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
-    """``min`` over free axes, accumulated in float32.
+    """Compute ``min`` over free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -955,12 +955,12 @@ def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def minimum(x, y, *, dtype=None, mask=None) -> Any:
-    """``minimum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``minimum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -973,12 +973,12 @@ def minimum(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def mish(x, *, dtype=None, mask=None) -> Any:
-    """``mish(x)`` of every element.
+    """Compute ``mish(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -990,12 +990,12 @@ def mish(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def mod(x, y, dtype=None, mask=None) -> Any:
-    """``mod(x, y)`` elementwise.
+    """Compute ``mod(x, y)`` elementwise.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1008,12 +1008,12 @@ def mod(x, y, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def multiply(x, y, *, dtype=None, mask=None) -> Any:
-    """``multiply(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``multiply(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1026,7 +1026,7 @@ def multiply(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1050,12 +1050,12 @@ def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def negative(x, *, dtype=None, mask=None) -> Any:
-    """``negative(x)`` of every element.
+    """Compute ``negative(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1067,12 +1067,12 @@ def negative(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """``not_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compute ``not_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1085,7 +1085,7 @@ def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1100,7 +1100,7 @@ def num_programs(axes=None) -> Any:
 
     Errors:
         An axis that the launch does not have is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1118,7 +1118,7 @@ def ones(shape, dtype, *, buffer=None, name='') -> Any:
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1127,7 +1127,7 @@ class par_dim:
 
 
 def power(x, y, *, dtype=None, mask=None) -> Any:
-    """``power(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``power(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1140,14 +1140,14 @@ def power(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 private_hbm: Any
 
 
 def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
-    """``prod`` over free axes, accumulated in float32.
+    """Compute ``prod`` over free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1161,7 +1161,7 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1176,7 +1176,7 @@ def program_id(axis) -> Any:
 
     Errors:
         An axis that the launch does not have is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1191,7 +1191,7 @@ def program_ndim() -> Any:
 
     Errors:
         None.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 psum: Any
@@ -1209,7 +1209,7 @@ def rand(shape, dtype=np.float32) -> Any:
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1225,12 +1225,12 @@ def random_seed(seed, *, mask=None) -> Any:
 
     Errors:
         A tile of several elements is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def reciprocal(x, *, dtype=None, mask=None) -> Any:
-    """``reciprocal(x)`` of every element.
+    """Compute ``reciprocal(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1242,12 +1242,12 @@ def reciprocal(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def relu(x, *, dtype=None, mask=None) -> Any:
-    """``relu(x)`` of every element.
+    """Compute ``relu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1259,12 +1259,12 @@ def relu(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def right_shift(x, y, *, dtype=None, mask=None) -> Any:
-    """``right_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``right_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1277,7 +1277,7 @@ def right_shift(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1299,12 +1299,12 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def rsqrt(x, *, dtype=None, mask=None) -> Any:
-    """``rsqrt(x)`` of every element.
+    """Compute ``rsqrt(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1316,7 +1316,7 @@ def rsqrt(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 sbuf: Any
@@ -1333,7 +1333,7 @@ def sequential_range(*args) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1349,7 +1349,7 @@ def shared_constant(constant, dtype=None) -> Any:
 
     Errors:
         An argument that is no array of numbers is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 shared_hbm: Any
@@ -1367,12 +1367,12 @@ def shared_identity_matrix(n, dtype=np.uint8) -> Any:
 
     Errors:
         An n that is no positive integer is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sigmoid(x, *, dtype=None, mask=None) -> Any:
-    """``sigmoid(x)`` of every element.
+    """Compute ``sigmoid(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1384,12 +1384,12 @@ def sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sign(x, *, dtype=None, mask=None) -> Any:
-    """``sign(x)`` of every element.
+    """Compute ``sign(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1401,12 +1401,12 @@ def sign(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def silu(x, *, dtype=None, mask=None) -> Any:
-    """``silu(x)`` of every element.
+    """Compute ``silu(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1418,12 +1418,12 @@ def silu(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def silu_dx(x, *, dtype=None, mask=None) -> Any:
-    """``silu_dx(x)`` of every element.
+    """Compute ``silu_dx(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1435,12 +1435,12 @@ def silu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sin(x, *, dtype=None, mask=None) -> Any:
-    """``sin(x)`` of every element.
+    """Compute ``sin(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1452,7 +1452,7 @@ def sin(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1471,12 +1471,12 @@ def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def softplus(x, *, dtype=None, mask=None) -> Any:
-    """``softplus(x)`` of every element.
+    """Compute ``softplus(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1488,7 +1488,7 @@ def softplus(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1497,7 +1497,7 @@ class spmd_dim:
 
 
 def sqrt(x, *, dtype=None, mask=None) -> Any:
-    """``sqrt(x)`` of every element.
+    """Compute ``sqrt(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1509,12 +1509,12 @@ def sqrt(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def square(x, *, dtype=None, mask=None) -> Any:
-    """``square(x)`` of every element.
+    """Compute ``square(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1526,7 +1526,7 @@ def square(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1542,7 +1542,7 @@ def static_cast(input_data, dtype) -> Any:
 
     Errors:
         A dtype that is none is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1557,7 +1557,7 @@ def static_range(*args) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1574,12 +1574,12 @@ def store(dst, value, *, mask=None) -> Any:
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def subtract(x, y, *, dtype=None, mask=None) -> Any:
-    """``subtract(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``subtract(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1592,12 +1592,12 @@ def subtract(x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
-    """``sum`` over free axes, accumulated in float32.
+    """Compute ``sum`` over free axes, accumulated in float32.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1611,12 +1611,12 @@ def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tan(x, *, dtype=None, mask=None) -> Any:
-    """``tan(x)`` of every element.
+    """Compute ``tan(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1628,12 +1628,12 @@ def tan(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def tanh(x, *, dtype=None, mask=None) -> Any:
-    """``tanh(x)`` of every element.
+    """Compute ``tanh(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1645,7 +1645,7 @@ def tanh(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 tfloat32: Any
@@ -1666,12 +1666,12 @@ def transpose(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         More than two axes, and more than 128 elements along one, are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
 def trunc(x, *, dtype=None, mask=None) -> Any:
-    """``trunc(x)`` of every element.
+    """Compute ``trunc(x)`` of every element.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
@@ -1683,7 +1683,7 @@ def trunc(x, *, dtype=None, mask=None) -> Any:
 
     Errors:
         A tile in HBM is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 uint16: Any
@@ -1707,7 +1707,7 @@ def var(x, axis, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Axis 0, the partition, is an error.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1726,7 +1726,7 @@ def where(condition, x, y, *, dtype=None, mask=None) -> Any:
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1744,7 +1744,7 @@ def zeros(shape, dtype, *, buffer=None, name='') -> Any:
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
 
 
@@ -1762,5 +1762,5 @@ def zeros_like(a, dtype=None, *, buffer=None, name='') -> Any:
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        Their messages point at the line of the call.
+        The message names the line of the call.
     """
