@@ -455,8 +455,8 @@ def plain_mask(mask: object) -> Mask | Literal[False] | None:
         return mask
     if isinstance(mask, (bool, np.bool_)):
         return None if mask else False
-    kind = "tile, known at run time only" if isinstance(mask, View) else type(mask).__name__
-    raise UnsupportedMask(what=f"the mask is a {kind}")
+    kind = "a tile, whose values only the device knows" if isinstance(mask, View) else f"of type {type(mask).__name__}"
+    raise UnsupportedMask(what=f"the mask is {kind}")
 
 
 def lift_to(iteration: Iteration, name: str) -> IndexChange:

@@ -88,7 +88,7 @@ class AssignToIndex(KernelError):
 
 class OneDimensionalArange(KernelError):
     code = "err_1d_arange_not_supported"
-    message = "an index tensor of one dimension indexes a tensor"
+    message = "a one-dimensional index tensor cannot index a tensor"
     fix = "give it the tile's dimensions: nl.arange(n)[:, None] for partitions, nl.arange(n)[None, :] for the free axis"
 
 
@@ -101,12 +101,12 @@ class MixedIndexing(KernelError):
 class TooManySubscripts(KernelError, IndexError):
     code = "NKI-SUBSCRIPT"
     message = "{given} subscripts on a tensor of {rank} dimensions"
-    fix = "give at most one subscript a dimension"
+    fix = "give at most one subscript for each dimension"
 
 
 class BadSubscript(KernelError, TypeError):
     code = "NKI-SUBSCRIPT"
-    message = "{item} of type {kind} is a subscript"
+    message = "{item} of type {kind} cannot be a subscript"
     fix = "use integers, slices, nl.ds, nl.arange or nl.mgrid; None only on index tensors"
 
     @property
@@ -225,7 +225,7 @@ class BadBroadcast(BadReshape):
 
 class BadStep(KernelError):
     code = "NKI-SLICE-STEP"
-    message = "a slice has step {step}; steps are positive"
+    message = "a slice has step {step}; steps must be positive"
     fix = "reverse with an index: tile[i_p, last - i_f], where i_p, i_f = nl.mgrid[...]"
 
 

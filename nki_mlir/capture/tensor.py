@@ -315,8 +315,8 @@ class View:
         else:
             at = lanes if partition_dim is None else partition_dim
             if at >= len(shape) or shape[at] != self.dims[lanes].count:
-                raise BadReshape(what=f"the partition dimension {self.dims[lanes].count} of {self.shape} is not kept "
-                                      f"in {shape}")
+                raise BadReshape(what=f"the reshape of {self.shape} to {shape} changes the partition dimension "
+                                      f"{self.dims[lanes].count}")
             free = strides.regrouped(self.dims[:lanes] + self.dims[lanes + 1:], shape[:at] + shape[at + 1:])
             new_dims = None if free is None else [*free[:at], self.dims[lanes], *free[at:]]
         if new_dims is None:

@@ -44,7 +44,7 @@ class StartPartition(TargetRule):
     code = "NKI-START-PARTITION"
     message = "operand '{operand}' of '{op}' begins at partition {start} and has {count} partitions"
     why = "the {engine} engine begins {count} partitions only at {legal}"
-    fix = "lay the tile out from such a partition, or move its rows with nisa.dma_copy first"
+    fix = "start the tile at such a partition, or move its rows with nisa.dma_copy first"
 
 
 class SpreadPartition(TargetRule):
@@ -103,7 +103,7 @@ class NotOnEngine(TargetRule):
 
 class DtypeOfOperand(TargetRule):
     code = "NKI-OPERAND-DTYPE"
-    message = "operand '{operand}' of '{op}' is {found}; it takes {expected}"
+    message = "operand '{operand}' of '{op}' has dtype {found}; it must have {expected}"
     fix = "convert it first, for example with nl.copy(x, dtype=...)"
 
     @property

@@ -93,8 +93,14 @@ class WrongMemory(KernelError):
         if found == SBUF and expected == [PSUM]:
             return "", "make it with buffer=nl.psum"
         if found not in (HBM, SBUF, PSUM):
-            return "", "give a tensor of the kernel: a parameter, or what nl.ndarray and nl.load give"
+            return "", "give a tensor of the kernel: a parameter, or a result of nl.ndarray or nl.load"
         return super().advice
+
+
+class HostOperand(WrongMemory):
+    """An operand that is a value of Python, which the device cannot read."""
+
+    message = "operand '{operand}' of '{op}' is a value of type {found}; it must be a tensor in {expected}"
 
 
 class WrongDtype(KernelError):

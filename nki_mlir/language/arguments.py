@@ -105,7 +105,7 @@ def explained(error: AttributeError | RecursionError, values: Mapping[str, objec
         instead = "np.array(the list, np.float32)"
     text = repr(value)
     wrong = NoTensor(name=name, attribute=error.name, instead=instead,
-                     value=text if len(text) <= 40 else f"a {type(value).__name__}")
+                     value=text if len(text) <= 40 else f"of type {type(value).__name__}")
     return wrong.located(raised_at(error.__traceback__))
 
 
@@ -353,7 +353,7 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords
                and signature.parameters[name].default is inspect.Parameter.empty]
-    several = f"it has the parameters {', '.join(names)}" if names else "it has no parameters"
+    several = f"pass the parameters {', '.join(names)}" if names else "it has no parameters"
     unknown = [] if len(names) < len(signature.parameters) else [name for name in keywords if name not in names]
     if unknown:
         near = get_close_matches(unknown[0], names, 1) or missing[:1]

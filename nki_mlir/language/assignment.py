@@ -25,7 +25,7 @@ from nki_mlir.language.operations import LastResult
 def assign(target: View, value: Any, mask: object = None) -> None:
     """Emit ``t[...] = value``."""
     if isinstance(value, Mask) or value is None:
-        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").here()
+        raise ShapeMismatch(what=f"a value of type {type(value).__name__} cannot be assigned to a tensor").here()
     if not isinstance(value, View):
         value = ops.plain_number(value)
         if not isinstance(value, Index):

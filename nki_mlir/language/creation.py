@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
+from nki_mlir.dialects.verifier import HostOperand, ShapeMismatch
 from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
@@ -61,7 +61,7 @@ def as_operand(x: object, name: str = "a language function") -> View:
         return as_operand(x.as_sum(), name)
     active(name)
     refuse_other_generation(name, x)
-    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=f"the host: {type(x).__name__}").here()
+    raise HostOperand(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).here()
 
 
 class OtherGeneration(KernelError):
@@ -91,7 +91,7 @@ class EmptyDimension(ShapeMismatch):
 
 class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
-    message = "{value!r} is {what}, which is an integer{bound}"
+    message = "{value!r} is {what}, which must be an integer{bound}"
     fix = "divide with //, or round with math.ceil or math.floor"
 
 
@@ -122,7 +122,7 @@ def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor"
         return new_tensor(shape, dtype, space)
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
-    builder = current.get() or active("a tensor creation")
+    builder = current.get() or active("a function that creates a tensor")
     tensor: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
     return tensor
 
@@ -139,7 +139,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",
                attributes: dict[str, object] | None = None, allocation: "Allocation | None" = None) -> "Tensor":
     """Allocate a tensor. Block dimensions precede a ``par_dim``; ``allocation`` has their addresses."""
-    builder = active("a tensor creation")
+    builder = active("a function that creates a tensor")
     extents, partition_dim = plain_shape(shape)
     if any([n < (space != HBM) for n in extents]):       # empty batches may be in HBM; a tile has elements
         raise EmptyDimension(what=f"a tensor of shape {extents} has an empty dimension").here()
@@ -228,7 +228,7 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
     for name, view in views.items():
         if not isinstance(view, View) and view is not None:
             refuse_other_generation(f"nisa.{cls.name}", view)
-            raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
+            raise HostOperand(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
     for name in cls.outputs:
         if (view := views.get(name)) is not None and view.buffer.role == "input":
             check_mutable(view)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class SimulationArgument(KernelError, TypeError):
     code = "NKI-SIMULATE-ARGUMENT"
-    message = "simulate_kernel takes NumPy arrays, got a {kind}"
+    message = "simulate_kernel takes NumPy arrays, got a value of type {kind}"
     fix = "convert it first, for example with x.numpy()"
 
 

@@ -24,6 +24,7 @@ from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import (
     BrokenRule,
+    HostOperand,
     OverlappingWrite,
     ShapeMismatch,
     TooLarge,
@@ -464,9 +465,9 @@ def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
         refuse_other_generation(f"nl.{op}", view)
-    if not isinstance(view, View) or view.buffer.space not in allowed:
-        memory = view.buffer.space if isinstance(view, View) else f"the host: {type(view).__name__}"
-        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=memory).here()
+        raise HostOperand(operand=operand, op=op, expected="|".join(allowed), found=type(view).__name__).here()
+    if view.buffer.space not in allowed:
+        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=view.buffer.space).here()
 
 
 def concrete_value(view: View) -> np.ndarray | None:

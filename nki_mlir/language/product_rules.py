@@ -34,13 +34,13 @@ class ArrayPart:
         self.has_all_columns = True
         if not self.position and not self.size:
             return
-        self.require(len(self.position) == len(self.size) == 2, "both are given, with two integers each")
+        self.require(len(self.position) == len(self.size) == 2, "both must be given, with two integers each")
         start = [n if isinstance(n, Index) else int(n) for n in self.position]
         self.rows, self.columns = int(self.size[0]), int(self.size[1])
-        self.require(self.rows in sizes and self.columns in sizes, f"rows and columns are of {sizes}")
+        self.require(self.rows in sizes and self.columns in sizes, f"rows and columns must be of {sizes}")
         self.require(all(isinstance(n, Index) or n in range(0, sizes[-1], extent)
                          for n, extent in zip(start, (self.rows, self.columns))),
-                     "the position is not a multiple of the size")
+                     "the position must be a multiple of the size")
         self.has_all_columns = self.columns == every[1]
 
     def require(self, holds: bool, rule: str) -> None:
@@ -50,7 +50,7 @@ class ArrayPart:
     def check(self, shape: Sequence[int]) -> None:
         """Check that a stationary operand of this shape fits the part."""
         fits = shape[0] <= self.rows and prod(shape[1:]) <= self.columns
-        self.require(fits or not self.size, f"stationary is {list(shape)}")
+        self.require(fits or not self.size, f"stationary must fit the part, got {list(shape)}")
 
 
 class RowPairs(Protocol):
@@ -68,6 +68,6 @@ def check_double_row(mode: str, operands: Mapping[str, RowPairs], is_transpose: 
     wrong = "it does not transpose" if is_transpose else ""
     for label, tile in operands.items():
         if len(tile.shape) < 3 or tile.shape[1] != 2 or tile.dtype.itemsize != 1 or not tile.dtype.is_float:
-            wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
+            wrong = wrong or f"{label} must have 8-bit floats of shape [K, 2, N], got {list(tile.shape)} {tile.dtype}"
     if wrong:
         raise BadPerfMode(mode=mode, what=wrong).here()

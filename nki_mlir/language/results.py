@@ -89,7 +89,8 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
         case None:                              # in a tuple: an output that this call does not have
             return None
-    raise BadResult(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
+    raise BadResult(what=f"the kernel returns a value of type {type(value).__name__}; it must return "
+                         "tensors").located(at)
 
 
 def _output(builder: Any, view: View, at: Location) -> Buffer:

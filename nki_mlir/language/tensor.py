@@ -176,10 +176,10 @@ class Tensor(TensorObject, View):
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         if sorted(order) != list(range(self.ndim)):
-            raise BadReshape(what=f"{list(order)} is no permutation of {self.ndim} dimensions",
+            raise BadReshape(what=f"{list(order)} is not a permutation of {self.ndim} dimensions",
                              fix=f"name each of 0 to {self.ndim - 1} once").here()
         if self.buffer.on_chip and order[self.partition_axis()] != self.partition_axis():
-            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}",
+            raise BadReshape(what=f"the permutation {tuple(order)} moves the partition dimension of {self.shape}",
                              fix="transpose with nisa.nc_transpose or nisa.dma_transpose").here()
         return self.permuted(order)
 

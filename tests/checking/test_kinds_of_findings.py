@@ -309,7 +309,7 @@ def current_operator_of_no_engine(x):
     return out
 
 
-@case("error", r"the partition dimension 128 of \(128, 64\) is not kept in \(64, 128\)", "keep the partition dimension", (2, 128, 64))
+@case("error", r"the reshape of \(128, 64\) to \(64, 128\) changes the partition dimension 128", "keep the partition dimension", (2, 128, 64))
 @beta.jit
 def beta_reshape_across_partitions(x):
     out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)

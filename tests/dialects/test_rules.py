@@ -146,7 +146,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     *((f"nisa.{n}", {"offset": "sbuf 2x3xi32"}, f"'{n}': the offset tile is [1, {count}], or has a row for each of the piece")
       for n, count in (("tensor_copy_dynamic_src", 1), ("tensor_copy_dynamic_dst", 1), ("dma_dynamic_read", 2),
                        ("dma_dynamic_write", 1))),
-    ("nisa.random_seed", {"seed": "sbuf 2x1xui32"}, "'random_seed': the seed is one value"),
+    ("nisa.random_seed", {"seed": "sbuf 2x1xui32"}, "'random_seed': the seed must be a single value"),
     ("nisa.activate2", {"op0": "add", "op1": "add"},
      "'activate2': takes multiply with add or subtract, or one operation and bypass, got add and add"),
     *((name, {"op0": "bitwise_or"}, f"'{name[5:]}': op0 must be arithmetic")

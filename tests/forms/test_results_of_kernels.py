@@ -171,5 +171,5 @@ def test_what_is_no_tensor(on, names, value):
     def kernel(x):
         nl.load(x)
         return value
-    with pytest.raises(BadResult, match=f"the kernel returns a {type(value).__name__}; it must return tensors"):
+    with pytest.raises(BadResult, match=f"returns a value of type {type(value).__name__}; it must return tensors"):
         result(on, names, kernel, X)

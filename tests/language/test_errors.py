@@ -52,7 +52,7 @@ def store_of_an_hbm_tensor(x):
     nl.store(out, x)                                        # here
 
 
-@case(nl.UnknownBuffer, "NKI-BUFFER", "'dram' is no buffer", python=ValueError)
+@case(nl.UnknownBuffer, "NKI-BUFFER", "'dram' is not a buffer", python=ValueError)
 def unknown_buffer(x):
     nl.ndarray((128, 8), nl.float32, buffer="dram")         # here
 

@@ -133,14 +133,14 @@ RULES = {
         lambda t: nisa.activation(nl.reciprocal, full((32, 32)), bias=column()),
         lambda t: nisa.activation(nl.reciprocal, full((32, 32))), "trn1"),
     "tensor_copy_predicated predicate": (
-        BROKEN, "operand 'predicate' of 'tensor_copy_predicated' is float32; it takes uint8, uint16, uint32, bool",
+        BROKEN, "operand 'predicate' of 'tensor_copy_predicated' has dtype float32; it must have uint8, uint16, uint32, bool",
         lambda t: predicated(t, full((32, 32))), lambda t: predicated(t, full((32, 32), 1, nl.uint16)), "trn2"),
     "tensor_copy_predicated in PSUM": (
         BROKEN, "at most one of src and predicate may be in PSUM",
         lambda t: predicated(t, in_psum(1, nl.uint8), psum(t)),
         lambda t: predicated(t, full((32, 32), 1, nl.uint8), psum(t)), "trn2"),
     "select_reduce predicate": (
-        BROKEN, "operand 'predicate' of 'select_reduce' is float32; it takes int8, uint8, int16, uint16",
+        BROKEN, "operand 'predicate' of 'select_reduce' has dtype float32; it must have int8, uint8, int16, uint16",
         lambda t: select(t, full((32, 32))), lambda t: select(t, full((32, 32), 1, nl.int16)), "trn2"),
     "select_reduce on_true": (
         BROKEN, "'select_reduce': on_true cannot be int32",
@@ -161,7 +161,7 @@ RULES = {
         lambda t: nisa.affine_select(nl.arange(32)[:, None] >= nl.arange(32)[None, :], full((32, 32), 1, nl.int16), 0),
         "trn2"),
     "sequence_bounds of halves": (
-        BROKEN, "operand 'segment_ids' of 'sequence_bounds' is bfloat16; it takes float32, int32",
+        BROKEN, "operand 'segment_ids' of 'sequence_bounds' has dtype bfloat16; it must have float32, int32",
         lambda t: nl.copy(nisa.sequence_bounds(segment_ids=full((1, 32), 1, nl.bfloat16), dtype=nl.float32)),
         lambda t: nisa.sequence_bounds(segment_ids=full((1, 32), 1, nl.float32)), "trn2"),
     "local_gather of too many": (
@@ -169,7 +169,7 @@ RULES = {
         lambda t: nisa.local_gather(t, full((32, 257), 0, nl.uint16)),
         lambda t: nisa.local_gather(t, full((32, 256), 0, nl.uint16)), "trn2"),
     "dropout of integers": (
-        BROKEN, "operand 'prob' of 'dropout' is bfloat16; it takes float32",
+        BROKEN, "operand 'prob' of 'dropout' has dtype bfloat16; it must have float32",
         lambda t: nisa.dropout(full((32, 32), 1, nl.int32), column(nl.bfloat16)),
         lambda t: nisa.dropout(full((32, 32), 1, nl.int32), column()), "trn2"),
     "dma_copy by the hardware, generation 2": (

@@ -52,7 +52,7 @@ def test_dimensions_of_hbm_move_freely(on):
 
 def test_views_that_are_none(on):
     for make, text in ((lambda t: t.permute((1, 0, 2)), "the partition dimension .* is moved"),
-                       (lambda t: t.permute((0, 1, 1)), "is no permutation of 3 dimensions"),
+                       (lambda t: t.permute((0, 1, 1)), "is not a permutation of 3 dimensions"),
                        (lambda t: t.squeeze_dim(1), "has more than one element"),
                        (lambda t: t.reshape((32, 5)), "do not reshape")):
         @nki.jit

@@ -64,8 +64,8 @@ def test_nc_matmul__double_row(on, mode):
 
 @pytest.mark.parametrize("mode, shape, dtype, target, text", [
     ("double_column", (24, 2, 8), nl.float8_e4m3, "trn2", "no such mode"),
-    ("double_row_gen3", (24, 2, 8), nl.bfloat16, "trn2", "stationary is [24, 2, 8] bfloat16"),
-    ("double_row_gen3", (24, 16), nl.float8_e5m2, "trn2", "stationary is [24, 16]"),
+    ("double_row_gen3", (24, 2, 8), nl.bfloat16, "trn2", "stationary must have 8-bit floats of shape [K, 2, N], got [24, 2, 8] bfloat16"),
+    ("double_row_gen3", (24, 16), nl.float8_e5m2, "trn2", "shape [K, 2, N], got [24, 16]"),
     ("double_row_gen3", (24, 2, 8), nl.float8_e4m3, "trn1", "trn1 does not have it")])
 def test_nc_matmul__bad_double_row(mode, shape, dtype, target, text):
     @nki.jit(platform_target=target)

@@ -155,7 +155,7 @@ def test_slices_do_not_go_backwards():
     x = numbers(32, 16)
     with pytest.raises(BadStep) as raised:
         tile_store(lambda t: t[:, ::-1])(x)
-    assert raised.value.headline == "a slice has step -1; steps are positive"
+    assert raised.value.headline == "a slice has step -1; steps must be positive"
     assert raised.value.advice[1] == "reverse with an index: tile[i_p, last - i_f], where i_p, i_f = nl.mgrid[...]"
 
 

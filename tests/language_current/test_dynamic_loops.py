@@ -144,7 +144,7 @@ def simulated(body):
 
 def test_registers_are_no_numbers():
     for use in (int, range, lambda r: r + 1, lambda r: r < 3, float):
-        with pytest.raises(TypeError, match="no Python number"):
+        with pytest.raises(TypeError, match="not a Python number"):
             simulated(lambda x, use=use: use(nisa.register_alloc(1)) and None)
 
 
@@ -324,7 +324,7 @@ def test_a_register_is_no_condition_of_if():
             pass
     with pytest.raises(TypeError, match="alone as the condition of while"):
         captured(body)
-    with pytest.raises(TypeError, match="no Python number"):
+    with pytest.raises(TypeError, match="not a Python number"):
         captured(lambda r, total: r == 0)
 
 

@@ -58,9 +58,9 @@ for name, calls, kind, words in [
                    lambda: tile(4, 8) == tile(4, 8), lambda: tile(4, 8) @ tile(8, 4), lambda: tile(4, 8) < 1,
                    lambda: tile(4, 8) % 2, lambda: tile(4, 8) << 1], WRONG_KIND, OPERATORS),
     ("numbers", [lambda: int(tile(4, 8)), lambda: float(tile(1, 1)), lambda: range(tile(1, 1))], WRONG_KIND,
-     "a tensor is no Python number"),
+     "a tensor is not a Python number"),
     ("arrays", [lambda: np.asarray(tile(4, 8)), lambda: np.array(tile(1, 1), np.float32)], WRONG_KIND,
-     "a tensor is no NumPy array"),
+     "a tensor is not a NumPy array"),
     # subscripts and views
     ("too many subscripts", [lambda: tile(4, 8)[0, 0, 0]], IndexError, "too many indexes for shape"),
     ("beyond", [lambda: tile(4, 8)[:, 0:9], lambda: tile(4, 8)[4], lambda: tile(4, 8)[-5], lambda: tile(4, 8)[:, -9:2],
@@ -137,7 +137,7 @@ for name, calls, kind, words in [
                            lambda: nl.fori_loop(0, register(), lambda i: nisa.register_load(
                                i, nl.zeros((1, 1), nl.int32)) and None)], REFUSED, "cannot be written"),
     ("register as a number", [lambda: int(register()), lambda: range(register()), lambda: register() + 1], WRONG_KIND,
-     "no Python number"),
+     "not a Python number"),
     # values and transfers
     ("memset", [lambda: nisa.memset(tile(4, 8, dtype=nl.int32), np.inf)], REFUSED, "takes a finite number, got inf"),
     ("memset of packed", [lambda: nisa.memset(tile(4, 8, dtype=nl.float8_e5m2_x4), 1)], REFUSED, "takes only 0"),

@@ -104,7 +104,7 @@ def test_launches_that_do_not_exist(monkeypatch):
     for cores in (0, 3, 8):
         with pytest.raises(AssertionError, match="1 to 2 cores"):
             kernel[cores]
-    with pytest.raises(TypeError, match="one number of cores"):
+    with pytest.raises(TypeError, match="an integer number of cores"):
         kernel[2.5]
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
     with pytest.raises(AssertionError, match="1 to 1 cores"):

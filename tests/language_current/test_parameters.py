@@ -95,11 +95,11 @@ REFUSED = [
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=7), "a tile of 2 dimensions has no axis 7"),
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=()), "a tile of 2 dimensions has no axis ()"),
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=(1, -1)), "names an axis twice"),
-    (lambda d, x: nisa.dropout(d, x, 2.0), "the probability of dropout is 2.0"),
+    (lambda d, x: nisa.dropout(d, x, 2.0), "the probability of dropout must be from 0 to 1, got 2.0"),
     (lambda d, x: nisa.activate2(d, nl.exp, x, None, 1.0, nl.multiply, nl.add), "imm0 is missing"),
     (lambda d, x: nisa.range_select(d, x, nl.less, nl.less, x, x, range_start=2**24), "beyond 2**24"),
     (lambda d, x: nisa.nc_matmul(d, x, x, tile_position=1, tile_size=(64, 64)), "tile_position: expecting 'pair', got 1"),
-    (lambda d, x: nisa.nc_matmul(d, x, x, tile_position=(0, 0), tile_size=(16, 64)), "rows and columns are of"),
+    (lambda d, x: nisa.nc_matmul(d, x, x, tile_position=(0, 0), tile_size=(16, 64)), "rows and columns must be of"),
 ]
 
 

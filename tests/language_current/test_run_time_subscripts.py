@@ -143,7 +143,7 @@ def test_patterns_in_every_dimension(on, dim, memory):
 
 
 REFUSED = {
-    "two": (lambda t, i: t[:, i, i], "a second index of a tensor that is already indexed at run time"),
+    "two": (lambda t, i: t[:, i, i], "a second index cannot address a tensor that is already indexed at run time"),
     "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index tensor must have integers, got a tensor of float32"),
     "indices of a free dimension": (lambda t, i: t[:, nl.zeros((4, 1), nl.int32)],
                                     "a tensor of 4 indices can only index the first dimension that no integer indexes, not dim"),

@@ -55,7 +55,7 @@ CASES = {
                           "cannot mix"),
     "matmul columns": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 129), tile(16, 4)), "129 columns, more than 128"),
     "tile position": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), tile_size=(64, 64)),
-                      "both are given"),
+                      "both must be given"),
     "tile size": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), tile_position=(0, 16),
                                          tile_size=(64, 64)),
                   "not a multiple"),
@@ -175,7 +175,7 @@ def test_errors_point_into_the_kernel(on):
         int(nl.load(x))
     for kernel, text in ((wide, "nc_matmul dst partition dimension 256 exceeds maximum 128"),
                          (spread, "dma_copy dst partition dimension 256 exceeds maximum 128"),
-                         (number, "a tensor is no Python number")):
+                         (number, "a tensor is not a Python number")):
         with pytest.raises((AssertionError, TypeError), match=text) as caught:
             run(on, kernel, np.zeros((2, 2), np.float32))
         assert caught.value.at.line == kernel.__code__.co_firstlineno + 1

@@ -142,11 +142,11 @@ REFUSED = {
     "matmul: double_row shape": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3), tile(8, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
-        "nc_matmul with perf_mode double_row: stationary is [8, 4] float8_e4m3"),
+        "nc_matmul with perf_mode double_row: stationary must have 8-bit floats of shape [K, 2, N], got [8, 4] float8_e4m3"),
     "matmul: double_row bf16": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=BF16), tile(8, 2, 4, dtype=BF16),
             perf_mode=DOUBLE_ROW),
-        "nc_matmul with perf_mode double_row: stationary is [8, 2, 4] bfloat16"),
+        "nc_matmul with perf_mode double_row: stationary must have 8-bit floats of shape [K, 2, N], got [8, 2, 4] bfloat16"),
     "matmul: double_row v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
@@ -160,16 +160,16 @@ REFUSED = {
             tile_position=(0, 64), tile_size=(64, 64), perf_mode=DOUBLE_ROW),
         "nc_matmul with tile_position (0, 64) and tile_size (64, 64): perf_mode double_row takes all columns"),
     "matmul: tile size only": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64)),
-        "nc_matmul with tile_position () and tile_size (64, 64): both are given, with two integers each"),
+        "nc_matmul with tile_position () and tile_size (64, 64): both must be given, with two integers each"),
     "matmul: tile multiple": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64), tile_position=(32, 0)),
         "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position is not a multiple of the size"),
     "matmul: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(32, 32), tile_position=(0, 0)),
-        "nc_matmul with tile_position (0, 0) and tile_size (32, 32): rows and columns are of (64, 128)", "trn1"),
+        "nc_matmul with tile_position (0, 0) and tile_size (32, 32): rows and columns must be of (64, 128)", "trn1"),
     "matmul: K>rows": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(65, 4), tile(65, 4), tile_size=(64, 64), tile_position=(0, 0)),
-        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary is [65, 4]"),
+        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary must fit the part, got [65, 4]"),
     "matmul: bank cross trn2": (lambda: nisa.nc_matmul(psum(4, 1024)[:, 256:768], tile(8, 4), tile(8, 512)),
         "nc_matmul dst of 2048 bytes crosses a PSUM bank of 2048 bytes", "trn2"),
     "matmul: K>128": (lambda: nisa.nc_matmul(psum(4, 4), tile(129, 4), tile(129, 4)),
@@ -178,10 +178,10 @@ REFUSED = {
         "nc_matmul moving has 513 columns, more than 512 on trn1", "trn1"),
     "matmul: M>columns": (
         lambda: nisa.nc_matmul(psum(65, 4), tile(8, 65), tile(8, 4), tile_size=(64, 64), tile_position=(0, 0)),
-        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary is [8, 65]"),
+        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary must fit the part, got [8, 65]"),
     "matmul: tile position only": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0)),
-        "nc_matmul with tile_position (0, 0) and tile_size (): both are given, with two integers each"),
+        "nc_matmul with tile_position (0, 0) and tile_size (): both must be given, with two integers each"),
     "matmul: tf32/bf16": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.tfloat32), tile(8, 4, dtype=BF16)),
         "'nc_matmul': multiplies float32 with float32 only, got tfloat32 and bfloat16"),
@@ -368,7 +368,7 @@ REFUSED = {
         "operand 'dst' of 'sequence_bounds' has shape [1, 2, 9], which must be [1, 2, 8]"),
     "gathers and lists: seq dtype": (
         lambda: nisa.sequence_bounds(tile(1, 2, 8, dtype=BF16), tile(1, 8, dtype=BF16)),
-        "operand 'dst' of 'sequence_bounds' is bfloat16; it takes float32, int32"),
+        "operand 'dst' of 'sequence_bounds' has dtype bfloat16; it must have float32, int32"),
     "gathers and lists: ngather int32": (
         lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int32)),
         "operand 'indices' of 'nc_n_gather' has dtype int32, which must be uint32"),
@@ -397,7 +397,7 @@ REFUSED = {
         lambda: nisa.range_select(tile(4, 4), tile(4, 4, dtype=nl.int32), nl.less, nl.less, tile(4, 1), tile(4, 1)),
         "'range_select': selects floats, got int32"),
     "selections: sel pred dtype": (lambda: nisa.select_reduce(tile(4, 4), tile(4, 4), tile(4, 4), 0.0),
-        "operand 'predicate' of 'select_reduce' is float32; it takes int8, uint8, int16, uint16, bool"),
+        "operand 'predicate' of 'select_reduce' has dtype float32; it must have int8, uint8, int16, uint16, bool"),
     "selections: sel on_true int32": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4, dtype=nl.int32), 0.0),
         "'select_reduce': on_true cannot be int32"),
@@ -405,19 +405,19 @@ REFUSED = {
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_op=nl.add),
         "attribute 'reduce_op' of 'select_reduce' is 'add', which must be one of maximum"),
     "selections: tcp pred": (lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4)),
-        "operand 'predicate' of 'tensor_copy_predicated' is float32; it takes uint8, uint16, uint32"),
+        "operand 'predicate' of 'tensor_copy_predicated' has dtype float32; it must have uint8, uint16, uint32"),
     "selections: tcp dtype": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4, dtype=BF16), tile(4, 4, dtype=nl.uint8)),
-        "operand 'src' of 'tensor_copy_predicated' is bfloat16; it takes float32"),
+        "operand 'src' of 'tensor_copy_predicated' has dtype bfloat16; it must have float32"),
     "selections: bound1 dtype": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1, dtype=BF16)),
         "operand 'bound1' of 'range_select' has dtype bfloat16, which must be float32"),
     "selections: sel pred int32": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.int32), tile(4, 4), 0.0),
-        "operand 'predicate' of 'select_reduce' is int32; it takes int8, uint8, int16, uint16, bool"),
+        "operand 'predicate' of 'select_reduce' has dtype int32; it must have int8, uint8, int16, uint16, bool"),
     "selections: tcp pred int8": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int8)),
-        "operand 'predicate' of 'tensor_copy_predicated' is int8; it takes uint8, uint16, uint32"),
+        "operand 'predicate' of 'tensor_copy_predicated' has dtype int8; it must have uint8, uint16, uint32"),
     # DMA
     "DMA: backwards": (lambda: nisa.dma_copy(tile(1, 4), hbm(1, 8).ap([[8, 1], [-1, 4]], offset=5)),
         "dma_copy src steps backwards: [[8, 1], [-1, 4]]"),
@@ -438,7 +438,7 @@ REFUSED = {
         "dma_copy with vector_offset needs dge_mode swdge or unknown"),
     "DMA: vo sbuf": (
         lambda: nisa.dma_copy(hbm(4, 4), tile(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32))),
-        "vector_offset is for tensors in HBM"),
+        "vector_offset needs a tensor in HBM"),
     "DMA: vo dim1": (
         lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32),
             indirect_dim=1)),
@@ -461,7 +461,7 @@ REFUSED = {
     "DMA: transp dst hbm": (lambda: nisa.dma_transpose(hbm(8, 4), hbm(4, 8)),
         "Expected operand 'dst' of 'dma_transpose' to be in address space 'sbuf', but got a tile in 'hbm' instead."),
     "DMA: transp dtype": (lambda: nisa.dma_transpose(tile(8, 4), hbm(4, 8, dtype=BF16)),
-        "operand 'dst' of 'dma_transpose' is float32; it takes bfloat16"),
+        "operand 'dst' of 'dma_transpose' has dtype float32; it must have bfloat16"),
     "DMA: compute op": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.multiply),
         "dma_compute reduce_op is nl.add"),
     "DMA: compute 17": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)]*17, nl.add),
@@ -556,7 +556,7 @@ REFUSED = {
         "dma_transpose of gathered rows needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0), tile_size=(32, 64)),
-        "nc_matmul with tile_position (0, 0) and tile_size (32, 64): rows and columns are of (64, 128)", "trn1"),
+        "nc_matmul with tile_position (0, 0) and tile_size (32, 64): rows and columns must be of (64, 128)", "trn1"),
     "generations: tensor_scalar on scalar v2": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.multiply, 2.0, engine=nisa.engine.scalar),
         "tensor_scalar on the scalar engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
@@ -598,7 +598,7 @@ REFUSED = {
         "expecting 'buffer type', got 1; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm"),
     # others
     "others: transpose dtype": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4, dtype=BF16)),
-        "operand 'dst' of 'nc_transpose' is float32; it takes bfloat16"),
+        "operand 'dst' of 'nc_transpose' has dtype float32; it must have bfloat16"),
     "others: transpose vector big": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.vector),
         "size of dimension 0 in 'src[64, 64]' of 'nc_transpose' exceed architecture limitation of 32."),
     "others: transpose tensor to sbuf": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.tensor),
@@ -618,7 +618,7 @@ REFUSED = {
     "others: rng float": (lambda: nisa.rng(tile(4, 4)),
         "operand 'dst' of 'rng' has dtype float32, which must be an integer type"),
     "others: seed shape": (lambda: nisa.set_rng_seed(tile(4, 1, dtype=nl.int32)),
-        "'random_seed': the seed is one value"),
+        "'random_seed': the seed must be a single value"),
     "others: rand_set cols": (lambda: nisa.rand_set_state(tile(4, 5, dtype=nl.uint32)),
         "rand_set_state src_seeds has 5 words per partition, which must be 6"),
     "others: activate2 ops": (lambda: nisa.activate2(tile(4, 4), nl.exp, tile(4, 4), 1.0, 0.0, nl.add, nl.multiply),
@@ -631,7 +631,7 @@ REFUSED = {
             nl.bitwise_and),
         "tensor_tensor with bitwise_and takes operands of the same width, got int16, int32 and int16"),
     "others: dropout dtype": (lambda: nisa.dropout(tile(4, 4), tile(4, 4, dtype=BF16), 0.5),
-        "operand 'dst' of 'dropout' is float32; it takes bfloat16"),
+        "operand 'dst' of 'dropout' has dtype float32; it must have bfloat16"),
     "others: gelu in tensor_scalar": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.gelu, None),
         "tensor_scalar op0: gelu is not an operator"),
     "others: partition stride": (lambda: nisa.tensor_copy(tile(4, 4), tile(8, 4)[0:8:2]),

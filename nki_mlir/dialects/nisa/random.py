@@ -54,7 +54,7 @@ class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnem
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value",
+        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed must be a single value",
                    "give it the shape [1, 1]")
 
     def reference(self, seed: np.ndarray) -> np.ndarray:
@@ -76,7 +76,7 @@ class RandOp(Drawing, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opc
 
 class BadProbability(KernelError, ValueError):
     code = "NKI-PROBABILITY"
-    message = "the probability of dropout is {found}"
+    message = "the probability of dropout must be from 0 to 1, got {found}"
     fix = "use a number from 0 to 1"
 
 

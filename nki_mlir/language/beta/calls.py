@@ -96,7 +96,7 @@ def shown(value: object) -> str:
     if isinstance(value, View):
         return f"a tile of shape {value.shape}"
     text = getattr(value, "__name__", None) or repr(value)
-    return text if len(text) < 60 else f"a {type(value).__name__}"
+    return text if len(text) < 60 else f"of type {type(value).__name__}"
 
 
 def parameter_text(parameter: inspect.Parameter) -> str:

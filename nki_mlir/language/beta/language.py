@@ -78,7 +78,7 @@ def static_range(*bounds: object, **directives: object) -> list[int]:
 # -- creating tensors --------------------------------------------------------------------------------------------------
 class UnknownBuffer(KernelError, ValueError):
     code = "NKI-BUFFER"
-    message = "{found!r} is no buffer"
+    message = "{found!r} is not a buffer"
     fix = "use nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocation of nki.compiler"
 
 

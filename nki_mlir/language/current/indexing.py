@@ -47,7 +47,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     count = sum(i is not Ellipsis for i in items)
     if count > tensor.ndim:
         out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",
-                     "give at most one subscript a dimension", code="NKI-SUBSCRIPT")
+                     "give at most one subscript for each dimension", code="NKI-SUBSCRIPT")
     items = expand_ellipsis(items, tensor.ndim)
     if any(isinstance(i, Index) for i in items):
         return picked(tensor, items)
@@ -86,7 +86,8 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
         case RegisterSlice():
             return _dynamic(view, dim, item.start, item.size), False
         case bool() | np.bool_():
-            invalid("a bool is no index", fix="use an integer; elements are chosen with nl.where", code="NKI-SUBSCRIPT")
+            invalid("a bool cannot be an index", fix="use an integer, or select elements with nl.where",
+                    code="NKI-SUBSCRIPT")
         case int() | np.integer():
             position = int(item) + extent if item < 0 else int(item)
             if not 0 <= position < extent:
@@ -104,7 +105,7 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
             invalid("nl.ds of the beta generation (neuronxcc.nki) indexes a tensor of the current one (nki)",
                     fix="import nl from nki, or migrate the file that calls it: nki-migrate FILE",
                     code="NKI-GENERATIONS")
-    invalid(f"a {type(item).__name__} is no index",
+    invalid(f"a value of type {type(item).__name__} cannot be an index",
             fix="use integers, slices, nl.ds, nl.arange or nl.mgrid, a register or a tile of integers",
             code="NKI-SUBSCRIPT")
 

@@ -289,7 +289,7 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     try:
         return (operator.index(cores),)
     except TypeError:
-        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}",
+        raise NkiTypeError(f"a kernel is launched on an integer number of cores, got {cores!r}",
                            fix="write kernel[2](...)", code="NKI-ARGUMENT").here() from None
 
 

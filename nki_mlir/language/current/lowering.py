@@ -48,7 +48,7 @@ def carrier(dtype: DType) -> DType:
 def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
     """Allocate memory in ``region`` and return a tensor of it."""
-    builder = active("a tensor creation")
+    builder = active("a function that creates a tensor")
     if region.space != "hbm" and not prod(shape):
         invalid(f"a tile of shape {list(shape)} has an empty dimension",
                 fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")

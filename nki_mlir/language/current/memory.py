@@ -218,7 +218,7 @@ class VirtualRegister:
         return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
 
     def _no_number(self, *others: object) -> NoReturn:
-        raise NkiTypeError("a register is no Python number: only the device knows its value; use it as "
+        raise NkiTypeError("a register is not a Python number: only the device knows its value; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store",
                            fix="store it to a tile with nisa.register_store, and compute there",
                            code="NKI-DEVICE-VALUE").here()

@@ -52,14 +52,14 @@ class OlderMethods(TensorObject):
                            fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").here()
 
     def _no_number(self) -> NoReturn:
-        raise NkiTypeError("a tensor is no Python number: only the device knows its elements",
+        raise NkiTypeError("a tensor is not a Python number: only the device knows its elements",
                            fix="read one into a register with nisa.register_load, or pass the number to the kernel",
                            code="NKI-DEVICE-VALUE").here()
 
     __int__ = __index__ = __float__ = _no_number
 
     def _no_array(self) -> NoReturn:
-        raise NkiTypeError("a tensor is no NumPy array: only the device knows its elements",
+        raise NkiTypeError("a tensor is not a NumPy array: only the device knows its elements",
                            fix="return it from the kernel, or print it with nl.device_print",
                            code="NKI-DEVICE-VALUE").here()
 

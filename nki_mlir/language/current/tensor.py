@@ -201,7 +201,7 @@ class NkiTensor(OlderMethods):
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Return a view with the dimensions in the order ``dims``. Dimension 0 of an on-chip tensor stays first."""
         core_rule(sorted(dims) == list(range(self.ndim)), BadReshape, fix=f"name each of 0 to {self.ndim - 1} once",
-                  what=f"{list(dims)} is no permutation of {self.ndim} dimensions")
+                  what=f"{list(dims)} is not a permutation of {self.ndim} dimensions")
         core_rule(not self._head or dims[0] == 0, BadReshape, what="dimension 0 is the partition and stays first",
                   fix="transpose with nisa.nc_transpose or nisa.dma_transpose")
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
@@ -345,7 +345,7 @@ class NkiTensor(OlderMethods):
 
     def check_direct(self, what: str) -> None:
         """Raise an error if the tensor has a run-time index already: it can have only one."""
-        require(self.indirection is None, f"{what} of a tensor that is already indexed at run time",
+        require(self.indirection is None, f"{what} cannot address a tensor that is already indexed at run time",
                 fix="copy the part to a tile first, and index that")
 
     def check_steps(self, dim: int, how: str) -> None:
@@ -357,7 +357,7 @@ class NkiTensor(OlderMethods):
         """Check that ``indices`` is an integer tensor that gathers rows (dimension 0) of a tensor in HBM. The error for
         another dimension has ``text`` and ``fix``."""
         require(dim == 0, text, fix=fix)
-        require(not self.on_chip, "vector_offset is for tensors in HBM",
+        require(not self.on_chip, "vector_offset needs a tensor in HBM",
                 fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
         self.check_direct("vector_offset")
         check_integers(indices, "vector_offset")

@@ -195,7 +195,7 @@ def test_a_rule_of_the_device__is_said_of_the_instruction():
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6): operand 'dst' of 'activation' begins at partition 16 and has 44 "
         "partitions [NKI-START-PARTITION] [NKI-STREAM-RULE]\n"
         "  why: the scalar engine begins 44 partitions only at 0 or 64\n"
-        "  fix: lay the tile out from such a partition, or move its rows with nisa.dma_copy first")
+        "  fix: start the tile at such a partition, or move its rows with nisa.dma_copy first")
 
 
 def test_a_clear_that_nothing_orders__is_an_error():
