@@ -47,7 +47,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen")
+packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen",
+                  "nki_mlir.targets.cpu.passes")
 
 
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":

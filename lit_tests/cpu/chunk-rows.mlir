@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operations on large tiles run some rows at a time, where a chunk needs the same chunk of earlier ones alone.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="chunk-rows" --mlir-print-ir-before=chunk-rows --mlir-print-ir-after=chunk-rows %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --chunk-rows %s | FileCheck %s --check-prefix=ALONE
+// The module of the pass is one for the next pass, or for the JIT.
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="fuse-tiles,chunk-rows{chunk=65536}" %s | nki-opt --pass-pipeline="prefetch-rows" - | nki-opt --lower-to-vector - | FileCheck %s --check-prefix=CHAIN
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
@@ -70,23 +72,25 @@ func.func @turned(%x: !square_hbm {nki.name = "x"}, %y: !square_hbm {nki.name = 
   return
 }
 
-// The pass alone, on the records of the first function.
-// RECORDS: kernel @rows(x, y) {
-// RECORDS-NEXT:   [[TILE:buffer[0-9]+]] = allocate(2097152)
-// RECORDS-NEXT:   [[SUMS:buffer[0-9]+]] = allocate(512)
-// RECORDS-NEXT:   exp_524288_float32(x, [[TILE]])
-// RECORDS-NEXT:   set_128_float32([[SUMS]])
-// RECORDS-NEXT:   add_128x4096_float32([[TILE]], [[SUMS]])
-// RECORDS-NEXT:   multiply_128x4096_float32([[TILE]], [[SUMS]], y)
-// RECORDS-NEXT: }
-// RECORDS: // -----// IR Dump After chunk-rows
-// RECORDS-NEXT: kernel @rows(x, y) {
-// RECORDS-NEXT:   [[TILE]] = allocate(65536)
-// RECORDS-NEXT:   [[SUMS]] = allocate(16)
-// RECORDS-NEXT:   for %[[CHUNK:[0-9]+]] = 0 to 32 step 1 {
-// RECORDS-NEXT:     exp_16384_float32_ahead(x + 65536 * %[[CHUNK]], [[TILE]])
-// RECORDS-NEXT:     set_4_float32([[SUMS]])
-// RECORDS-NEXT:     add_4x4096_float32([[TILE]], [[SUMS]])
-// RECORDS-NEXT:     multiply_4x4096_float32([[TILE]], [[SUMS]], y + 65536 * %[[CHUNK]])
-// RECORDS-NEXT:   }
-// RECORDS-NEXT: }
+// The pass alone.
+// ALONE: #[[FAR:map[0-9]*]] = affine_map<()[s0] -> (s0 * 16384)>
+// ALONE-LABEL: func.func @rows(
+// ALONE-SAME:    %[[X:[a-z0-9]+]]: memref<128x4096xf32, "hbm"> {nki.name = "x"}, %[[Y:[a-z0-9]+]]: memref<128x4096xf32, "hbm"> {nki.name = "y"
+// ALONE:         %[[TILE:.*]] = memref.alloc() : memref<16384xf32, "sbuf">
+// ALONE:         %[[SUMS:.*]] = memref.alloc() : memref<4xf32, "sbuf">
+// ALONE:         scf.for %[[CHUNK:.*]] = %c0 to %c32 step %c1 {
+// ALONE:           %[[AT:.*]] = affine.apply #[[FAR]]()[%[[CHUNK]]]
+// ALONE:           %[[A:.*]] = memref.reinterpret_cast %[[X]] to offset: [%[[AT]]], sizes: [16384], strides: [1]
+// ALONE:           linalg.generic {{.*}} ins(%[[A]] : {{.*}}) outs(%[[TILE]] : {{.*}}) attrs = {native.ahead = {{\[\[}}0, 65536]], native.fixed}
+// ALONE:             "scalar.activation"(%in) {fn = "exp"}
+// ALONE:           linalg.fill {native.fixed} ins(%{{.*}} : f32) outs(%[[SUMS]] : memref<4xf32, "sbuf">)
+// ALONE:           %[[ROWS:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [0], sizes: [4, 4096], strides: [4096, 1]
+// ALONE:           linalg.generic {{.*}} ins(%[[ROWS]] : {{.*}}) outs(%[[SUMS]] : {{.*}}) attrs = {native.fixed}
+// ALONE:             "scalar.alu"(%in, %out) {fn = "add"}
+// ALONE:           %[[B:.*]] = memref.reinterpret_cast %[[Y]] to offset: [%[[AT]]], sizes: [4, 4096], strides: [4096, 1]
+// ALONE:           linalg.generic {{.*}} ins(%[[ROWS]], %[[SUMS]] : {{.*}}) outs(%[[B]] : {{.*}}) attrs = {native.fixed}
+// ALONE:             "scalar.alu"(%in, %{{.*}}) {fn = "multiply"}
+
+// CHAIN-LABEL: // @rows(x, y)
+// CHAIN:       //   exp_{{[0-9]+}}_float32_ahead_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK:[0-9]+]], memory)
+// CHAIN:       //   multiply_{{.*}}(memory, memory + {{[0-9]+}}, y + [[STEP]] * %[[CHUNK]])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Loops around products of tiles become one product of packed operands.
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="form-products{tile-rows=8 tile-vectors=2}" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" --lower-to-vector %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --form-products="tile-rows=8 tile-vectors=2" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s --check-prefix=ALONE
 
 // Blocks of the summed axis are packed for all rows, on the pool.
 // CHECK:      // @matmul_tiled(a_t, b, out)
@@ -25,15 +25,21 @@
 // CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64
 // CHECK:     math.fma %{{[0-9]+}}, %{{[0-9]+}}, %{{[a-z0-9]+}} : vector<{{[0-9]+}}xf32>
 
-// The pass alone, on the records of the first function.
-// RECORDS: IR Dump After form-products
-// RECORDS-NEXT: // form-products: 256 x 512 x 1024 in blocks of 256 rows, 256 columns, depth 512, float32: 37.2 MB beyond L1, 4.7 MB beyond L2, 3.7 MB beyond L3
-// RECORDS-NEXT: kernel @matmul_tiled(a_t, b, out) {
-// RECORDS-NEXT:   [[A:buffer[0-9]+]] = allocate(1048576)
-// RECORDS-NEXT:   for %[[K:[0-9]+]] = 0 to 2 step 1 on pool {
-// RECORDS-NEXT:     copy_32x{{[0-9x]+}}_float32(a_t + 524288 * %[[K]], [[A]] + 524288 * %[[K]])
-// RECORDS:   }
-// RECORDS-NEXT:   for %[[J:[0-9]+]] = 0 to {{[0-9]+}} step 1 on pool {
-// RECORDS:     copy_32x{{[0-9x]+}}_float32(b + 1024 * %[[J]]
-// RECORDS:     add_{{[0-9x]+}}_float32_panels([[A]], [[B:buffer[0-9]+]], out + 1024 * %[[J]])
-// RECORDS-NEXT:     add_{{[0-9x]+}}_float32_panels([[A]] + 524288, [[B]] + 524288, out + 1024 * %[[J]])
+// The pass alone: panels of a, then of b for each half of the columns, and their product.
+// ALONE-LABEL: func.func @matmul_tiled(
+// ALONE-SAME:    %[[A:[a-z0-9]+]]: {{.*}} %[[B:[a-z0-9]+]]: {{.*}} %[[OUT:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 256 x 512 x 1024 in blocks of 256 rows, 256 columns, depth 512, float32: 37.2 MB beyond L1, 4.7 MB beyond L2, 3.7 MB beyond L3"]
+// ALONE:         %[[ROWS:.*]] = memref.alloc() : memref<262144xf32, "sbuf">
+// ALONE:         scf.for %{{.*}} = %c0 to %c2 step %c1 {
+// ALONE:           %[[FROM:.*]] = memref.reinterpret_cast %[[A]] to offset: [%[[AT:.*]]], sizes: [32, {{.*}}]
+// ALONE:           %[[TO:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [%[[AT]]], sizes: [32, {{.*}}]
+// ALONE:           linalg.copy {native.fixed} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] : {{.*}})
+// ALONE:         } {native.on_pool}
+// ALONE:         scf.for %[[J:.*]] = %c0 to %c2 step %c1 {
+// ALONE:           %[[COLUMNS:.*]] = memref.alloc() : memref<262144xf32, "sbuf">
+// ALONE:             linalg.copy {native.fixed}
+// ALONE:           %[[FIRST:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [0], sizes: [16, 512, 16]
+// ALONE:           %[[SECOND:.*]] = memref.reinterpret_cast %[[COLUMNS]] to offset: [0], sizes: [8, 512, 32]
+// ALONE:           %[[RESULT:.*]] = memref.reinterpret_cast %[[OUT]] to offset: [%{{.*}}], sizes: [256, 256], strides: [512, 1]
+// ALONE:           "native.packed_product"(%[[FIRST]], %[[SECOND]], %[[RESULT]]) {depth = 512 : i64, fresh = true, line = 512 : i64, panels = array<i64: 16, 8>, sizes = array<i64: 16, 32>, tile = array<i64: 8, 2>, unit = "float32"}
+// ALONE:           "native.packed_product"(%{{.*}}, %{{.*}}, %[[RESULT]]) {depth = 512 : i64, fresh = false,
+// ALONE:         } {native.on_pool}

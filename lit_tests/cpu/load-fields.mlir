@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Fields of records are loaded together: whole vectors, whose lanes are sorted in registers.
-// RUN: nki-opt --pass-pipeline="load-fields" %s | FileCheck %s
-// RUN: nki-opt --pass-pipeline="parallelize" %s | FileCheck %s --check-prefix=APART
+// RUN: nki-opt --load-fields %s | FileCheck %s --check-prefix=ALONE
+// RUN: nki-opt --load-fields --lower-to-vector %s | FileCheck %s
+// RUN: nki-opt --parallelize --lower-to-vector %s | FileCheck %s --check-prefix=APART
 
 #id = affine_map<(d0) -> (d0)>
 !records = memref<8192xf32, "hbm">
@@ -15,6 +16,7 @@
 // CHECK:         vector.shuffle %[[LOW:[0-9]+]], %[[HIGH:[0-9]+]] [0, 2
 // CHECK-NEXT:    vector.shuffle %[[LOW]], %[[HIGH]] [1, 3
 // CHECK-NEXT:    arith.addf %{{[0-9]+}}, %{{[0-9]+}} : vector
+// ALONE:       linalg.generic {{.*}} attrs = {native.fields}
 // Without the pass, each is loaded by itself.
 // APART:       scf.for %{{.*}} = %c0
 // APART:         llvm.load %[[FIRST:[0-9]+]]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Programs of a grid on neighbouring parts of the same rows run as one program on whole rows.
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="merge-programs" --mlir-print-ir-before=merge-programs --mlir-print-ir-after=merge-programs %s -o %t 2>&1 | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="merge-programs{items=3}" --mlir-print-ir-after=merge-programs %s -o %t 2>&1 | FileCheck %s --check-prefix=FEW
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --merge-programs %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --merge-programs="items=3" %s | FileCheck %s --check-prefix=FEW
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d1)>
@@ -13,13 +13,17 @@
 !piece = memref<512xf32, strided<[1], offset: ?>, "hbm">
 
 // Two programs of 512 columns each; those of a grid [4] remain, which are two for a thread.
-// CHECK-LABEL: kernel @scaled(x, g, y) {
-// CHECK-NEXT:    multiply_8x512_float32(32768 * id0 + 2048 * id1 + x, 2048 * id1 + g, 32768 * id0 + 2048 * id1 + y)
-// CHECK:       // merge-programs: 2 programs along axis 1 of the grid run as one
-// CHECK-NEXT:  kernel @scaled(x, g, y) {
-// CHECK-NEXT:    multiply_8x1024_float32(32768 * id0 + x, g, 32768 * id0 + y)
-// FEW-LABEL:   kernel @scaled(x, g, y) {
-// FEW-NEXT:      multiply_8x512_float32(32768 * id0 + 2048 * id1 + x, 2048 * id1 + g, 32768 * id0 + 2048 * id1 + y)
+// CHECK:       #[[ROWS:map[0-9]*]] = affine_map<()[s0] -> (s0 * 8192)>
+// CHECK-LABEL: func.func @scaled(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[G:[a-z0-9]+]]: {{.*}}"g"}, %[[Y:[a-z0-9]+]]: {{.*}}, %[[I:[a-z0-9]+]]: index {nki.name = "i"
+// CHECK-SAME:    native.notes = ["merge-programs: 2 programs along axis 1 of the grid run as one"], nki.grid = [4, 1]
+// CHECK-NEXT:    %[[AT:.*]] = affine.apply #[[ROWS]]()[%[[I]]]
+// CHECK-NEXT:    %[[A:.*]] = memref.reinterpret_cast %[[X]] to offset: [%[[AT]]], sizes: [8, 1024], strides: [1024, 1]
+// CHECK-NEXT:    %[[C:.*]] = memref.reinterpret_cast %[[Y]] to offset: [%[[AT]]], sizes: [8, 1024], strides: [1024, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[A]], %[[G]] : {{.*}}) outs(%[[C]] : {{.*}})
+// FEW-LABEL:   func.func @scaled(
+// FEW-SAME:      nki.grid = [4, 2]
+// FEW:           memref.reinterpret_cast %{{.*}} to offset: [%{{.*}}], sizes: [8, 512], strides: [1024, 1]
 func.func @scaled(%x: !matrix {nki.name = "x"}, %g: !row {nki.name = "g"},
                   %y: !matrix {nki.name = "y", nki.shared = 0 : i64},
                   %i: index {nki.program_id = 0 : i64, nki.name = "i"},
@@ -39,9 +43,11 @@ func.func @scaled(%x: !matrix {nki.name = "x"}, %g: !row {nki.name = "g"},
 }
 
 // All programs along the axis read the same tile: its columns are not those of a longer row.
-// CHECK-LABEL: kernel @repeated(x, y) {
-// CHECK-LABEL: kernel @repeated(x, y) {
-// CHECK-NEXT:    copy_8x512_float32(32768 * id0 + x, 32768 * id0 + 2048 * id1 + y)
+// CHECK-LABEL: func.func @repeated(
+// CHECK-SAME:    nki.grid = [4, 2]
+// CHECK:         %[[FROM:.*]] = memref.reinterpret_cast %{{.*}} to offset: [%{{.*}}], sizes: [8, 512], strides: [1024, 1]
+// CHECK:         %[[TO:.*]] = memref.reinterpret_cast %{{.*}} to offset: [%{{.*}}], sizes: [8, 512], strides: [1024, 1]
+// CHECK-NEXT:    linalg.copy ins(%[[FROM]] : {{.*}}) outs(%[[TO]] : {{.*}})
 func.func @repeated(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y", nki.shared = 0 : i64},
                     %i: index {nki.program_id = 0 : i64, nki.name = "i"},
                     %j: index {nki.program_id = 1 : i64, nki.name = "j"}) attributes {nki.grid = [4, 2]} {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A tile of short rows on pages of their own: each row prefetches one further on, so that none begins with a wait.
-// RUN: nki-opt --pass-pipeline="prefetch-rows" %s | FileCheck %s
-// RUN: nki-opt --pass-pipeline="prefetch-rows{short=512}" %s | FileCheck %s --check-prefix=LONG
+// RUN: nki-opt --prefetch-rows %s | FileCheck %s --check-prefix=ALONE
+// RUN: nki-opt --prefetch-rows --lower-to-vector %s | FileCheck %s
+// RUN: nki-opt --prefetch-rows="short=512" --lower-to-vector %s | FileCheck %s --check-prefix=LONG
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !matrix = memref<64x4096xbf16, "hbm">
@@ -11,6 +12,7 @@
 // CHECK:       //   copy_64x512_bfloat16_ahead_{{.*}}(x, y)
 // CHECK:       %[[FAR:.*]] = llvm.getelementptr %{{.*}}[16384] : (!llvm.ptr) -> !llvm.ptr, i8
 // CHECK-NEXT:  "llvm.intr.prefetch"(%[[FAR]])
+// ALONE:       linalg.copy {native.ahead = {{\[\[}}0, 16384]]} ins(%{{.*}} : {{.*}}) outs(%{{.*}} : {{.*}})
 // Rows that count as long are left to the processor.
 // LONG-NOT:    llvm.intr.prefetch
 func.func @copy(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y", nki.shared = 0 : i64}) {

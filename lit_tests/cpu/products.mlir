@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A product of tiles keeps a tile of the result in registers over the summed axis.
-// RUN: nki-opt --pass-pipeline="zero-unwritten" %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector --cpu-passes=zero-unwritten %s | FileCheck %s
 
 // CHECK: // [[PRODUCT:add_16x512x128_float32_bfloat16_[0-9a-f]+]](a, b, c)
 func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<128x512xbf16, "hbm"> {nki.name = "b"},

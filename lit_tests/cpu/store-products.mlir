@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Products whose sums start from 0 begin in registers, and are stored where a copy puts them.
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="store-products" --mlir-print-ir-before=store-products --mlir-print-ir-after=store-products %s -o %t 2>&1 | FileCheck %s
+// RUN: nki-opt --store-products %s | FileCheck %s
 
 #a = affine_map<(k, m, n) -> (k, m)>
 #b = affine_map<(k, m, n) -> (k, n)>
@@ -12,17 +12,19 @@
 !half = memref<16x64xf32, strided<[128, 1], offset: 64>, "sbuf">
 !out = memref<16x128xf32, "hbm">
 
-// CHECK-LABEL: kernel @stored(a, b, y) {
-// CHECK:         [[ROWS:buffer[0-9]+]] = allocate(8192)
-// CHECK:         [[SUMS:buffer[0-9]+]] = allocate(4096)
-// CHECK-NEXT:    set_1024_float32([[SUMS]])
-// CHECK-NEXT:    add_16x64x32_float32(a, b, [[SUMS]])
-// CHECK-NEXT:    copy_16x64_float32([[SUMS]], [[ROWS]] + 256)
-// CHECK-NEXT:    copy_2048_float32([[ROWS]], y)
-// CHECK-LABEL: kernel @stored(a, b, y) {
-// CHECK-NEXT:    [[ROWS:buffer[0-9]+]] = allocate(8192)
-// CHECK-NEXT:    add_16x64x32_float32_fresh(a, b, [[ROWS]] + 256)
-// CHECK-NEXT:    copy_2048_float32([[ROWS]], y)
+// The fill is a part of the product.
+// CHECK-LABEL: func.func @stored(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: {{.*}}"a"}, %[[B:[a-z0-9]+]]: {{.*}}"b"}, %[[Y:[a-z0-9]+]]:
+// CHECK-NEXT:    %[[ROWS:.*]] = memref.alloc() : memref<2048xf32, "sbuf">
+// CHECK-NEXT:    %[[LEFT:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [16, 32], strides: [1, 16]
+// CHECK-NEXT:    %[[RIGHT:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [64, 32], strides: [1, 64]
+// CHECK-NEXT:    %[[HALF:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [64], sizes: [16, 64], strides: [128, 1]
+// CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:    linalg.fill {native.fresh} ins(%[[ZERO]] : f32) outs(%[[HALF]] : {{.*}})
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[LEFT]], %[[RIGHT]] : {{.*}}) outs(%[[HALF]] : {{.*}}) attrs = {native.fresh}
+// CHECK:         %[[TO:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [2048], strides: [1]
+// CHECK-NEXT:    linalg.copy ins(%[[ROWS]] : {{.*}}) outs(%[[TO]] : {{.*}})
+// CHECK-NEXT:    return
 func.func @stored(%x: !left {nki.name = "a"}, %w: !right {nki.name = "b"}, %y: !out {nki.name = "y", nki.shared = 0 : i64}) {
   %zero = arith.constant 0.0 : f32
   %rows = memref.alloc() : !rows

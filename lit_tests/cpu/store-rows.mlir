@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Rows of a table that are only to be stored are written where they are stored.
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="store-rows" --mlir-print-ir-before=store-rows --mlir-print-ir-after=store-rows %s -o %t 2>&1 | FileCheck %s
+// RUN: nki-opt --store-rows %s | FileCheck %s
 
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 #table = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
@@ -12,13 +12,12 @@
 !numbers = memref<4x1xi32, "hbm">
 !rows = memref<4x6xf32, "hbm">
 
-// CHECK-LABEL: kernel @stored(x, n, y) {
-// CHECK:         gather_4_copy_6_float32({{buffer[0-9]+}}, x, [[TILE:buffer[0-9]+]],
-// CHECK-NEXT:    copy_24_float32([[TILE]], y)
-// CHECK-NEXT:  }
-// CHECK-LABEL: kernel @stored(x, n, y) {
-// CHECK:         gather_4_copy_6_float32({{buffer[0-9]+}}, x, y,
-// CHECK-NEXT:  }
+// CHECK:       #[[START:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-LABEL: func.func @stored(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[N:[a-z0-9]+]]: {{.*}}"n"}, %[[Y:[a-z0-9]+]]:
+// CHECK-NEXT:    %[[INDEX:.*]] = memref.alloc() : memref<4x1xi32, "sbuf">
+// CHECK:         "nisa.dma_gather"(%[[Y]], %[[X]], %[[INDEX]]) {access = [#nki.access<f32, #[[START]], {{\[\[}}6, 4], [1, 6]]>, #nki.access<f32, #[[START]], {{\[\[}}6, 8], [1, 6]]>,
+// CHECK-NEXT:    return
 func.func @stored(%x: !table {nki.name = "x"}, %n: !numbers {nki.name = "n"},
                   %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
   %t = memref.alloc() : !tile
@@ -31,11 +30,11 @@ func.func @stored(%x: !table {nki.name = "x"}, %n: !numbers {nki.name = "n"},
 }
 
 // The tile is read once more.
-// CHECK-LABEL: kernel @used_again(x, n, y, z) {
-// CHECK-LABEL: kernel @used_again(x, n, y, z) {
-// CHECK:         gather_4_copy_6_float32({{buffer[0-9]+}}, x, [[TILE:buffer[0-9]+]],
-// CHECK-NEXT:    copy_24_float32([[TILE]], y)
-// CHECK-NEXT:    copy_24_float32([[TILE]], z)
+// CHECK-LABEL: func.func @used_again(
+// CHECK:         %[[TILE:.*]] = memref.alloc() : memref<4x6xf32, "sbuf">
+// CHECK:         "nisa.dma_gather"(%[[TILE]], %{{.*}}, %{{.*}})
+// CHECK:         linalg.copy ins(%[[ROWS:.*]] : {{.*}}) outs(%{{.*}} : {{.*}})
+// CHECK:         linalg.copy ins(%[[ROWS]] : {{.*}}) outs(%{{.*}} : {{.*}})
 func.func @used_again(%x: !table {nki.name = "x"}, %n: !numbers {nki.name = "n"},
                       %y: !rows {nki.name = "y", nki.shared = 0 : i64},
                       %z: !rows {nki.name = "z", nki.shared = 1 : i64}) {

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A function of a number in bfloat16 becomes a lookup in a constant table of its values.
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="tabulate-functions{least=4096 gain=0}" %s | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="tabulate-functions{least=4097 gain=0}" %s | FileCheck %s --check-prefix=SMALL
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --tabulate-functions="least=4096 gain=0" %s | FileCheck %s --check-prefix=ALONE
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --tabulate-functions="least=4096 gain=0" --lower-to-vector %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --tabulate-functions="least=4097 gain=0" --lower-to-vector %s | FileCheck %s --check-prefix=SMALL
 
 #id = affine_map<(d0) -> (d0)>
 !row = memref<4096xbf16, "hbm">
+
+// ALONE-LABEL: func.func @function(
+// ALONE-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[Y:[a-z0-9]+]]:
+// ALONE-NEXT:    %[[TABLE:.*]] = "native.table"() ({
+// ALONE-NEXT:    ^bb0(%[[ARGUMENT:.*]]: bf16):
+// ALONE-NEXT:      %[[WIDE:.*]] = "scalar.convert"(%[[ARGUMENT]]) : (bf16) -> f32
+// ALONE-NEXT:      %[[VALUE:.*]] = "scalar.activation"(%[[WIDE]]) {fn = "gelu"} : (f32) -> f32
+// ALONE-NEXT:      "scalar.convert"(%[[VALUE]]) : (f32) -> bf16
+// ALONE-NEXT:    }) : () -> memref<65537xbf16, "hbm">
+// ALONE-NEXT:    %[[VALUES:.*]] = memref.reinterpret_cast %[[TABLE]] to offset: [0], sizes: [], strides: []
+// ALONE-NEXT:    linalg.generic {{.*}} ins(%[[X]], %[[VALUES]] : {{.*}}) outs(%[[Y]] : {{.*}}) {
+// ALONE-NEXT:    ^bb0(%[[IN:.*]]: bf16, %[[ENTRIES:.*]]: bf16, %{{.*}}: bf16):
+// ALONE-NEXT:      "native.lookup"(%[[IN]], %[[ENTRIES]]) {fn = "tabulated_gelu"} : (bf16, bf16) -> bf16
 
 // CHECK:       // @function(x, y)
 // CHECK-NEXT:  //   tabulated_gelu_4096_bfloat16_{{[0-9a-f]+}}(x, constant0 + 0, y)

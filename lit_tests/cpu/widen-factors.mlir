@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A factor in float16 is converted to float32 once, not each time that a register tile reads it.
-// RUN: nki-opt --pass-pipeline="widen-factors" %s | FileCheck %s
-// RUN: nki-opt --pass-pipeline="widen-factors{most=1024}" %s | FileCheck %s --check-prefix=LARGE
+// RUN: nki-opt --widen-factors --lower-to-vector %s | FileCheck %s
+// RUN: nki-opt --widen-factors="most=1024" --lower-to-vector %s | FileCheck %s --check-prefix=LARGE
 
 #k_m = affine_map<(m, n, k) -> (k, m)>
 #k_n = affine_map<(m, n, k) -> (k, n)>

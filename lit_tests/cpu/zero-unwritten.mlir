@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A buffer is zeroed where something of it may be read before it is written.
-// RUN: nki-opt --pass-pipeline="zero-unwritten" --mlir-print-ir-after=zero-unwritten %s -o %t 2>&1 | FileCheck %s
+// RUN: nki-opt --zero-unwritten %s | FileCheck %s
 
 #id = affine_map<(d0) -> (d0)>
 !row = memref<64xf32, "hbm">
@@ -12,10 +12,9 @@
 !half = memref<32xf32, strided<[1]>, "sbuf">
 
 // The first operation writes all of it.
-// CHECK-LABEL: kernel @written(x, y) {
-// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256)
-// CHECK-NEXT:    copy_64_float32(x, [[TILE]])
-// CHECK-NEXT:    copy_64_float32([[TILE]], y)
+// CHECK-LABEL: func.func @written(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<64xf32, "sbuf">
+// CHECK-NEXT:    linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[TILE]] : {{.*}})
 func.func @written(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
   %t = memref.alloc() : !tile
   linalg.copy ins(%x : !row) outs(%t : !tile)
@@ -24,9 +23,9 @@ func.func @written(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shar
 }
 
 // It is added to at once.
-// CHECK-LABEL: kernel @added_to(x, y) {
-// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256) zeroed
-// CHECK-NEXT:    add_64_float32(x, [[TILE]])
+// CHECK-LABEL: func.func @added_to(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() {native.zeroed} : memref<64xf32, "sbuf">
+// CHECK-NEXT:    linalg.generic {{.*}} outs(%[[TILE]] : {{.*}})
 func.func @added_to(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
   %t = memref.alloc() : !tile
   linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%t : !tile) {
@@ -39,12 +38,12 @@ func.func @added_to(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.sha
 }
 
 // A loop writes all of it, row by row, before all of it is read.
-// CHECK-LABEL: kernel @by_rows(x, y) {
-// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(1024){{$}}
-// CHECK-NEXT:    for
-// CHECK-NEXT:      copy_64_float32(x{{.*}}, [[TILE]]
-// CHECK-NEXT:    }
-// CHECK-NEXT:    copy_256_float32([[TILE]], y)
+// CHECK-LABEL: func.func @by_rows(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<256xf32, "sbuf">
+// CHECK:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
+// CHECK:           %[[ROW:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [%{{.*}}], sizes: [64], strides: [1]
+// CHECK:           linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[ROW]] : {{.*}})
+// CHECK:         linalg.copy ins(%[[TILE]] : {{.*}}) outs(%{{.*}} : {{.*}})
 func.func @by_rows(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
@@ -61,9 +60,10 @@ func.func @by_rows(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.sh
 }
 
 // Half of it is written before all of it is read.
-// CHECK-LABEL: kernel @half(x, y) {
-// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256) zeroed
-// CHECK-NEXT:    negative_32_float32([[TILE]], [[TILE]])
+// CHECK-LABEL: func.func @half(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() {native.zeroed} : memref<64xf32, "sbuf">
+// CHECK-NEXT:    %[[HALF:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [0], sizes: [32], strides: [1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[HALF]] : {{.*}}) outs(%[[HALF]] : {{.*}})
 func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
   %t = memref.alloc() : !tile
   %h = memref.reinterpret_cast %t to offset: [0], sizes: [32], strides: [1] : !tile to !half
@@ -77,10 +77,9 @@ func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared 
 }
 
 // It is allocated in front of a loop and written behind it.
-// CHECK-LABEL: kernel @behind_a_loop(x, y) {
-// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256)
-// CHECK-NOT:     zeroed
-// CHECK:         copy_64_float32(x, [[TILE]])
+// CHECK-LABEL: func.func @behind_a_loop(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<64xf32, "sbuf">
+// CHECK:         linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[TILE]] : {{.*}})
 func.func @behind_a_loop(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}, %n: index {nki.program_id = 0 : i64}) attributes {nki.grid = [2]} {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

@@ -61,7 +61,7 @@ def effects_of(op: Operation) -> Effects:
 def _add(op: Operation, effects: Effects) -> None:
     if op.name in NO_EFFECT:
         return
-    if op.name in ("linalg.generic", "linalg.fill"):
+    if op.name in ("linalg.generic", "linalg.fill", "linalg.copy"):
         inputs, _ = op.attributes["operandSegmentSizes"]
         for k, value in enumerate(op.operands):
             if isinstance(value.type, ir.MemRefType):

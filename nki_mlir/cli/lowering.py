@@ -21,9 +21,9 @@ from nki_mlir.cli.expected_diagnostics import check_expected
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.passes.pass_manager import PassObserver, Records, pass_named, passes_named, run_passes
+from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
-from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to, passes_to_records
 from nki_mlir.passes.safety import dialects
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
@@ -81,7 +81,7 @@ def process(module: Module, options: argparse.Namespace) -> str | bytes:
 
 def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -> str | bytes:
     """Run the passes and the lowering; return the output. ``report`` observes the passes."""
-    run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
+    run_named(module, options.passes, report)
     match options.goal:
         case "isa":
             return lower_to_isa(module, options.emit, report, options.level)
@@ -91,6 +91,17 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
             run_passes(module, passes_to(options.goal, module), report)
     source.verify_result(module)
     return bytecode_of(module) if options.emit_bytecode else text_of(module, options) + "\n"
+
+
+def run_named(module: Module, named: Sequence[tuple[str, str]], observer: PassObserver | None = None) -> None:
+    """Run passes by names and options. Before the first pass of the CPU the module is lowered to the waist."""
+    first = next((k for k, (name, _) in enumerate(named) if name in CPU_PASSES), len(named))
+    before, after = ([one for name, text in part for one in passes_named(name, text)]
+                     for part in (named[:first], named[first:]))
+    run_passes(module, before, observer)
+    for one in passes_to_records(module) if after else ():      # modules from elsewhere have more than the waist allows
+        (observer or PassObserver()).around_module(one.name, module, one.run)
+    run_passes(module, after, observer)
 
 
 def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
@@ -119,10 +130,8 @@ def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
 
 
 # -- printing around passes --------------------------------------------------------------------------------------------
-def text_of(module: Module | Records, options: argparse.Namespace) -> str:
-    """Print a module, or records, in the form that the options select."""
-    if isinstance(module, Records):
-        return module.text()
+def text_of(module: Module, options: argparse.Namespace) -> str:
+    """Print a module in the form that the options select."""
     if prints_custom_form(options):
         return custom_text(module, options.mlir_print_debuginfo)
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
@@ -146,10 +155,8 @@ def prints_custom_form(options: argparse.Namespace) -> bool:
     return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
 
 
-def count(module: Module | Records) -> int:
-    """Count the operations of a module, without the module itself, or the records."""
-    if isinstance(module, Records):
-        return module.count()
+def count(module: Module) -> int:
+    """Count the operations of a module, without the module itself."""
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
 
 
@@ -168,10 +175,10 @@ class PassReport(PassObserver):
         self.dumps = 0
         self.named = {when: {name for names in getattr(options, f"mlir_print_ir_{when}") for name in names.split(",")}
                       for when in ("before", "after")}
-        for name in set().union(*self.named.values()) - {*CPU_PASSES}:
+        for name in set().union(*self.named.values()):
             pass_named(name)                    # an error where there is none
 
-    def before(self, name: str, module: Callable[[], Module | Records]) -> None:
+    def before(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
         if options.mlir_print_ir_before_all or self.asked("before", name):
             self.dump("Before", name, text_of(module(), options))
@@ -181,7 +188,7 @@ class PassReport(PassObserver):
             self.found = count(module())
         self.start = time.perf_counter()
 
-    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
+    def after(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
         self.times.append((name, time.perf_counter() - self.start))
         if options.mlir_pass_statistics:
@@ -245,7 +252,7 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     with parsed.context, ir.Location.unknown():
         if target:
             set_target(parsed, target)
-        run_passes(parsed, [one for name, options in named for one in passes_named(name, options)])
+        run_named(parsed, named)
         run_passes(parsed, passes_to(to, parsed) if to else [])
         source.verify_result(parsed)
     display.register()

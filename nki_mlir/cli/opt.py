@@ -117,7 +117,7 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm",
                           help="choose the form in which --lower-to-isa writes the program (default: asm)")
     lowering.add_argument("--cpu-passes", metavar="A,B{x=1}",
-                          help="run these passes on records in --lower-to-vector and --lower-to-llvm (default: "
+                          help="run these passes of the CPU in --lower-to-vector and --lower-to-llvm (default: "
                                f"{', '.join(CPU_PASSES)})")
     group = p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".')
     for one in passes:
@@ -132,8 +132,7 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
                        default=argparse.SUPPRESS,
-                       help="run passes by name, also any pass of MLIR: canonicalize,func.func(cse); passes of "
-                            "--cpu-passes come last, and --lower-to-vector runs them")
+                       help="run passes by name, also any pass of MLIR: canonicalize,func.func(cse)")
     files = p.add_argument_group("input and output")
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
                        help="pass an argument to the kernel, for example 128x512xf32=random, 2, name=value; may "
@@ -183,36 +182,11 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     alone = {f"--{name}" for name in (*UPSTREAM, *others, *extensions.of("pipelines"), *(one.name for one in passes))}
     parser = build_parser(passes, others)
     options = parser.parse_args([f"{text}=" if text in alone else text for text in arguments])
-    take_cpu_passes(parser, options)
-    return options
-
-
-def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Move the passes of a pipeline that work on records of the CPU to ``--cpu-passes``, which ``--lower-to-vector``
-    runs. They must be the last."""
-    on_records = [name in CPU_PASSES for name, _ in options.passes]
-    if True not in on_records:
-        if options.cpu_passes is not None:
-            take_vector(parser, options, "--cpu-passes")
-        return
-    first = on_records.index(True)
-    name = options.passes[first][0]
-    if False in on_records[first:]:
-        later = options.passes[first + on_records[first:].index(False)][0]
-        parser.error(f"{later} works on MLIR, {name} on the program of the CPU that MLIR becomes: name {later} first")
     if options.cpu_passes is not None:
-        parser.error(f"{name} is in a pipeline, and there are --cpu-passes: name all passes in one of them")
-    take_vector(parser, options, name)
-    options.cpu_passes = ",".join(f"{one}{{{text}}}" if text else one for one, text in options.passes[first:])
-    options.passes = options.passes[:first]
-
-
-def take_vector(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> None:
-    """Lower to the vector dialect because option ``name`` works on its records, unless another goal is named, which is
-    an error."""
-    if options.goal not in (None, "vector", "llvm"):
-        parser.error(f"{name} works on a program of the CPU: leave --lower-to-{options.goal} out")
-    options.goal = options.goal or "vector"
+        if options.goal not in (None, "vector", "llvm"):
+            parser.error(f"--cpu-passes works on a program of the CPU: leave --lower-to-{options.goal} out")
+        options.goal = options.goal or "vector"
+    return options
 
 
 def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:

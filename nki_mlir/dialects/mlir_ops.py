@@ -13,7 +13,7 @@ from typing import Any
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, irdl, operations_of
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalogue, native
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
     Attributes,
@@ -120,7 +120,7 @@ class Rules:
 
 # To find an attribute's class, the bindings import a module named after its dialect, and try again for each attribute,
 # because a failed import is not memoized (30 us). So these modules exist.
-for _name in ("nki", "nisa", "scalar"):
+for _name in ("nki", "nisa", "scalar", "native"):
     sys.modules.setdefault(f"{ext.__package__}.{_name}", sys.modules[__name__])
 
 
@@ -145,6 +145,9 @@ def load_dialects(context: Context) -> None:
                     irdl.load_dialects(ir.Module.parse(irdl_of_dialect(name)))
                     for cls in tiles:
                         ir.DynamicOpTrait.attach(cls.full_name(), Rules)
+        if not context.is_dialect_loaded("native"):
+            irdl.load_dialects(ir.Module.parse(native.IRDL))
+            ir.NoTerminatorTrait.attach(native.TABLE)
         # The parser loads what it meets; asking for a dialect by name imports its Python module (40 ms for linalg).
         ir.Module.parse(UPSTREAM)
 

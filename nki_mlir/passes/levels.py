@@ -18,7 +18,7 @@ class Level(Enum):
     """The operation names that a level allows; a name that ends in a dot is a prefix."""
 
     NKI = ("nki", ("nki.", "nisa.", *STRUCTURE))
-    WAIST = ("waist", ("linalg.", "nisa.", "nki.device_print", *STRUCTURE, *VIEWS))
+    WAIST = ("waist", ("linalg.", "nisa.", "native.", "nki.device_print", *STRUCTURE, *VIEWS))
     NISA = ("nisa", ("nisa.", "nki.device_print", *STRUCTURE))
     ISA = ("isa", ("isa.", "builtin.module"))
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
@@ -135,34 +135,26 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
 
 
-@runtime_checkable
-class Records(Protocol):
-    """The program that passes below MLIR work on."""
-
-    def text(self) -> str:
-        """Return the records as readable text."""
-
-    def count(self) -> int:
-        """Return the number of records."""
-
-
-Code = TypeVar("Code", bound=Module | Records)
+Code = TypeVar("Code")
 
 
 class PassObserver:
     """An observer of each pass as it runs; ``module()`` returns what the pass works on."""
 
-    def before(self, name: str, module: Callable[[], Module | Records]) -> None:
+    def before(self, name: str, module: Callable[[], Module]) -> None:
         """Called before a pass."""
 
-    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
+    def after(self, name: str, module: Callable[[], Module]) -> None:
         """Called after a pass, when its result has been checked."""
 
-    def around(self, name: str, module: Code, run: Callable[[Code], None]) -> None:
-        """Run a pass on a module between the two calls."""
-        self.before(name, lambda: module)
-        run(module)
-        self.after(name, lambda: module)
+    def around(self, name: str, code: Code, run: Callable[[Code], None], module_of: Callable[[Code], Module]) -> None:
+        """Run a pass between the two calls, on code of which ``module_of`` returns the module."""
+        self.before(name, lambda: module_of(code))
+        run(code)
+        self.after(name, lambda: module_of(code))
+
+    def around_module(self, name: str, module: Module, run: Callable[[Module], None]) -> None:
+        self.around(name, module, run, lambda module: module)
 
 
 @alone
@@ -172,7 +164,7 @@ def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | 
         if current.reads is not None and (k == 0 or passes[k - 1].writes is not current.reads):
             check_level(module, current.reads, f"before {current.name}")
         with phase(f"pass {current.name}, {k + 1} of {len(passes)}"):
-            (observer or PassObserver()).around(current.name, module, partial(_checked, current))
+            (observer or PassObserver()).around_module(current.name, module, partial(_checked, current))
 
 
 def _checked(current: Pass, module: Module) -> None:

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from nki_mlir.bindings import Module, operations_of
+from nki_mlir.dialects import native
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass, pass_named
 
@@ -11,6 +12,7 @@ TO_LINALG = ("split-masked-loops", "nki-to-linalg")
 TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
 GRAPH = ("stablehlo-to-linalg", "forward-moves", "tile-and-place")          # a graph, to the waist
 GRAPH_ON_CPU = ("stablehlo-to-linalg", "fuse-graph", "fuse-tiles")      # operations of any size
+TO_RECORDS = ("nisa-to-linalg", "arith-to-scalar")      # the waist, for the reader of the CPU
 PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
 ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 
@@ -29,6 +31,18 @@ def is_graph(module: Module) -> bool:
     """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
     operations = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.", "func.func")))
     return any(op.name != "func.func" or "tensor<" in str(op.attributes["function_type"]) for op in operations)
+
+
+def is_at_waist(module: Module) -> bool:
+    """Whether a module has structured operations, or passes of the CPU have written its functions."""
+    operations = operations_of(module, lambda name: name.startswith(("linalg.", "func.func")))
+    return any(op.name != "func.func" or native.FUNCTION in op.attributes for op in operations)
+
+
+def passes_to_records(module: Module) -> list[Pass]:
+    """Return the passes that bring a module to the form that the CPU's passes read."""
+    above = GRAPH_ON_CPU if is_graph(module) else () if is_at_waist(module) else TO_LINALG
+    return [pass_named(name) for name in (*above, *TO_RECORDS)]
 
 
 def passes_to(goal: str, module: Module) -> list[Pass]:

@@ -10,8 +10,8 @@ from nki_mlir.bindings import Attribute, Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.source_locations import location_of
 
-ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
-           "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
+ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "native.", "scf.", "arith.", "affine.",
+           "memref.", "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
            "bufferization.to_tensor")
 INDEX_MAPS = ("affine.apply", "affine.min", "affine.max")
 COLLECTIONS = ir.ArrayAttr, ir.DictAttr

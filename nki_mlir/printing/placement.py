@@ -12,7 +12,7 @@ from nki_mlir.bindings import Module
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Machine
-from nki_mlir.passes.pass_manager import PassObserver, Records
+from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each, emit_program
 
 LAST = "allocate-on-chip"       # the step behind which order, engines and addresses stand
@@ -25,7 +25,7 @@ class PlacedModule(PassObserver):
 
     module: object = None
 
-    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
+    def after(self, name: str, module: Callable[[], Module]) -> None:
         if name == LAST:
             self.module = module()
 

@@ -110,6 +110,11 @@ class ElementStore(FunctionNode):
     subscripts: Sequence[Value]
 
 
+@dataclass(eq=False, slots=True)
+class NativeOperation(FunctionNode):
+    """An operation of the ``native`` dialect, which passes of the CPU write."""
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class BufferAllocation(FunctionNode):

@@ -109,6 +109,8 @@ def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
             return Step(op.name.removeprefix("scalar."), dtype, operands)
         case "scalar.alu" | "scalar.activation" | "scalar.math" if dtype is not None:
             return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
+        case "native.lookup" if dtype is not None:
+            return Step("lookup", dtype, operands, op.attributes["fn"].value)
         case "arith.constant" if dtype is not None:
             number = op.attributes["value"].value
             return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import RESHAPES
-from nki_mlir.bindings import Module, Operation, Value, enclosing, ir, operations_of
+from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
@@ -29,6 +29,7 @@ from nki_mlir.waist.function import (
     IndexMap,
     IndexOperation,
     MemrefView,
+    NativeOperation,
     NestComputation,
     ScalarConstant,
     ScalarStep,
@@ -85,11 +86,6 @@ def scalar_value(op: Operation) -> ScalarValue | None:
     return None
 
 
-def has_nests(module: Module) -> bool:
-    """Whether a module has structured operations, so that it is at the waist already."""
-    return bool(operations_of(module, lambda name: name.startswith("linalg.")))
-
-
 class ControlAround(NamedTuple):
     """What controls how often an operation runs, from the inside out."""
 
@@ -143,6 +139,10 @@ class _FunctionReader:
     def node(self, op: Operation, name: str) -> FunctionNode | None:
         if (read := _READERS.get(name)) is not None:
             return read(self, op)
+        if name.startswith("native."):
+            for _ in operations_of(op, lambda name: True)[1:]:
+                next(self.operations)
+            return NativeOperation(op)
         node = scalar_value(op)
         if node is None:
             raise self.executor.refusal(op)

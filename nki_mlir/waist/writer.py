@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic`` with its body.
+"""Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic`` with its body; loops,
+branches and index arithmetic.
 
 Operations are created raw and everything that can be shared (types, layouts, maps) is made once: a conversion spends
 its time here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
+from nki_mlir.bindings import Attribute, Block, Operation, Region, Type, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
 from nki_mlir.dialects.attributes import AccessAttr, Attributes, expression
 from nki_mlir.dialects.op import constant_value
 from nki_mlir.dialects.view import view_type
 from nki_mlir.scalar.dtypes import INT32, INT64, DType, Encoding
+from nki_mlir.waist.function import COMPARISONS
+from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.reader import INDEX_FUNCTIONS
+
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+ARITHMETIC = {function: name for name, function in INDEX_FUNCTIONS.items()}
 
 Create = Callable[..., Operation]           # (name, operands, result types, attributes) -> operation
 
@@ -53,8 +61,8 @@ class ScalarBody:
     def convert(self, value: Value, frm: DType, to: DType) -> Value:
         return value if frm is to else self._value("scalar.convert", [value], self.make.type(to))
 
-    def position(self, form: Linear) -> Value:
-        """Emit the value of a form at the current iteration, in the compute dtype."""
+    def position(self, form: Linear, integer: DType = INT32) -> Value:
+        """Emit the value of a form at the current iteration, through an integer dtype, in the compute dtype."""
         axes = [axis for axis, _ in form.axes]
         positions = [position for position, _ in form.symbols]
         index = self.make.index
@@ -64,7 +72,26 @@ class ScalarBody:
                      tuple((k, c) for k, (_, c) in enumerate(form.axes)))
         mapping = ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), len(positions), [expression(dims_form)]))
         value = self._value("affine.apply", operands, index, {"map": mapping})
-        return self.convert(self._value("arith.index_cast", [value], self.make.type(INT32)), INT32, self.compute)
+        return self.convert(self._value("arith.index_cast", [value], self.make.type(integer)), integer, self.compute)
+
+    def step(self, step: Step, operands: Sequence[Value]) -> Value:
+        """Emit a step of a nest's body, whose dtype is the compute dtype."""
+        match step.kind:
+            case "constant":
+                return self.constant(float(step.number) if step.dtype.is_float else step.number)
+            case "position":
+                return self.position(step.number, step.dtype)
+        name = "native.lookup" if step.kind == "lookup" else f"scalar.{step.kind}"
+        attributes = {"fn": self.make.value(step.name)} if step.name else {}
+        return self._value(name, operands, self.make.type(step.dtype), attributes)
+
+    def steps(self, nest: Nest, values: Sequence[Value]) -> list[Value]:
+        """Emit the steps of a nest on the values of its operands; return those that it yields."""
+        values = [*values]
+        for step in nest.steps:
+            self.compute = step.dtype
+            values.append(self.step(step, [values[k] for k in step.operands]))
+        return [values[k] for k in nest.results]
 
 
 Body = Callable[..., Sequence[Value]]     # (scalar builder, input values, output values) -> new output values
@@ -136,11 +163,20 @@ class Writer:
         """Allocate a buffer of the tile's shape, in the same memory."""
         return self.buffer(like.shape, dtype, like.space)
 
-    def buffer(self, shape: tuple[int, ...], dtype: DType, space: str) -> Tile:
+    def buffer(self, shape: tuple[int, ...], dtype: DType, space: str, extra: Mapping[str, Attribute] | None = None
+               ) -> Tile:
         """Allocate a buffer, and return a tile of all of it."""
         kind = self.make.memref(shape, dtype, space)
-        segments = {"operandSegmentSizes": self._segments(0, 0)}
-        return full_tile(self.create("memref.alloc", [], [kind], segments).results[0], shape, dtype, space)
+        attributes = {"operandSegmentSizes": self._segments(0, 0), **(extra or {})}
+        return full_tile(self.create("memref.alloc", [], [kind], attributes).results[0], shape, dtype, space)
+
+    def constant_buffer(self, name: Attribute, kind: Type) -> Value:
+        """Return the buffer of constants that the module has by a name."""
+        return self.create("memref.get_global", [], [kind], {"name": name}).results[0]
+
+    def reinterpreted(self, source: Value, kind: Type) -> Value:
+        """Return a buffer with elements of another dtype."""
+        return self.create("nki.reinterpret", [source], [kind]).results[0]
 
     def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[ir.Value], without: frozenset[int] = frozenset()
              ) -> OperandView:
@@ -170,13 +206,97 @@ class Writer:
     def _segments(self, *sizes: int) -> Attribute:
         return self.once(("segments", sizes), lambda: ir.DenseI32ArrayAttr.get(sizes))
 
+    def window(self, source: Value, start: int | Value, sizes: Sequence[int], strides: Sequence[int]) -> Value:
+        """Return the part of a contiguous buffer that begins at an element, with strides in elements."""
+        kind = ir.MemRefType(source.type)
+        static = start if isinstance(start, int) else DYNAMIC
+        result = ir.MemRefType.get(sizes, kind.element_type, ir.StridedLayoutAttr.get(static, strides),
+                                   kind.memory_space)
+        if result == kind or (static == 0 and list(sizes) == list(kind.shape)
+                              and list(strides) == kind.get_strides_and_offset()[0]):
+            return source
+        attributes = {"operandSegmentSizes": self._segments(1, int(static == DYNAMIC), 0, 0)} | {
+            f"static_{name}": ir.DenseI64ArrayAttr.get(list(numbers))
+            for name, numbers in (("offsets", [static]), ("sizes", sizes), ("strides", strides))}
+        operands = [source] if isinstance(start, int) else [source, start]
+        return self.create("memref.reinterpret_cast", operands, [result], attributes).results[0]
+
+    def load(self, source: Value, subscripts: Sequence[Value]) -> Value:
+        return self.create("memref.load", [source, *subscripts], [ir.MemRefType(source.type).element_type]).results[0]
+
+    # -- index values --------------------------------------------------------------------------------------------------
+    def number(self, value: int, kind: Type | None = None) -> Value:
+        """Return a constant: an index, or an integer of another type."""
+        kind = kind or self.make.index
+        return self.create("arith.constant", [], [kind], {"value": ir.IntegerAttr.get(kind, value)}).results[0]
+
+    def applied(self, expression: ir.AffineExpr, symbols: Sequence[Value]) -> Value:
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [expression]))
+        return self.create("affine.apply", symbols, [self.make.index], {"map": mapping}).results[0]
+
+    def computed(self, function: str, first: Value, second: Value) -> Value:
+        """Return the value of an ``IndexOperation`` of two values of one type."""
+        if function not in COMPARISONS:
+            return self.create(ARITHMETIC[function], [first, second], [first.type]).results[0]
+        predicate = ir.IntegerAttr.get(self.make.i64, COMPARISONS.index(function))
+        return self.create("arith.cmpi", [first, second], [self.make.i1], {"predicate": predicate}).results[0]
+
+    def as_index(self, value: Value) -> Value:
+        """Return an integer as an index. Truth values have no sign."""
+        if value.type == self.make.index:
+            return value
+        name = "arith.index_castui" if value.type == self.make.i1 else "arith.index_cast"
+        return self.create(name, [value], [self.make.index]).results[0]
+
+    # -- control -------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def inside(self, region: Region, *kinds: Type) -> Iterator[Block]:
+        """Write into a new block of a region, whose arguments have some types."""
+        block = region.blocks.append(*kinds, arg_locs=[self.location] * len(kinds))
+        outside, self.insertion_point = self.insertion_point, ir.InsertionPoint(block)
+        yield block
+        self.insertion_point = outside
+
+    @contextmanager
+    def loop(self, low: Value, high: Value, step: Value, marks: Mapping[str, Attribute]) -> Iterator[Value]:
+        """Write a loop, and yield its variable."""
+        op = self.create("scf.for", [low, high, step], [], marks, 1)
+        with self.inside(op.regions[0], self.make.index) as block:
+            yield block.arguments[0]
+            self.create("scf.yield", [])
+
+    def branch(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        op = self.create("scf.if", [condition], [], None, 2)
+        for region, write in zip(op.regions, (then, otherwise)):
+            if write is not None:
+                with self.inside(region):
+                    write()
+                    self.create("scf.yield", [])
+
+    def while_loop(self, test: Callable[[], Value], body: Callable[[], None]) -> None:
+        """Write a loop that ends when the condition that ``test`` writes is false."""
+        op = self.create("scf.while", [], [], None, 2)
+        with self.inside(op.regions[0]):
+            self.create("scf.condition", [test()])
+        with self.inside(op.regions[1]):
+            body()
+            self.create("scf.yield", [])
+
     # -- computations --------------------------------------------------------------------------------------------------
-    def fill(self, target: OperandView, value: float) -> None:
+    def fill(self, target: OperandView, value: float, extra: Mapping[str, Attribute] | None = None) -> None:
         constant = self.scalars(target.dtype).constant(value)
-        op = self.create("linalg.fill", [constant, target.value], [], {"operandSegmentSizes": self._segments(1, 1)}, 1)
-        block = op.regions[0].blocks.append(constant.type, constant.type, arg_locs=[self.location] * 2)
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=self.location,
-                            ip=ir.InsertionPoint(block))
+        self._named("linalg.fill", constant, target.value, constant.type, extra)
+
+    def copy(self, source: OperandView, target: OperandView, extra: Mapping[str, Attribute] | None = None) -> None:
+        """Copy a tile to one of the same shape and dtype."""
+        self._named("linalg.copy", source.value, target.value, self.make.type(target.dtype), extra)
+
+    def _named(self, name: str, source: Value, target: Value, element: Type, extra: Mapping[str, Attribute] | None
+               ) -> None:
+        attributes = {"operandSegmentSizes": self._segments(1, 1), **(extra or {})}
+        op = self.create(name, [source, target], [], attributes, 1)
+        with self.inside(op.regions[0], element, element) as block:
+            self.create("linalg.yield", [block.arguments[0]])
 
     def generic(self, nest: IterationSpace, inputs: Sequence[OperandView], outputs: Sequence[OperandView],
                 compute: DType, body: Body, forms: Sequence[Linear] = (),
@@ -197,13 +317,11 @@ class Writer:
                          attributes, 1)
         kinds = [*(self.make.type(o.dtype) for o in inputs), *(self.make.index for _ in symbols),
                  *(self.make.type(o.dtype) for o in outputs)]
-        block = op.regions[0].blocks.append(*kinds, arg_locs=[self.location] * len(kinds))
-        arguments = list(block.arguments)
         first_symbol, first_output = len(inputs), len(inputs) + len(symbols)
-        outside, self.insertion_point = self.insertion_point, ir.InsertionPoint(block)
-        scalars = self.scalars(compute, dict(zip(symbol_positions, arguments[first_symbol:first_output])))
-        self.create("linalg.yield", body(scalars, arguments[:first_symbol], arguments[first_output:]))
-        self.insertion_point = outside
+        with self.inside(op.regions[0], *kinds) as block:
+            arguments = list(block.arguments)
+            scalars = self.scalars(compute, dict(zip(symbol_positions, arguments[first_symbol:first_output])))
+            self.create("linalg.yield", body(scalars, arguments[:first_symbol], arguments[first_output:]))
 
     def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Attribute:
         def make() -> Attribute:

@@ -30,7 +30,6 @@ from nki_mlir.targets.cpu.function import (
     slot_address,
     slot_value,
 )
-from nki_mlir.targets.cpu.function_text import form_text
 from nki_mlir.targets.cpu.routines import Routine, name_of
 from nki_mlir.targets.runtime import host
 
@@ -310,3 +309,18 @@ def _words(argument: "Argument | ConstantAddress") -> list[int]:
 
 def _function_text(function: Routine | str) -> str:
     return function if isinstance(function, str) else name_of(function)
+
+
+def form_text(form: Linear, names: dict[int, str]) -> str:
+    """Print a form over slots: ``&%7`` is a slot's address."""
+    def name(symbol: int) -> str:
+        if symbol >= BUFFERS:
+            return f"buffer{symbol - BUFFERS}"
+        return names.get(symbol, f"%{symbol}" if symbol > CONSTANTS else f"constant{CONSTANTS - symbol}")
+    if form.symbols == ((SELF, 1),):
+        return f"&{name(form.const // 8)}"
+    symbols = sorted(form.symbols, key=lambda term: term[0] < BUFFERS)          # buffers are in front
+    terms = [name(s) if c == 1 else f"{c} * {name(s)}" for s, c in symbols]
+    if form.const or not terms:
+        terms.append(str(form.const))
+    return " + ".join(terms)

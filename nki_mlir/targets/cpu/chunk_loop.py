@@ -85,7 +85,8 @@ class ChunkLoop:
             for k in range(early):
                 self.code.emit(self.routines[k], *self.arguments(k, following, other_turn))
             behind = [(early, self.arguments(early, following, other_turn))]
-        branch = NativeBranch(chunk, otherwise=NativeBlock())
+        is_later = self.code.computed("nki_cmpi_sgt", chunk, Linear())
+        branch = NativeBranch(is_later, otherwise=NativeBlock())
         self.code.add(branch)
         for block, calls in ((branch.then, [chunk_call, last_call, *behind]),
                              (branch.otherwise, [chunk_call, *behind])):

@@ -13,11 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from nki_mlir.analysis.effects import effects_of
-from nki_mlir.bindings import Value
+from nki_mlir.bindings import Attribute, Type, Value
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.op import Op
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.cpu.image import Site
 from nki_mlir.targets.cpu.loops import addressed, does_stream
 from nki_mlir.targets.cpu.routines import Routine, RowCopies
 from nki_mlir.waist.nest import Nest
@@ -145,22 +148,33 @@ class Spread(RoutineCall):
 
 
 @dataclass(eq=False)
+class FixedCompute(RoutineCall):
+    """A nest on the regions of its operands that no pass changes: one that passes wrote, in a module."""
+
+    nest: Nest
+    regions: Sequence[ByteRegion]
+
+
+@dataclass(eq=False)
 class NativeLoad(RoutineCall):
     """A load of an integer of a buffer into a slot."""
 
     region: ByteRegion
     access: ByteInterval
+    dtype: DType
 
 
 @dataclass(eq=False)
 class TileCall(RoutineCall):
     """An operation on tiles that is no nest: a routine that moves rows by their numbers, or a call of the host.
 
-    ``piece`` is the region to which rows of a table are stored, or from which they are read.
+    ``piece`` is the region to which rows of a table are stored, or from which they are read. ``symbols`` are the values
+    of the operation's symbols.
     """
 
     op: Op
     regions: Sequence[ByteRegion]
+    symbols: Sequence[Linear] = ()
     accesses: Sequence[ByteInterval] = ()
     piece: ByteRegion | None = None
 
@@ -265,16 +279,20 @@ class Ranges(dict[int, tuple[int, int]]):
 class NativeFunction:
     """A function while passes rewrite it: new nodes are appended to ``block``.
 
-    All functions of the kernel share ``constants``.
+    All functions of the kernel share ``constants`` and the failure ``sites`` of checks.
     """
 
-    def __init__(self, kernel: KernelFunction, axes: int, constants: list[np.ndarray]) -> None:
-        self.kernel, self.axes, self.constants = kernel, axes, constants
+    def __init__(self, kernel: KernelFunction, axes: int, constants: list[np.ndarray], sites: list[Site]) -> None:
+        self.kernel, self.axes, self.constants, self.sites = kernel, axes, constants, sites
+        self.tables: dict[int, Nest] = {}                       # functions of constants that are tables, by number
+        self.globals: dict[int, tuple[Attribute, Type]] = {}    # names and types of constants of the module, by number
         self.inputs = {ALIASES} if kernel.may_alias else {spec.name for spec in kernel.inputs}
         self.slots = FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared)
         self.buffers: list[ScratchBuffer] = []
         self.ranges: dict[int, tuple[int, int]] = Ranges()
-        self.notes: list[str] = []              # what passes say of what they chose
+        marks = kernel.op.attributes
+        self.is_written = native.FUNCTION in marks          # by passes of the CPU, before it was read
+        self.notes: list[str] = [note.value for note in marks[native.NOTES]] if native.NOTES in marks else []
         self.has_variants = False               # whether other programs of the grid have other functions
         self.merged = 1                         # programs along the grid's last axis that the function runs as one
         self.body = self.block = NativeBlock()
@@ -328,15 +346,6 @@ class NativeFunction:
         number = next((k for k, other in enumerate(self.constants) if other is array), len(self.constants))
         self.constants[number:] = self.constants[number:] or [array]
         return slot_value(CONSTANTS - number)
-
-    def text(self) -> str:
-        """Print the nodes."""
-        from nki_mlir.targets.cpu.function_text import text_of  # circle: a text is of a function
-        return text_of(self)
-
-    def count(self) -> int:
-        """Count the nodes."""
-        return sum(1 for _ in nodes_in(*self.body.nodes))
 
     @property
     def names(self) -> dict[int, str]:

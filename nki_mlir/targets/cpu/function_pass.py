@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The base of passes on a function's records.
 
-A pass is one class in one file of its name in ``passes``; fields are its options. ``nki-opt --cpu-passes`` runs others
-than ``pipeline.py`` has, and ``--mlir-print-ir-after=NAME`` prints the function after one.
+A pass is one class in one file of its name in ``passes``; fields are its options. On a module it reads each function
+into records, rewrites them, and writes them back. A kernel that is compiled is read once, for all passes.
 """
 
-import dataclasses
-from importlib import import_module
-from typing import ClassVar
-
-from nki_mlir.passes.pass_manager import PassObserver, UnknownPass, options_of
+from nki_mlir.bindings import Module, ir
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.passes.pass_manager import Pass, PassObserver, UnknownPass, pass_named
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
+from nki_mlir.waist.nest_reader import Reader
 
 
-class FunctionPass:
-    """The base of all passes. Subclasses define ``rewrite(function)``; options are annotated class attributes,
-    integers."""
-
-    name: ClassVar[str] = ""
+class FunctionPass(Pass):
+    """The base of all passes. Subclasses define ``rewrite(function)``; options are integers."""
 
     def __init_subclass__(cls, *, name: str) -> None:
-        cls.name = name
-        dataclasses.dataclass(cls)
+        super().__init_subclass__(name=name)
+
+    def run(self, module: Module) -> None:
+        # circle: the reader takes marks by the rules of passes
+        from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
+        from nki_mlir.targets.cpu.native_writer import write_function
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                function = read_native(kernel, len(kernel.grid), Reader(), CommonParts())
+                self.rewrite(function)
+                write_function(function, kernel.op)
 
     def rewrite(self, function: NativeFunction) -> None:
         """Change the function in place. It computes the same before and after."""
@@ -33,16 +38,18 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
     """Instantiate a pass with options written as ``name=value other=value``."""
     if name not in NAMES:
         raise UnknownPass(name=name)
-    module = import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")
-    cls: type[FunctionPass] = getattr(module, "".join(word.capitalize() for word in name.split("-")))
-    return cls(**options_of(cls, name, options))
+    one = pass_named(name, options)
+    assert isinstance(one, FunctionPass)
+    return one
 
 
-def passes_of(text: str | None = None) -> list[FunctionPass]:
-    """Return the passes of a pipeline's text, A,B{x=1}, or those that every kernel goes through."""
+def passes_of(text: str | None = None, is_written: bool = False) -> list[FunctionPass]:
+    """Return the passes of a pipeline's text, A,B{x=1}, or those that every kernel goes through; of a function that
+    passes have written only those that values need."""
+    chosen = dict.fromkeys(REQUIRED, "")
     if text is not None:
-        chosen = {**dict.fromkeys(REQUIRED, ""), **dict(split_pipeline(text))}
-    else:
+        chosen |= dict(split_pipeline(text))
+    elif not is_written:
         chosen = {name: PIPELINE[name] for name in NAMES if name in PIPELINE}
     return [function_pass(name, options) for name, options in chosen.items()]
 
@@ -50,4 +57,8 @@ def passes_of(text: str | None = None) -> list[FunctionPass]:
 def run_passes(function: NativeFunction, passes: list[FunctionPass], observer: PassObserver | None = None) -> None:
     """Run passes in order."""
     for function_pass in passes:
-        (observer or PassObserver()).around(function_pass.name, function, function_pass.rewrite)
+        if observer is None:
+            function_pass.rewrite(function)
+        else:
+            from nki_mlir.targets.cpu.native_writer import module_of  # start-up: only tools print modules
+            observer.around(function_pass.name, function, function_pass.rewrite, module_of)

@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from nki_mlir.bindings import Module, cloned, ir
+from nki_mlir.dialects import native
 from nki_mlir.dialects.kernel_function import MAY_ALIAS, KernelFunction, kernel_functions, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
-from nki_mlir.passes.pipelines import TO_LINALG
+from nki_mlir.passes.pipelines import TO_LINALG, TO_RECORDS, is_at_waist
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.function import NativeFunction, NativeWhile, nodes_in
@@ -21,7 +22,6 @@ from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.passes.parallelize import running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
 from nki_mlir.waist.nest_reader import Reader
-from nki_mlir.waist.reader import has_nests
 
 WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
 WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
@@ -86,23 +86,26 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
 def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
               ) -> NativeProgram:
     """Run the passes, or those of a pipeline's text, and return the program of a function."""
-    run_passes(function, passes_of(passes), observer)
+    run_passes(function, passes_of(passes, function.is_written), observer)
     return NativeProgram(function)
 
 
 def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bool = False) -> Module:
     """Return a copy with structured operations, and with those that the interpreter runs for native code."""
-    copy, around = cloned(module), (observer or PassObserver()).around
+    copy, around = cloned(module), (observer or PassObserver()).around_module
     if may_alias:
         for kernel in kernel_functions(copy):
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
-    names = ["nisa-to-linalg", "arith-to-scalar"]
-    if not has_nests(copy):
+    names = [*TO_RECORDS]
+    if not is_at_waist(copy):
         rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: others take time for each
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)
-    for lowering_pass in (*map(pass_named, names), pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
+    passes = [pass_named(name) for name in names]
+    if not any(native.FUNCTION in kernel.op.attributes for kernel in kernel_functions(copy)):
+        passes.append(pass_named("fuse-tiles", f"least={WORTH_FUSING}"))
+    for lowering_pass in passes:
         around(lowering_pass.name, copy, lowering_pass.run)
     return copy
 

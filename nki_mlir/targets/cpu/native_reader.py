@@ -16,13 +16,17 @@ import numpy as np
 
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Constraint, Linear
+from nki_mlir.dialects.facts import interval_given
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.function import (
+    MEMORY,
     ByteRegion,
+    FixedCompute,
     NativeBlock,
     NativeBranch,
     NativeFunction,
@@ -30,6 +34,7 @@ from nki_mlir.targets.cpu.function import (
     NativeLoop,
     NativeWhile,
     TileCall,
+    calls_in,
     compute,
     slot_address,
     slot_value,
@@ -37,8 +42,18 @@ from nki_mlir.targets.cpu.function import (
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.loops import can_stream
+from nki_mlir.targets.cpu.native_marks import (
+    check_lookups,
+    failure_of,
+    function_of_table,
+    limits_of,
+    malformed,
+    marked_call,
+    packed_product,
+)
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
+from nki_mlir.targets.cpu.tabulated import table_region
 from nki_mlir.targets.cpu.values import Values
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.function import (
@@ -51,6 +66,7 @@ from nki_mlir.waist.function import (
     FunctionNode,
     IfBranch,
     MemrefView,
+    NativeOperation,
     NestComputation,
     ScalarStep,
     ScalarValue,
@@ -92,8 +108,10 @@ class NativeReader:
 
     def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
         self.kernel, self.common, self.hosts = kernel, common, common.hosts
-        self.function = NativeFunction(kernel, axes, common.constants)
+        self.function = NativeFunction(kernel, axes, common.constants, common.sites)
         self.values = Values(self.function)
+        self.memory = MEMORY                            # the slot of the memory in which buffers are allocated
+        self.checked = set[tuple[Limits, tuple[Linear, ...]]]()         # by operations of the block
         self.block(read_function(kernel.op, HERE, nests))
 
     def block(self, block: FunctionBlock) -> None:
@@ -110,7 +128,7 @@ class NativeReader:
             case BufferReinterpretation():
                 values.views[node.result] = values.views[node.source]
             case BufferAllocation():
-                values.allocated(node.result)
+                values.allocated(node.result, self.memory, native.ZEROED in node.op.attributes)
             case ForLoop():
                 self.loop(node)
             case IfBranch():
@@ -125,6 +143,8 @@ class NativeReader:
                 self.load(node)
             case TileInstruction():
                 self.tile_operation(node)
+            case NativeOperation():
+                self.native_operation(node.op)
             case ConstantBuffer():
                 values.constant(node)
             case ScalarStep():
@@ -141,19 +161,27 @@ class NativeReader:
         span = range(low.const, high.const, step.const) if static else None
         memory, variable = self.function.slot(), self.values.variable(low, high, step)
         self.values.forms[node.variable] = slot_value(variable)
-        loop = NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel)
+        loop = NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel,
+                          on_pool=native.ON_POOL in node.op.attributes)
         if not span:
             loop.guard = self.function.slot()
         self.function.add(loop)
+        outside, self.memory = self.memory, memory if loop.on_pool else self.memory
         self.inside(node.body, loop.body)
+        self.memory = outside
+        if loop.on_pool and (not span or outside != MEMORY or any(
+                isinstance(call, TileCall) and call.on_host for call in calls_in(loop))):
+            raise malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around it, and no "
+                                     "operation that the host runs")
 
     def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
         """Lower a nested block, in which the facts hold as well."""
-        number_of_facts = len(self.values.facts)
-        self.values.facts += facts
+        number_of_facts, checked = len(self.values.facts), self.checked
+        self.values.facts, self.checked = [*self.values.facts, *facts], set(checked)
         with self.function.inside(into):
             self.block(block)
         del self.values.facts[number_of_facts:]
+        self.checked = checked
 
     def branch(self, node: IfBranch) -> None:
         branch = NativeBranch(self.values.form(node.condition))
@@ -180,23 +208,31 @@ class NativeReader:
                               ).located(location_of(op))
         region, offset = self.values.element(node)
         for low in (offset, Linear(region.size - dtype.itemsize).plus(offset, -1)):
-            if self.values.interval(low)[0] < 0:
+            if interval_given(low, self.values.facts, self.values.ranges)[0] < 0:             # type: ignore[arg-type]
                 self.function.emit("nki_check", low, self.outside(op, region, 1, False))
         address, slot = region.base.plus(offset), self.function.slot()
         self.function.add(NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}", (slot_address(slot), address), region,
-                               ByteInterval(region.root, address, 0, dtype.itemsize - 1, False)))
+                               ByteInterval(region.root, address, 0, dtype.itemsize - 1, False), dtype))
         self.values.forms[node.result] = slot_value(slot)
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Operation, read: Structured) -> None:
-        nest = replace(read.nest, limits=()).simplified
+        nest = replace(read.nest, limits=())
+        if not self.function.is_written:
+            nest = nest.simplified
+        elif native.FRESH in op.attributes and not nest.inputs:
+            return                                      # the fill, a part of the product behind it
         symbols = [self.values.form(v) for v in read.symbols]
         regions = [self.view(value, start * o.dtype.itemsize)
                    for value, start, o in zip(read.values, read.starts, read.nest.operands)]
+        check_lookups(op, nest, regions)
         if read.nest.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, regions, symbols):
             self.check_bounds(op, check)
+        if self.function.is_written:
+            self.function.add(marked_call(op, nest, regions, symbols))
+            return
         self.function.add(compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
 
     def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
@@ -228,7 +264,8 @@ class NativeReader:
     def check_bounds(self, op: Operation, check: RuntimeCheck) -> None:
         """Emit the check of an operand's bound that could not be proved."""
         if check.routine is not None:
-            self.function.emit(check.routine, *check.arguments, self.common.site(op))
+            if (check.routine, check.arguments) not in self.checked:
+                self.function.emit(check.routine, *check.arguments, self.common.site(op))
             return
         assert check.value is not None
         self.function.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
@@ -266,14 +303,39 @@ class NativeReader:
             accesses.append(ByteInterval(region.root, starts[field.name], low, high, field.name in written, dims,
                                          0 if tile is table else size))
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
-        self.function.add(TileCall(rows, arguments, read, regions, accesses, placed[piece]))
+        rows = replace(rows, streams=native.STREAMS in op.attributes and rows.can_stream)
+        self.function.add(TileCall(rows, arguments, read, regions, symbols, accesses, placed[piece]))
 
     def on_host(self, node: TileInstruction, op: Op) -> None:
         site = self.common.site(node.op)
         self.hosts.add(site.const, op, location_of(node.op))
         regions = [self.values.views[tile.handle] for _, tile in op.operands()]
-        arguments = [*(region.address for region in regions), *map(self.values.form, op.symbols)]
-        self.function.add(TileCall(PYTHON, (site, *arguments), op, regions))
+        symbols = [self.values.form(v) for v in op.symbols]
+        arguments = (site, *[region.address for region in regions], *symbols)
+        self.function.add(TileCall(PYTHON, arguments, op, regions, symbols))
+
+    # -- operations that passes write ----------------------------------------------------------------------------------
+    def native_operation(self, op: Operation) -> None:
+        operands = list(op.operands)
+        if op.name == native.TABLE:
+            self.values.views[op.results[0]] = table_region(self.function, function_of_table(op))
+            return
+        if op.name == native.PACKED_PRODUCT:
+            regions = [self.view(value, 0) for value in operands]
+            routine, nest = packed_product(op)
+            for check in open_checks(self.values, nest, regions, ()):
+                self.check_bounds(op, check)
+            self.function.add(FixedCompute(routine, tuple([region.address for region in regions]), nest, regions))
+            return
+        forms = [self.values.form(value) for value in operands]
+        site = self.common.site(op, *failure_of(op))
+        if op.name == native.CHECK:
+            self.function.emit("nki_check", *forms, site)
+            self.values.facts.append(forms[0])
+        else:
+            limits = limits_of(op)
+            self.function.emit(limits, *forms, site)
+            self.checked.add((limits, tuple(forms)))
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:

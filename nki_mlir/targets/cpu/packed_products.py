@@ -21,6 +21,7 @@ from nki_mlir.scalar.dtypes import (
     FLOAT8_E4M3FN,
     FLOAT8_E5M2,
     FLOAT32,
+    INT32,
     UINT16,
     UINT32,
     DType,
@@ -39,12 +40,13 @@ PIECE = 16                          # positions of k that are packed at a time: 
 UNITS = ("float32", "pairs", "amx")                               # which instruction multiplies
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
 
-JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", UINT32, (), "", 16),
-        Step("alu", UINT32, (4, 5), "left_shift"), Step("alu", UINT32, (3, 6), "bitwise_or"))
+JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", INT32, (), "", 16),
+        Step("wrap", UINT32, (5,)), Step("alu", UINT32, (4, 6), "left_shift"),
+        Step("alu", UINT32, (3, 7), "bitwise_or"))
 NARROWED_JOIN = (Step("convert", BFLOAT16, (0,)), Step("convert", BFLOAT16, (1,)), Step("bitcast", UINT16, (3,)),
                  Step("bitcast", UINT16, (4,)), Step("wrap", UINT32, (5,)), Step("wrap", UINT32, (6,)),
-                 Step("constant", UINT32, (), "", 16), Step("alu", UINT32, (8, 9), "left_shift"),
-                 Step("alu", UINT32, (7, 10), "bitwise_or"))
+                 Step("constant", INT32, (), "", 16), Step("wrap", UINT32, (9,)),
+                 Step("alu", UINT32, (8, 10), "left_shift"), Step("alu", UINT32, (7, 11), "bitwise_or"))
 
 
 @dataclass(frozen=True)
@@ -233,12 +235,10 @@ class PackedProduct:
 
     def product(self, rows: int, line: int) -> PanelProduct | TileRegisterProduct:
         """Multiply panels of rows by panels of columns; rows of the result, from 0 on, are ``line`` elements apart."""
-        width, tile, k = min(self.a.width, rows), self.b.width, self.k
+        width, tile = min(self.a.width, rows), self.b.width
         if self.unit == "amx":
-            return TileRegisterProduct(rows // width, self.n // tile, k, line, True)
-        nest = Nest((rows // width, self.n // tile, width, tile, k), frozenset({4}),
-                    (Operand(FLOAT32, (k * width, 0, 1, 0, width)), Operand(FLOAT32, (0, k * tile, 0, 1, tile))), 0,
-                    (Operand(FLOAT32, (width * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
+            return TileRegisterProduct(rows // width, self.n // tile, self.k, line, True)
+        nest = product_of_panels((rows // width, self.n // tile), (width, tile), self.k, line)
         return PanelProduct(nest, True, self.unit == "pairs", self.tile)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
@@ -251,6 +251,14 @@ class PackedProduct:
         self.code.add(loop)
         with self.code.inside(loop.body):
             yield slot_value(slot), memory
+
+
+def product_of_panels(panels: Sequence[int], sizes: Sequence[int], depth: int, line: int) -> Nest:
+    """Return a product of panels of rows by panels of columns of some sizes, to rows ``line`` elements apart."""
+    rows, columns = sizes
+    return Nest((*panels, rows, columns, depth), frozenset({4}), (
+        Operand(FLOAT32, (depth * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, depth * columns, 0, 1, columns))), 0,
+        (Operand(FLOAT32, (rows * line, columns, line, 1, 0)),), MULTIPLY_ADD, (4,))
 
 
 def can_pack(product: PlacedNest, worth: int, options: PackingOptions) -> bool:

@@ -11,11 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 COUNT = 1 << 16                     # arguments of 16 bits
+LENGTH = COUNT + 1                  # elements of a table: a gather may read one more
 FUNCTIONS = frozenset({"activation", "math"})
 
 
@@ -127,10 +130,17 @@ def table_of(function: Nest) -> np.ndarray:
     """Compute the table of a function over all arguments; one more element follows, which a gather may read."""
     source, target = (operand.dtype.numpy for operand in function.operands)
     arguments = np.arange(COUNT, dtype=np.uint16).view(source)
-    table = np.zeros(COUNT + 1, target)
+    table = np.zeros(LENGTH, target)
     call(function, [arguments, table])
     table.flags.writeable = False
     return table
+
+
+def table_region(code: NativeFunction, function: Nest) -> ByteRegion:
+    """Return the table of a function as a constant of a kernel."""
+    table = table_of(function)
+    code.tables[len(code.constants)] = function
+    return ByteRegion("constants", code.constant(table), table.nbytes, Linear())
 
 
 def call(routine: Nest, arrays: list[np.ndarray]) -> None:

@@ -152,7 +152,9 @@ class Values:
             case name if name in COMPARISONS:
                 self.conditions[node.result] = _condition(name, a.plus(b, -1))
                 return self.compute(FUNCTIONS[name], a, b, bounds=(0, 1))
-        return self.compute(FUNCTIONS[node.function], a, b)
+        # A factor that is not negative bounds the bits.
+        bits = [form.const for form in (a, b) if node.function == "and" and not form.symbols and form.const >= 0]
+        return self.compute(FUNCTIONS[node.function], a, b, bounds=(0, min(bits)) if bits else None)
 
     def cast(self, node: IndexCast) -> Linear:
         """Return the same number, or its bits where it may be negative and the type has no sign. Truth values are 0
@@ -172,13 +174,15 @@ class Values:
         return [Linear(-1).plus(facts[0][0], -1)] if len(facts) == 1 and not facts[0][1] else []
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocated(self, value: Value) -> None:
+    def allocated(self, value: Value, memory: int, zeroed: bool) -> None:
         dtype, shape, *_ = layout_of(value.type)
-        buffer = self.function.allocate(prod(shape) * dtype.itemsize)
+        buffer = self.function.allocate(prod(shape) * dtype.itemsize, memory)
+        buffer.zeroed = zeroed
         self.views[value] = ByteRegion(buffer, buffer.base, buffer.size, Linear())
 
     def constant(self, node: ConstantBuffer) -> None:
         array = np.ascontiguousarray(global_array(node.op))
+        self.function.globals[len(self.function.constants)] = node.op.attributes["name"], node.result.type
         self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
     def part(self, node: MemrefView) -> ByteRegion:

@@ -98,7 +98,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
     return None if found is None else (found[0], found[1] - 1, found[2])
 
 
-PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields._beside
+PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields.fields_beside
 AT_TARGET = ElementMove.at_target
 MERGED = merge_programs.merged_call
 TABLE_OF = tabulate_functions.table_of
@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
-    "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
+    "load-fields": ("passes.load_fields", "fields_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
     "tabulate-functions": ("passes.tabulate_functions", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),

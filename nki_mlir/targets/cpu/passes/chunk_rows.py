@@ -8,10 +8,6 @@ What one makes is in the cache for the next. That is so where a chunk of each op
 chunk of the earlier ones wrote. Chunks are compared by the bytes they touch: of memory that is written, those of one
 chunk lie apart from those of any other. A buffer that nothing else uses is that of the first chunk for all of them,
 which stays in the cache.
-
-``large`` are the bytes that a run of operations must touch: smaller ones are in the cache as they are. ``chunk`` are
-the bytes that a chunk should touch at most. ``least`` are the elements of a call on average: with fewer the calls cost
-more than they save. A loop has at most ``nests`` operations: all pairs of their operands are compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,10 +51,10 @@ class PoolLoop:
 
 
 class ChunkRows(FunctionPass, name="chunk-rows"):
-    large: int = 1 << 19
-    chunk: int = 1 << 18
-    least: int = 1 << 10
-    nests: int = 32
+    large: int = 524_288        # bytes that a run of nests must touch: fewer are in the cache as they are
+    chunk: int = 262_144        # bytes that a chunk should touch at most
+    least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
+    nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
     def rewrite(self, function: NativeFunction) -> None:
         if any(isinstance(call, Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk

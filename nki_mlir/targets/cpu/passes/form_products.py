@@ -4,13 +4,7 @@
 before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
 
-``worth`` are the multiplications that a product must have: with fewer, packing costs more than it saves. Functions of
-more than ``parts`` nodes are not searched. How a product is cut follows from the host, its caches and how fast they are
-read, where an option is 0: ``tile_rows`` and ``tile_vectors`` of a register tile, at most ``depth`` positions of the
-summed axis, ``rows`` and ``columns`` of a block. ``packed`` are the bytes that are packed of a factor at a time,
-``pairs`` whether numbers that are bfloat16 are multiplied two at a time, ``amx`` whether in tile registers (1: where
-the host has the instruction; -1: where that is the fastest, too). The blocks, and what they move beyond each cache, are
-a note of the function.
+The blocks of a product, and what they move beyond each cache, are a note of the function.
 """
 
 from nki_mlir.dialects.access import Linear
@@ -33,16 +27,16 @@ from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, 
 
 
 class FormProducts(FunctionPass, name="form-products"):
-    worth: int = 1 << 24
-    parts: int = 16
-    tile_rows: int = 0
-    tile_vectors: int = 0
-    depth: int = 0
-    rows: int = 0
-    columns: int = 0
-    packed: int = 1 << 26
-    pairs: int = -1
-    amx: int = -1
+    worth: int = 16_777_216     # multiplications of a product: with fewer, packing costs more than it saves
+    parts: int = 16             # most computations and blocks of a function that is searched
+    tile_rows: int = 0          # rows of a register tile; here and below, the host decides where an option is 0
+    tile_vectors: int = 0       # vectors in a row of a register tile
+    depth: int = 0              # most positions of the summed axis in a block
+    rows: int = 0               # most rows of a block
+    columns: int = 0            # most columns of a block
+    packed: int = 67_108_864    # bytes that are packed of a factor at a time
+    pairs: int = -1             # 1: multiply bfloat16 in pairs where the host can, -1: where that is fastest
+    amx: int = -1               # the same for tile registers
 
     @property
     def packing(self) -> PackingOptions:

@@ -5,8 +5,7 @@ before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
 The pass forwards a tile if one copy of an input is all that writes it, and nothing writes the input up to the tile's
-last use. ``least`` are the elements that a tile must have: with fewer, routines that tiles of all arrays share are
-worth more.
+last use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +39,7 @@ Readers = dict[Compute, Compute]            # computations as they were, and as 
 
 
 class ForwardCopies(FunctionPass, name="forward-copies"):
-    least: int = 1 << 12
+    least: int = 4_096          # elements of a tile: with fewer, routines that tiles of all arrays share save more
 
     def rewrite(self, function: NativeFunction) -> None:
         copies = [(block, node) for block in blocks(function.body) for node in block.nodes

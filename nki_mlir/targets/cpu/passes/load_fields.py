@@ -20,11 +20,11 @@ class LoadFields(FunctionPass, name="load-fields"):
         for call in calls_in(*function.body.nodes):
             if isinstance(call.function, Nest | AddressedNest):
                 routine = with_memory(call.function)
-                if beside := _beside(routine.nest, call.arguments):
+                if beside := fields_beside(routine.nest, call.arguments):
                     call.function = replace(routine, use=replace(routine.use, beside=beside))
 
 
-def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:
+def fields_beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:
     """Return the inputs of groups of several: their numbers, the number of the first one in memory, their distance
     from it."""
     steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}

@@ -6,8 +6,7 @@ after:   program i:       add(a + 512 KiB * i, ...)                  on tiles of
 
 A core reads whole rows in the order in which they lie in memory, and prefetches nothing in vain between the tiles. The
 pass merges all programs along the last axis of the grid. Programs of a launch run in any order, so that merged ones may
-take turns; the pass asks that they only compute on the kernel's arrays, and read nothing that they write. ``items`` are
-the programs that a thread must have after the merge: with fewer, threads may wait for the last one.
+take turns; the pass asks that they only compute on the kernel's arrays, and read nothing that they write.
 """
 
 from dataclasses import replace
@@ -29,7 +28,7 @@ from nki_mlir.targets.runtime import host
 
 
 class MergePrograms(FunctionPass, name="merge-programs"):
-    items: int = 2
+    items: int = 2              # programs that a thread must have: with fewer, threads may wait for the last one
 
     def rewrite(self, function: NativeFunction) -> None:
         grid = function.kernel.grid

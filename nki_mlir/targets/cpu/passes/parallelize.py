@@ -6,7 +6,7 @@ after:   for i in 0..8 on the pool: exp(x + 4096 * i, y + 4096 * i)
 
 A loop that the kernel's author calls parallel is only taken at its word where it can be shown that iterations keep
 apart: sums that iterations build together in one buffer, for example, are not. The arrays of a kernel are taken to be
-different memory. ``worth`` are the nanoseconds that work must take, roughly, to be worth waking threads.
+different memory.
 """
 
 from collections.abc import Iterator
@@ -35,11 +35,12 @@ from nki_mlir.targets.cpu.loops import addressed
 from nki_mlir.targets.cpu.routines import RowCopies
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 
 class Parallelize(FunctionPass, name="parallelize"):
-    worth: int = host.WORTH_WAKING
+    worth: int = 50_000         # nanoseconds of work, roughly, for which it is worth to wake threads
 
     def rewrite(self, function: NativeFunction) -> None:
         self.block(function, function.body, 1)
@@ -77,11 +78,17 @@ class Parallelize(FunctionPass, name="parallelize"):
             alone and cost_of(node.nest) >= self.worth) else None
         if parts is None:
             return node
-        part, count, extent = parts
-        steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
-        pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
-        arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
-        return Spread("nki_spread", arguments, node.nest, node.regions) if len(arguments) <= MOST_ARGUMENTS else node
+        spread = spread_over(node, parts)
+        return spread if len(spread.arguments) <= MOST_ARGUMENTS else node
+
+
+def spread_over(node: Compute, parts: tuple[Nest, int, int]) -> Spread:
+    """Return a computation as equal parts: one of them, how many there are, and the extent of a part."""
+    part, count, extent = parts
+    steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
+    pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
+    arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
+    return Spread("nki_spread", arguments, node.nest, node.regions)
 
 
 def repetitions(node: Node) -> int:

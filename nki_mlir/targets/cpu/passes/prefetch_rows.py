@@ -24,7 +24,7 @@ LEAST_ROWS = 8                      # of a tile: the first ones are not prefetch
 
 
 class PrefetchRows(FunctionPass, name="prefetch-rows"):
-    short: int = 1 << 10
+    short: int = 1_024          # most bytes of a row that is waited for, and how far ahead of it prefetches are
 
     def rewrite(self, function: NativeFunction) -> None:
         for call in calls_in(*function.body.nodes):

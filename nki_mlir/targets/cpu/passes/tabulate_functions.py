@@ -4,24 +4,21 @@
 before:  y = round(gelu(widen(x)))          for x and y in bfloat16
 after:   y = table[bits of x]               the table is a constant of the kernel
 
-Compiled code of the function computes the table, so results keep their bits. ``least`` are the elements that the nest
-must compute: with fewer the table costs more than it saves. ``gain`` is the time of the function in percent of the
-lookups' time, as measured on this host, from which on a table is used; 0: always.
+Compiled code of the function computes the table, so results keep their bits.
 """
 
 from math import prod
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import host_measurements
-from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeBlock, NativeFunction, compute, sub_blocks
+from nki_mlir.targets.cpu.function import Compute, NativeBlock, NativeFunction, compute, sub_blocks
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.parallelize import repetitions
-from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_of, tabulated_functions
+from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_region, tabulated_functions
 
 
 class TabulateFunctions(FunctionPass, name="tabulate-functions"):
-    least: int = 1 << 17
-    gain: int = 150
+    least: int = 131_072        # elements that a nest must compute: with fewer, the table costs more than it saves
+    gain: int = 150             # time of the function in percent of that of lookups on this host; 0: always look up
 
     def rewrite(self, function: NativeFunction) -> None:
         self.block(function, function.body, prod(function.kernel.grid))
@@ -39,9 +36,7 @@ class TabulateFunctions(FunctionPass, name="tabulate-functions"):
     def tabulated(self, function: NativeFunction, call: Compute) -> Compute:
         """Return the call with lookups in place of functions."""
         while (chosen := next(filter(self.is_worth_it, tabulated_functions(call.nest)), None)) is not None:
-            table = table_of(chosen.alone)
-            inputs = len(call.nest.inputs)
-            region = ByteRegion("constants", function.constant(table), table.nbytes, Linear())
+            inputs, region = len(call.nest.inputs), table_region(function, chosen.alone)
             call = compute(chosen.replaced(), [*call.regions[:inputs], region, *call.regions[inputs:]], call.symbols,
                            call.streams)
         return call

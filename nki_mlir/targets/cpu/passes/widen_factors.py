@@ -4,8 +4,7 @@
 before:  out += convert(a) * convert(b)          each element of a tile of 128 x 128 by 128 x 512 some 16 times
 after:   wide = convert(a); other = convert(b); out += wide * other
 
-All narrower floats are float32 numbers, so products and sums stay the same. ``reads`` is how often a product must read
-each element at least, ``most`` are the bytes of a converted factor.
+All narrower floats are float32 numbers, so products and sums stay the same.
 """
 
 from math import prod
@@ -29,8 +28,8 @@ from nki_mlir.waist.recognize import integer_sums
 
 
 class WidenFactors(FunctionPass, name="widen-factors"):
-    reads: int = 8
-    most: int = 1 << 20
+    least: int = 8              # times that a product must read each element of a factor
+    most: int = 1_048_576       # bytes of a converted factor
 
     def rewrite(self, function: NativeFunction) -> None:
         self.block(function, function.body, MEMORY)
@@ -63,7 +62,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         """Whether there are factors to convert, all of them small and read often."""
         counts = [prod(n for n, step in zip(nest.extents, nest.inputs[k].strides) if step) for k in narrow]
         return bool(narrow) and not nest.symbols and all(
-            count * self.reads <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
+            count * self.least <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
 
     def converted(self, function: NativeFunction, nest: Nest, factor: int, region: ByteRegion, memory: int
                   ) -> tuple[Operand, ByteRegion]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
+from nki_mlir.targets.cpu.contraction import FreshProduct
 from nki_mlir.targets.cpu.function import (
     Allocate,
     ByteRegion,
     Compute,
+    FixedCompute,
     NativeBlock,
     NativeFunction,
     NativeLoad,
@@ -37,7 +39,7 @@ class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
         proof = FreshBuffers()
         proof.block(function.body)
         for buffer, fresh in proof.buffers.items():
-            buffer.zeroed = fresh.zeroed
+            buffer.zeroed |= fresh.zeroed
 
 
 Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset, and a step and count for each axis
@@ -89,8 +91,8 @@ class FreshBuffers:
         match node:
             case Allocate(buffer):
                 self.buffers[buffer] = Fresh(len(self.blocks))
-            case Compute() | Spread():
-                self.computed(node.nest, node.regions)
+            case Compute() | FixedCompute() | Spread():
+                self.computed(node.nest, node.regions, isinstance(node.function, FreshProduct))
             case NativeLoad():
                 self.loaded(node.region)
             case TileCall():
@@ -114,15 +116,16 @@ class FreshBuffers:
         return fresh
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def computed(self, nest: Nest, views: Sequence[ByteRegion]) -> None:
-        """A nest runs on views: those of its inputs, then of its outputs."""
+    def computed(self, nest: Nest, views: Sequence[ByteRegion], is_fresh: bool) -> None:
+        """A nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start from 0."""
         inputs = len(nest.inputs)
         for k, view in enumerate(views):
             fresh = self.open(view.root)
             if fresh is None:
                 continue
             number = nest.first_output + k - inputs
-            reads = k < inputs or nest.uses(number) > 0 or any(v.root is view.root for v in views[:inputs])
+            adds = nest.uses(number) > 0 and not is_fresh
+            reads = k < inputs or adds or any(v.root is view.root for v in views[:inputs])
             piece = piece_of(view, nest.operands[k], nest)
             if isinstance(fresh.state, Piecewise):
                 fresh.zeroed = reads and piece != fresh.state.piece

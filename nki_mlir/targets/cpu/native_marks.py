@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads the operations and marks of the ``native`` dialect (``dialects/native.py``) into calls.
+
+A module may come from a file, so nothing here trusts a mark beyond what its operation shows: a nest streams, starts
+from 0 or is spread only if its form allows that, and which fields lie beside each other follows from the addresses.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects import native
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.attributes import MalformedAttribute, read_value
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, RegisterTile, contraction_of, tiles
+from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall
+from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, can_stream
+from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
+from nki_mlir.targets.cpu.passes.load_fields import fields_beside
+from nki_mlir.targets.cpu.passes.parallelize import spread_over
+from nki_mlir.targets.cpu.routines import Limits, Routine
+from nki_mlir.targets.cpu.schedule import parts_of
+from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH
+from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.nest_reader import layout_of, mask_of, scalar_dtype, step_of
+
+MOST_PARTS = 1 << 16
+
+
+class MalformedMark(NkiMlirError):
+    code = "NKI-NATIVE"
+    message = "'{op}' is not as passes of the CPU write it: {problem}"
+    fix = "print the module behind the pass with --mlir-print-ir-after, and change only what nests compute"
+
+
+def malformed(op: Operation, problem: str) -> NkiMlirError:
+    return MalformedMark(op=op.name, problem=problem).located(location_of(op))
+
+
+def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbols: Sequence[Linear]) -> RoutineCall:
+    """Return the call of a nest with the facts that its marks state."""
+    marks = op.attributes
+    arguments = (*[region.address for region in regions], *symbols)
+    if native.FRESH in marks:
+        if contraction_of(nest) is None:
+            raise malformed(op, f"{native.FRESH} is on a nest that is no product of float32")
+        return Compute(FreshProduct(nest), arguments, nest, regions)
+    streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
+    if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
+        raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")
+    ahead = tuple([(k, distance) for k, distance in map(_pair, marks[native.AHEAD])]) if native.AHEAD in marks else ()
+    if not all(0 <= k < len(nest.inputs) for k, _ in ahead):
+        raise malformed(op, f"{native.AHEAD} names an input that the nest has not")
+    beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
+    use = MemoryUse(streams, ahead, beside)
+    routine = AddressedNest(nest, use) if use != MemoryUse() else nest
+    if native.FIXED in marks:
+        return FixedCompute(routine, arguments, nest, regions)
+    call = Compute(routine, arguments, nest, regions)
+    if native.SPREAD not in marks:
+        return call
+    count = _number(op, native.SPREAD)
+    parts = parts_of(nest, count, count) if 0 < count < MOST_PARTS else None
+    if parts is None:
+        raise malformed(op, f"the nest has no {count} equal parts")
+    return spread_over(call, parts)
+
+
+def packed_product(op: Operation) -> tuple[Routine, Nest]:
+    """Return the routine of a packed product, and the nest that touches the same memory."""
+    panels, sizes, tile = (_numbers(op, name) for name in ("panels", "sizes", "tile"))
+    depth, line, fresh = (_number(op, name) for name in ("depth", "line", "fresh"))
+    unit = op.attributes["unit"].value
+    if unit not in UNITS or len(panels) != 2 or len(sizes) != 2 or min(*panels, *sizes, depth, line) < 1:
+        raise malformed(op, "it has two numbers of panels, their sizes, and a depth, all of at least 1")
+    if unit == "amx":
+        if not host.multiplies_tiles() or sizes != [PANEL, PANEL] or depth % SIDE:
+            raise malformed(op, f"tile registers have panels of {PANEL} x {PANEL}, and a depth in steps of {SIDE}")
+        nest = product_of_panels(panels, sizes, depth, line)
+        return TileRegisterProduct(panels[0], panels[1], depth, line, bool(fresh)), nest
+    if tile not in [[one.rows, one.vectors] for one in tiles()] or sizes[1] != RegisterTile(*tile).width or (
+            unit == "pairs" and not host.multiplies_pairs()):
+        raise malformed(op, "this host has no such register tile")
+    nest = product_of_panels(panels, sizes, depth, line)
+    return PanelProduct(nest, bool(fresh), unit == "pairs", RegisterTile(*tile)), nest
+
+
+def function_of_table(op: Operation) -> Nest:
+    """Return the function of a table as a nest over all arguments."""
+    arguments, numbers, steps = list(op.regions[0].blocks[0].arguments), dict[Value, int](), list[Step]()
+    numbers |= {value: 0 for value in arguments}
+    for inner in operations_of(op, lambda name: True)[1:]:
+        if len(inner.results) != 1 or not all(value in numbers for value in inner.operands):
+            raise malformed(op, "its region has other operations than steps of one function")
+        steps.append(step_of(inner, tuple([numbers[value] for value in inner.operands])))
+        numbers[inner.results[0]] = 1 + len(steps)
+    target, sizes, *_ = layout_of(op.results[0].type)
+    source = scalar_dtype(arguments[0].type) if len(arguments) == 1 else None
+    if source is None or not steps or steps[-1].dtype is not target or sizes != (LENGTH,) or not all(
+            dtype.is_float and dtype.itemsize == 2 for dtype in (source, target)):
+        raise malformed(op, f"a table has {LENGTH} floats of 16 bits, which its region computes from one")
+    return Nest((COUNT,), frozenset(), (Operand(source, (1,)),), 0, (Operand(target, (1,)),), tuple(steps),
+                (1 + len(steps),))
+
+
+def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion]) -> None:
+    """Raise an error where a lookup is not in a table of all arguments."""
+    for step in nest.steps:
+        if step.kind == "lookup":
+            value, table = step.operands
+            region = regions[table] if table < len(nest.inputs) else None
+            if region is None or region.root != "constants" or region.offset != Linear() or (
+                    region.size < LENGTH * step.dtype.itemsize or nest.dtype_of(value).itemsize != 2):
+                raise malformed(op, "a lookup is not in a native.table by a float of 16 bits")
+
+
+def failure_of(op: Operation) -> tuple[Any, ...]:
+    """Return the rule of a check, and the values of its error."""
+    rule, values = op.attributes["rule"].value, tuple([one.value for one in op.attributes["values"]])
+    if (rule, [*map(type, values)]) not in (("mask", []), ("bounds", [str, int, int, bool])):
+        raise malformed(op, f"there is no rule '{rule}' with {len(values)} such values")
+    return rule, *values
+
+
+def limits_of(op: Operation) -> Limits:
+    """Return the check of an operation as a routine."""
+    mask, limits = (mask_of(op.attributes[name]) for name in ("mask", "limits"))
+    extents, symbols = tuple(_numbers(op, "extents")), len(op.operands)
+    for constraint in (*mask, *limits):
+        if any(axis >= len(extents) for axis, _ in constraint.form.axes) or any(
+                position >= symbols for position, _ in constraint.form.symbols):
+            raise malformed(op, "a form uses an axis or a symbol that the operation has not")
+    return Limits(extents, mask, limits, symbols)
+
+
+def _numbers(op: Operation, name: str) -> list[int]:
+    values = op.attributes[name]
+    if not isinstance(values, ir.DenseI64ArrayAttr):
+        raise malformed(op, f"attribute '{name}' is no array<i64: ...>")
+    return list(values)
+
+
+def _number(op: Operation, name: str) -> int:
+    value = op.attributes[name]
+    if not isinstance(value, ir.IntegerAttr | ir.BoolAttr):
+        raise malformed(op, f"attribute '{name}' is no integer")
+    return int(value.value)
+
+
+def _pair(attribute: Any) -> tuple[int, int]:
+    try:
+        number, distance = read_value(attribute, tuple, native.AHEAD)
+    except ValueError as error:
+        raise MalformedAttribute(str(error)) from None
+    return number, distance
