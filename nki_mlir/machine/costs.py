@@ -132,10 +132,10 @@ class DmaCosts:
     The read of a run waits ``wait_ns`` for HBM besides, that of a run of complete packets ``conflict_ns`` instead,
     because runs that begin and end with packets follow each other on the same channels. A write waits
     ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes``
-    at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM, from which a DMA engine
-    reads ``bank_bytes_per_ns``, plus ``bank_row_ns`` for each further ``bank_row_bytes`` of a run.
-    ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of
-    the stack that it shares with others.
+    at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not conflict on
+    channels, but if more than ``bank_engines`` DMA engines read the bank, each further ``bank_row_bytes`` of a run
+    waits ``bank_row_ns``. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run,
+    ``hbm_stack_bytes_per_ns`` the bandwidth of the stack that it shares with others.
     """
 
     issue_ns: Cited                     # the triggering engine is taken
@@ -155,28 +155,32 @@ class DmaCosts:
     conflict_ns: Cited
     store_wait_ns: Cited
     bank_bytes: Cited
-    bank_bytes_per_ns: Cited
+    bank_engines: Cited
     bank_row_bytes: Cited
     bank_row_ns: Cited
     hbm_bytes_per_ns: Cited
     hbm_stack_bytes_per_ns: Cited
 
-    def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False) -> float:
-        """ns that one DMA engine takes for a descriptor of so many bytes; the next one begins ``apart`` bytes behind
-        it. ``stores``: it writes HBM, and reads none."""
+    def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False, engines: int = 0) -> float:
+        """Return the ns that one DMA engine takes for a descriptor of so many bytes.
+
+        The next descriptor begins ``apart`` bytes behind it. ``stores``: it writes HBM, and reads none. ``engines``:
+        how many DMA engines move the transfer's descriptors.
+        """
         if nbytes < self.word_bytes:
             return float(self.word_ns)
         moved = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
-        one_bank = not stores and apart and apart % self.bank_bytes == 0
-        rows = ceil(nbytes / self.bank_row_bytes)
-        in_bank = nbytes / self.bank_bytes_per_ns + (rows - 1) * self.bank_row_ns if one_bank else 0.0
-        return max(float(self.descriptor_ns), moved + self.wait(nbytes, stores), in_bank)
+        one_bank = not stores and apart != 0 and apart % self.bank_bytes == 0
+        waits = self.wait(nbytes, stores, one_bank)
+        if one_bank and engines > self.bank_engines:
+            waits += (ceil(nbytes / self.bank_row_bytes) - 1) * self.bank_row_ns
+        return max(float(self.descriptor_ns), moved + waits)
 
-    def wait(self, nbytes: float, stores: bool = False) -> float:
+    def wait(self, nbytes: float, stores: bool = False, one_bank: bool = False) -> float:
         """Return the ns of a descriptor's time in which the DMA engine waits for HBM."""
-        full_packets = nbytes % self.packet_bytes == 0
+        conflicts = nbytes % self.packet_bytes == 0 and not one_bank
         waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
-        return (self.store_wait_ns if stores else self.conflict_ns if full_packets else self.wait_ns) * waits
+        return (self.store_wait_ns if stores else self.conflict_ns if conflicts else self.wait_ns) * waits
 
     def residual(self, part: str) -> float:
         """Return the relative residual of a part of a transfer: ``issue``, ``trigger``, ``moves`` or ``notifies``."""

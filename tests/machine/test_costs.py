@@ -124,12 +124,12 @@ def test_a_run_that_is_written_waits_less_than_one_that_is_read() -> None:
     assert dma.descriptor(8192, 1 << 20, stores=True) == dma.descriptor(8192, stores=True)
 
 
-def test_runs_in_one_bank_are_slow() -> None:
+def test_runs_in_one_bank_wait_for_its_rows_if_many_engines_read_it() -> None:
     dma = machine_named("trn2").costs.dma
-    assert dma.descriptor(2048, 3 << 20) == pytest.approx(2048 / 15)
-    assert dma.descriptor(8192, 3 << 20) == pytest.approx(8192 / 15 + 3 * 19)       # of four rows
-    assert dma.descriptor(8192, (1 << 20) + 4096) == dma.descriptor(8192) == pytest.approx(8192 / 27.2 + 62)
-    assert dma.descriptor(512, 1 << 20) == pytest.approx(512 / 15)
+    assert dma.descriptor(2048, 3 << 20, engines=16) == pytest.approx(2048 / 27.2 + 15 * 2048 / 3000)    # no conflict
+    assert dma.descriptor(8192, 3 << 20, engines=16) == pytest.approx(8192 / 27.2 + 15 + 3 * 80)         # of four rows
+    assert dma.descriptor(8192, 3 << 20, engines=8) == pytest.approx(8192 / 27.2 + 15)
+    assert dma.descriptor(8192, (1 << 20) + 4096, engines=16) == dma.descriptor(8192) == pytest.approx(8192 / 27.2 + 62)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -141,7 +141,7 @@ def test_more_bytes_never_take_less(target: str, few: int, more: int) -> None:
     assert dma.descriptor(packet * few) <= dma.descriptor(packet * (few + more))
     odd, longer = (n * 4 if n * 4 % packet else n * 4 + 4 for n in (few, few + more))
     assert dma.descriptor(odd) <= dma.descriptor(longer)
-    assert dma.descriptor(packet * few, 1 << 20) <= dma.descriptor(packet * (few + more), 1 << 20)
+    assert dma.descriptor(packet * few, 1 << 20, engines=16) <= dma.descriptor(packet * (few + more), 1 << 20, engines=16)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers: how long each DMA engine moves its part of one, and when it begins.
 
-The DMA engines divide the partitions of the on-chip tile evenly; if that is not possible, engine k moves partitions 8k
-to 8k + 7. They also divide transfers from HBM to HBM evenly. Each engine executes its parts in the order in which the
+DMA engine k moves partitions 8k to 8k + 7 of the on-chip tile, so a tile of 64 partitions occupies half of the engines.
+The engines divide transfers from HBM to HBM evenly. Each engine executes its parts in the order in which the
 transfers were triggered, which approximates the round robin between queues, and then increments the semaphore. All
 cores of a launch together are limited by the bandwidth of HBM.
 """
@@ -66,16 +66,15 @@ class Transfers:
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         stores = all(tile.on_chip for _, tile in op.sources())
-        descriptor_ns = machine.costs.dma.descriptor(nbytes, self.partition_step(tiles), stores)
+        apart, count = self.partition_step(tiles), machine.dma_engines
         if chip and chip[0].access.dims[0][0]:
-            partitions, start_partition = chip[0].partitions, chip[0].access.partition
-            rows = rows_served(start_partition.const if start_partition is not None else 0, partitions,
-                               machine.dma_engines,
-                               machine.partitions)
-            took = {count: count * runs / partitions * descriptor_ns for count in rows}
-            parts = tuple([took[count] for count in rows])
+            partitions, start = chip[0].partitions, chip[0].access.partition
+            rows = rows_served(start.const if start is not None else 0, partitions, count, machine.partitions)
+            descriptor_ns = machine.costs.dma.descriptor(nbytes, apart, stores, sum(map(bool, rows)))
+            took = {served: served * runs / partitions * descriptor_ns for served in rows}
+            parts = tuple([took[served] for served in rows])
         else:
-            parts = (runs / machine.dma_engines * descriptor_ns,) * machine.dma_engines
+            parts = (runs / count * machine.costs.dma.descriptor(nbytes, apart, stores, count),) * count
         return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
@@ -95,9 +94,7 @@ class Transfers:
 
 @lru_cache
 def rows_served(start: int, count: int, engines: int, partitions: int) -> list[int]:
-    """Return how many of a tile's partitions each DMA engine moves: equally many if that is possible."""
-    if count % engines == 0:
-        return [count // engines] * engines
+    """Return how many of a tile's partitions each DMA engine moves."""
     served = partitions // engines
     return [max(0, min(start + count, (k + 1) * served) - max(start, k * served)) for k in range(engines)]
 

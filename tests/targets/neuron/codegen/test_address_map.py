@@ -41,6 +41,20 @@ def test_banks__are_not_crossed():
     assert FreeRanges(0, 2048 + 100, 2048).take(200, True) == 2048 - 200        # at the end of the bank before
 
 
+def test_banks__the_least_recently_released_comes_first():
+    free = FreeRanges(0, 8192, 2048)
+    assert free.take(2048, False) == 0
+    free.give(0, 2048)
+    assert [free.take(2048, False) for _ in range(2)] == [2048, 4096]
+    free.give(4096, 2048)
+    free.give(2048, 2048)
+    assert [free.take(2048, False) for _ in range(5)] == [6144, 0, 4096, 2048, None]
+    free.give(4096, 2048)
+    assert free.take(512, False) == 4096
+    free.give(0, 2048)
+    assert free.take(512, False) == 4096 + 512          # a bank that is in use has less room
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_ranges__never_overlap_what_is_taken(seed):
     r = random.Random(seed)

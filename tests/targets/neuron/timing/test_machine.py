@@ -173,9 +173,18 @@ def test_few_rows_are_the_work_of_few_engines():
     assert machine.record.movements[1].behind == 0
 
 
-def test_rows_that_all_engines_can_share_are_divided_evenly():
+def test_half_of_the_partitions_are_the_work_of_half_of_the_engines():
+    """Engine k moves partitions 8k to 8k + 7: two transfers of 64 partitions take turns, of other halves they do not."""
     machine = ran({"sp": [load(rows=64)]})
-    assert machine.cores[0].dma.busy == near(4 * TRN2.costs.dma.descriptor(2048))
+    each = TRN2.costs.dma.descriptor(2048)
+    (movement,) = machine.record.movements.values()
+    assert movement.end - movement.begin == near(8 * each)
+    assert machine.cores[0].dma.busy == near(8 * each / 2)
+    machine = ran({"sp": [load(rows=64, columns=8192), load(rows=64, columns=8192)]})
+    assert machine.record.movements[1].behind == 0
+    upper = load(rows=64, columns=8192).replace("dst=fp32@0x0[1]", "dst=fp32@0x1000000[1]")
+    machine = ran({"sp": [load(rows=64, columns=8192), upper]})
+    assert machine.record.movements[1].behind == -1
 
 
 def test_one_engine_triggers_its_transfers_one_after_the_other_two_do_so_at_once():
