@@ -27,7 +27,7 @@ class Case:
     amount: float
     answer: Callable[[], Any]
     tolerance: float = 1e-4
-    more: dict[str, Callable[[], Callable[[], Any]]] = field(default_factory=dict)       # contestants of its own
+    more: dict[str, Callable[[], Callable[[], Any]]] = field(default_factory=dict)       # further contestants
 
 
 NOISE = 1.1

@@ -126,7 +126,7 @@ def test_one_kernel__is_captured_and_compiled_once():
 
 
 def test_derivatives__in_threads_of_torch():
-    """Autograd runs backward functions in threads of its own: the first call of a kernel may be there."""
+    """Autograd runs backward functions in its threads: the first call of a kernel may be there."""
     torch = pytest.importorskip("torch")
     kernels = [KINDS[1](n + 1)[0] for n in range(THREADS)]
 

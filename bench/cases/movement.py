@@ -9,8 +9,8 @@ from case import Case, Goal, case, random
 
 @case("transpose_4096", Goal(share=0.8, note=(
     "The order of addresses holds: each block of 16 x 16 reads and writes 16 lines on 16 pages. Loops like these by "
-    "hand take 3449 us with rows asked for ahead and 4002 without, a copy 2787. Tried by hand: blocks in the other "
-    "order, 4110 us; pairs of lines written together, 4030; tiles turned over in a buffer, 3709 to 5907 where these "
+    "hand take 3449 us with rows prefetched and 4002 without, a copy 2787. Tried by hand: blocks in the other "
+    "order, 4110 us; pairs of lines written together, 4030; tiles transposed in a buffer, 3709 to 5907 where these "
     "loops took 3613; down the columns of tiles, 3316 for 3613 in one run and 3683 for 3214 in another. Tried here: a "
     "fence for all tiles of a thread in place of one each, no difference.")))
 def transpose(dtype: str = "float32") -> Case:
@@ -20,8 +20,8 @@ def transpose(dtype: str = "float32") -> Case:
 
 
 @case("gather_100000x512", Goal(faster=1.5, share=0.8, note=(
-    "Memory holds: rows are asked for four ahead and stored past the caches at once, 1184 to 1316 us where it was 3319 "
-    "to 3330 in the same runs. By hand 775 us where whole rows in a sequence took 650.")))
+    "Memory holds: rows are prefetched four ahead and stored past the caches at once, 1184 to 1316 us where it was "
+    "3319 to 3330 in the same runs. By hand 775 us where whole rows in a sequence took 650.")))
 def gather(dtype: str = "float32") -> Case:
     numbers = np.random.default_rng(1).integers(0, 100_000, (16384, 1)).astype(np.int32)
     table = random(100_000, 512, dtype=dtype)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Operations on large tiles run some rows at a time, where a chunk needs the same chunk of earlier ones alone.
+// Operations on large tiles run chunk by chunk, if a chunk of rows needs only the same rows of earlier results.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --chunk-rows %s | FileCheck %s --check-prefix=ALONE
 // The module of the pass is one for the next pass, or for the JIT.
@@ -14,7 +14,7 @@
 !square_hbm = memref<1024x1024xf32, "hbm">
 !square = memref<1024x1024xf32, "sbuf">
 
-// Buffers that nothing else uses have room for one chunk.
+// Buffers without other users shrink to one chunk.
 // CHECK-LABEL: // @rows(x, y): 65{{[0-9]+}} bytes of memory
 // CHECK-NEXT:  //   nki_set(&%[[CHUNK:[0-9]+]], 0)
 // CHECK-NEXT:  // [[AGAIN:L[0-9]+]]:
@@ -50,7 +50,7 @@ func.func @rows(%x: !hbm {nki.name = "x"}, %y: !hbm {nki.name = "y", nki.shared 
   return
 }
 
-// Rows of the result need all rows of what is turned over.
+// A row of a transpose needs all rows of its source, so the pass forms no chunks.
 // CHECK-LABEL: // @turned(x, y)
 // CHECK-NEXT:  //   exp_1048576_float32_{{[0-9a-f]+}}(x, memory)
 // CHECK-NOT:   nki_next

@@ -232,8 +232,8 @@ func.func @two_uses(%x: !hbm, %y: !hbm {nki.shared = 0 : i64}) {
   return
 }
 
-// Folds of fields of the same records are one walk; one that needs another's result is one of its own, and so is one of
-// which something is needed before.
+// One loop folds all fields of the same records. A fold that needs the result of another stays separate, and so does one
+// whose result is needed before.
 // CHECK-LABEL: func.func @folds(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[R:[a-z0-9]+]]: memref<8xf32, "hbm">
 // CHECK:         %[[EVEN:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [8, 2], strides: [4, 2]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A tile of short rows on pages of their own: each row prefetches one further on, so that none begins with a wait.
+// The rows of a tile are short and on different pages: each row prefetches a later one, so that none begins with a wait.
 // RUN: nki-opt --prefetch-rows %s | FileCheck %s --check-prefix=ALONE
 // RUN: nki-opt --prefetch-rows --lower-to-vector %s | FileCheck %s
 // RUN: nki-opt --prefetch-rows="short=512" --lower-to-vector %s | FileCheck %s --check-prefix=LONG

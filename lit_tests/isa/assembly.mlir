@@ -36,7 +36,7 @@
 // IR-NEXT:      "isa.end"()
 // IR-NEXT:    }) {engine = "pe"}
 
-// The header, then a stream for each engine; transfers that may be under way at once are in queues of their own.
+// The header, then a stream for each engine; transfers that may run at the same time are in different queues.
 // CHECK:      .nki_isa 1
 // CHECK-NEXT: .kernel product
 // CHECK-NEXT: .target trn2

@@ -2,7 +2,7 @@
 // RUN: nki-opt --lower-to-isa %s | FileCheck %s
 // RUN: nki-run %s --on=isa --compare=interpreter,jit --quiet | FileCheck %s --check-prefix=VALUES
 
-// Programs that meet have streams of their own, for a core each. The barrier waits for the store before it, the load
+// Programs that meet have separate streams, one for each core. The barrier waits for the store before it, the load
 // behind waits for the barrier; an exchange is a transfer of a queue.
 // VALUES: interpreter: {{.*}} agrees
 // VALUES: jit: {{.*}} agrees

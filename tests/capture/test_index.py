@@ -20,7 +20,7 @@ COUNTED = tries(80)
 
 
 class Requests:
-    """Stands for a builder: keeps what is asked for."""
+    """Stands for a builder: records the requests."""
 
     def __init__(self):
         self.asked, self.hinted = [], []

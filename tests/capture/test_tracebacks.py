@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Frames of the toolchain are not in what users see of an error; of its own defects they are."""
+"""Tracebacks of users' errors have no frames of the toolchain; those of its defects have them."""
 
 import subprocess
 import sys

@@ -250,7 +250,7 @@ def list_append_under_symbolic_if(x, o):
         nl.store(rows(o, n), tile)
 
 
-@probe(loops=1)                        # decided by the loop's range: i is never negative, so nothing is asked for
+@probe(loops=1)                        # decided by the loop's range: i is never negative, so capture decides the condition
 def condition_known_from_range(x, o):
     for i in nl.affine_range(4):
         assert i >= 0 and i < 4

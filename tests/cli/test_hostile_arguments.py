@@ -101,7 +101,7 @@ SOURCES = {"brackets": "(" * 100_000, "signs": "x = " + "-" * 100_000 + "1", "la
 
 
 def test_sources_that_nest_too_deeply_are_not_migrated(tmp_path):
-    """In a process of their own: what reads them has no limits, and would end it."""
+    """Run in a child process: the readers of arguments have no limits, and a crash would end the tests."""
     for kind, text in SOURCES.items():
         (tmp_path / f"{kind}.py").write_text(text)
     (tmp_path / "deep").mkdir()

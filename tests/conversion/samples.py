@@ -183,7 +183,7 @@ class Sampler:
     def masked(self, op: Op) -> Op:
         """With one or two constraints: on one axis, on several, with symbols, equalities."""
         iteration = op.iteration()
-        # Rows as a whole: what results have of their own is no axis that a mask could be on.
+        # Complete rows: a mask cannot be on the axes that only results have.
         extents = [n for a, n in enumerate(iteration.extents) if op.is_loop_nest or a not in iteration.reduced]
         constraints = []
         for _ in range(self.rng.integers(1, 3)):

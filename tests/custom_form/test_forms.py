@@ -119,7 +119,7 @@ def test_locations_are_kept_where_they_are_printed(tmp_path, capsys):
 
 
 def test_forms_that_are_printed(tmp_path, capsys):
-    """Generic where other tools read, custom where it is asked for."""
+    """Commands print the generic form for other tools, and the custom form with the option."""
     file = tmp_path / "kernel.mlir"
     file.write_text(f"{HEAD}  nki.load %t = %x[0:128, 0:512]\n  return\n}}\n")
     for options, part in [([], '"nki.load"(%arg1, %arg0)'), (["--print=mlir"], '"nki.load"(%arg1, %arg0)'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules with a text of their own, each violated once, with the whole sentence that says so.
+"""Rules that have a separate text: a test violates each once and compares the complete message.
 
 They have an entry in ``OWN``, and a test sees to it that none is missing.
 """

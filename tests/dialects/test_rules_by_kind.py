@@ -23,7 +23,7 @@ Rule = tuple[str, str, tuple]           # op, kind of rule, its arguments
 
 
 class Listening(Check):
-    """Writes down the rules it is asked for, then checks them."""
+    """Records the rules that ``verify`` requests, then checks them."""
 
     def __init__(self, op: Op) -> None:
         super().__init__(op)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of one generation refuse tiles of the other with an error of their own, whatever the function."""
+"""Every function of one generation refuses tiles of the other with a specific error."""
 
 import contextlib
 import importlib

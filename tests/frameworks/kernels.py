@@ -54,7 +54,7 @@ def named_results(pair):
 
 @nki.jit
 def with_optional(a, asked):
-    """Two results, the second one only where it is asked for."""
+    """Return two results, the second one only if the caller requests it."""
     first = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     second = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm) if asked else None
     nl.store(first, nl.load(a) + nl.load(a))

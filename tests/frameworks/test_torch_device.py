@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The device ``neuron`` of PyTorch, in processes of its own: a process keeps it once it has it."""
+"""The device ``neuron`` of PyTorch, in child processes: a process cannot unregister it."""
 
 from pathlib import Path
 

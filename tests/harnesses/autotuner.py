@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An autotuner: undecorated functions compiled in processes of their own, run by an executor with a trace, figures of it."""
+"""An autotuner: compiles undecorated functions in child processes, runs them by an executor with a trace, and reads figures from it."""
 
 import dataclasses
 import json

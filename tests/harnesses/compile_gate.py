@@ -41,7 +41,7 @@ def append(cache, x):
 
 @dataclasses.dataclass(frozen=True)
 class Traced(CompileKernel):
-    """As an array framework does it: fields of its own, and hooks."""
+    """Does what an array framework does: adds fields, and hooks."""
 
     platform_name: str = "neuron"
 

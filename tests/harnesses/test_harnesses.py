@@ -37,7 +37,7 @@ def command(way, name):
             "install": ["-c", INSTALL.format(lazy=bool(options)), file]}[way]
 
 
-STARTS_PYTHON = {"autotuner"}           # in processes of its own, which look for the program that they are of
+STARTS_PYTHON = {"autotuner"}           # in child processes, which look for their program
 EVERY_WAY = "NKI_EVERY_WAY" in os.environ       # of `make harnesses`: each program in each way, as processes
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of helpers that kernels call: undecorated, with loops of their own."""
+"""A module of helpers that kernels call: they are undecorated and have loops."""
 
 from nki_mlir.language.beta import language as nl
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parameters that change values in ways of their own: moved bits, sums over transfers, dtypes that nobody asked for."""
+"""Parameters that change values in special ways: moved bits, sums over transfers, default dtypes."""
 
 import ml_dtypes
 import numpy as np

@@ -37,7 +37,7 @@ def test_signature_is_the_newest_one(generation, name):
     wanted = [(p.name, p.keyword_only) for p in newest.parameters]
     assert [(p.name, p.kind is p.KEYWORD_ONLY) for p in named][:len(wanted)] == wanted
     if not name.startswith("nki.isa") and name.count(".") == 1:
-        return                          # decorators and launchers have options of their own beside it
+        return                          # decorators and launchers have further options
     assert {p.name for p in named[len(wanted):]} <= set(newest.described)
     for mine, theirs in zip(named, newest.parameters):
         expected = mine.empty if theirs.default is None else GENERATIONS[generation].default(theirs.default)

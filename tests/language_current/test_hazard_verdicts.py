@@ -180,7 +180,7 @@ def shared(shape, name):
 
 
 def with_own_part(make):
-    """A kernel whose cores write a part of their own of one result, and ``make(x, i)`` to all of another."""
+    """Return a kernel whose cores write different parts of one result, and ``make(x, i)`` to all of another."""
     def kernel(x):
         own, both, i = shared(x.shape, "own"), shared(x.shape, "both"), nl.program_id(0)
         half = slice(16 * i, 16 * i + 16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions with a layout of their own read and write views that are no rows of elements in memory."""
+"""Instructions that lay out their operands themselves read and write views that are not rows in memory."""
 
 import ml_dtypes
 import numpy as np

@@ -94,7 +94,7 @@ def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None =
 
 
 def copied(value: Any) -> Any:
-    """With arrays of its own."""
+    """Run on copies of the arrays."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, tuple) and hasattr(value, "_fields"):

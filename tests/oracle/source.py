@@ -169,7 +169,7 @@ def from_text(text: str, modules: dict[str, Any], names: dict[str, Any]) -> dict
 class Translator:
     """Functions as they would be, had their files imported the oracle's modules.
 
-    ``replace`` gives the oracle's object for one of the surroundings, or None. Lambdas have no source of their own: of
+    ``replace`` gives the oracle's object for one of the surroundings, or None. Lambdas have no separate source: of
     them the code is kept, so that ``and``, ``or`` and ``not`` in them are Python's.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is wrong with a plugin is said with its name; what it adds is asked for by name alone."""
+"""Errors of a plugin name it, and extensions are looked up by name alone."""
 
 import subprocess
 import sys

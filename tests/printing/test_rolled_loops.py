@@ -134,7 +134,7 @@ def test_what_nothing_writes_stays_zero():
 
 @nki.jit
 def of_three_lines(x):
-    """Statements of their own stay apart, though one loop could say them."""
+    """Different statements stay apart, although one loop could express them."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     rows = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=rows[:, 0:16], src=x[:, 0:16])

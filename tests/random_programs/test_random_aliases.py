@@ -113,7 +113,7 @@ BINARY = {"nl.add(t, u)": np.add, "nl.maximum(t, u)": np.maximum, "nl.subtract(u
 
 
 class LargeRows:
-    """Rows of x and y in tiles of 128, with a result of their own or in x; and its meaning."""
+    """Return a kernel on tiles of 128 rows of x and y, whose result is a new tensor or x; and its meaning in NumPy."""
 
     def __init__(self, rng):
         self.rows, self.columns = 128 * int(rng.integers(8, 65)), int(rng.integers(1024, 8193))

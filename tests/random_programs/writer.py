@@ -95,7 +95,7 @@ class Program:
     outputs: list[Output]
     used: set[str] = field(default_factory=set)
     grid: tuple[int, ...] = ()
-    ranks: int = 1                      # that run it side by side, each with arrays of its own
+    ranks: int = 1                      # the number of ranks that run it, each on different arrays
 
 
 class Writer:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Documents that the reference has in parts, and where.
 REPLACED = {"errors.md": "../reference/errors/index.md", "coverage.md": "../reference/coverage.md",
             "../dialects/reference.md": "../reference/dialects/index.md"}
-# Cells are named as the tests name them: notebooks would have names of their own in errors and assembly.
+# Cells are named as the tests name them: notebooks would show other names in errors and assembly.
 NAMES = "get_ipython().compile.get_code_name = lambda raw, code, number: f'cell{number}.py'\n"
 FOLDERS = {"../examples/classroom": "../examples/classroom/assignment.toml",
            "../examples/custom_operators": "../examples/custom_operators/relu_operator.py",

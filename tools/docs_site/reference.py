@@ -109,7 +109,7 @@ WHERE = {
     "frameworks/customop": ["nki_mlir.customop"],
     "package/compat": ["nki_mlir.compat", "nki_mlir.compat.nkipy_runtime"],
 }
-PACKAGE = {"nki_mlir", "nki_mlir.language.lowered"}         # have a page of their own
+PACKAGE = {"nki_mlir", "nki_mlir.language.lowered"}         # each has a page
 MODULE_TITLES = {
     "beta/nki": "`nki`, beta", "current/nki": "`nki`, current", "beta/more": "Compiler and types, beta",
     "current/more": "Compiler and kernels' metadata, current", "frameworks/jax": "JAX", "frameworks/torch": "PyTorch",

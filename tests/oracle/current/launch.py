@@ -47,7 +47,7 @@ annotation = _Annotation()
 
 def run_ranks(function: Any, arguments: Sequence[Sequence[Any]], *, grid: Any = None, names: dict[str, Any] | None = None,
               replace: Any = lambda value: None) -> list[Outcome]:
-    """The outcome on each rank, which all run the kernel at the same time, each with arrays of its own."""
+    """Return the outcome on each rank. All run the kernel at the same time, on different arrays."""
     grid = sizes(getattr(function, "grid", ()) if grid is None else grid)
     function = function_of(function, generation, names, replace)
     run = Run(grid, generation)

@@ -30,7 +30,7 @@ def number(w: BetaWriter) -> tuple[str, Facts]:
 
 
 def result(w: BetaWriter, natural, one_in: int = 4):
-    """The dtype asked for, with the keyword for it."""
+    """Return the requested dtype and the keyword argument for it."""
     if w.maybe(one_in):
         chosen = w.pick(*usual((*FLOATS, *INTEGERS)))
         return chosen, f", dtype={kind(chosen)}"

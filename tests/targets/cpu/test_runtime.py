@@ -402,7 +402,7 @@ def test_compile__a_defect_is_an_internal_error(capfd: pytest.CaptureFixture) ->
 
 
 def test_memory__holds_the_largest_frame_before_the_largest_memory():
-    """Programs of a grid that are modules of their own: one has a large tile, the other many loops, and so many slots."""
+    """Programs of a grid as separate modules: one has a large tile, the other many loops and so many slots."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x[nl.program_id(0)])

@@ -126,7 +126,7 @@ def test_seeded_fault__changes_values(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "threads", lambda: 2)
 
     def agrees() -> bool:
-        """On arrays of its own: buffers still hold what an earlier run left there."""
+        """Run on new arrays, as buffers still contain the values of an earlier run."""
         x, y = rng.integers(-4, 5, (128, 64)).astype(np.float32), np.zeros((128, 64), np.float32)
         expected = x.copy(), y.copy()
         with forced(name):

@@ -77,7 +77,7 @@ def through_scratch(a):
 
 @nki.jit
 def uneven(a):
-    """The first program id is the number of tiles, so that each needs code of its own; the second is a variable."""
+    """The first program id is the number of tiles, so each value of it needs separate code; the second is a variable."""
     out = nl.ndarray((3, 2, 128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
     first, second = nl.program_id(0), nl.program_id(1)
     total = nl.zeros((nl.par_dim(128), 32), dtype=nl.float32, buffer=nl.sbuf)

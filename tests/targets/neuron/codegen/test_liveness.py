@@ -16,7 +16,7 @@ WHOLE = (0, 4, 0, 4)
 
 
 def statements(b: Builder, rng: random.Random, buffers: list, depth: int) -> None:
-    """Copies between buffers that are visible, in loops and branches, some with buffers of their own."""
+    """Copies between visible buffers, in loops and branches, some of which allocate buffers."""
     for _ in range(rng.randint(1, 4)):
         visible = [*buffers]
         match rng.choice(["copy", "copy", "own"] + ["loop", "while", "branch"] * (depth > 0)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Buffers of blocks become buffers of their own where every use keeps to one block."""
+"""The pass splits a buffer into its blocks if every use is within one block."""
 
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.records import InstructionStep

@@ -225,7 +225,7 @@ def few_partitions(x):
 
 @nki.jit
 def all_partitions(x):
-    """x [8, 16 N], sixteen pieces of a row on partitions of their own."""
+    """x [8, 16 N], with the sixteen pieces of a row on different partitions."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     pieces, results = x.reshape((128, x.shape[1] // 16)), out.reshape((128, x.shape[1] // 16))
     for i in nl.affine_range(x.shape[1] // 16 // 2048):
