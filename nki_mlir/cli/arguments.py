@@ -34,7 +34,7 @@ class BadArgumentText(CommandLineError):
 
 class BadGrid(CommandLineError):
     code = "NKI-GRID-TEXT"
-    message = "--grid {text}: a grid is {what}"
+    message = "--grid {text}: a grid must have {what}"
     fix = "write for example --grid 4 or --grid 2,4"
 
 
@@ -47,7 +47,7 @@ def parse_grid(text: str) -> tuple[object, ...]:
     if not all(sizes):
         raise BadGrid(text=text[:80], what="positive numbers")
     if prod(sizes) > PROGRAMS:
-        raise BadGrid(text=text[:80], what=f"of at most {PROGRAMS:,} programs")
+        raise BadGrid(text=text[:80], what=f"at most {PROGRAMS:,} programs")
     if any(extent and extent[1] for extent in extents):
         from nki_mlir.language.functions import nc  # start-up: loads the language
         return tuple(nc(size) if extent and extent[1] else size for size, extent in zip(sizes, extents))

@@ -156,7 +156,7 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     stepped = steps(options)
     others = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check") if getattr(options, n)]
     if stepped and others:
-        parser.error(f"a run that stops excludes {others[0]}")
+        parser.error(f"--step, --break, --watch and --break-on exclude {others[0]}")
     if not stepped and (options.script or options.at_level != "nki"):
         parser.error("--script and --at-level need a run that stops: add --step, --break, --watch or --break-on")
     options.stepped = stepped

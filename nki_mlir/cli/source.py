@@ -32,13 +32,13 @@ class SourceError(NkiMlirError):
 class NoKernel(NkiMlirError):
     code = "NKI-KERNEL-NAME"
     message = "{file} has no kernel '{name}'"
-    fix = "it has: {found}"
+    fix = "choose one of its kernels: {found}"
 
 
 class WhichKernel(NkiMlirError):
     code = "NKI-KERNEL-NAME"
-    message = "{file} has several kernels or none: say which one as {file}:FUNCTION"
-    fix = "it has: {found}"
+    message = "{file} has several kernels or none: choose one with {file}:FUNCTION"
+    fix = "choose one of its kernels: {found}"
 
 
 def load_libraries(files: list[str]) -> None:

@@ -81,7 +81,7 @@ def load_assignment(path: str | Path) -> Assignment:
     def check(condition: bool, complaint: str) -> None:
         if not condition:
             raise BadAssignment(file=str(path), what=complaint)
-    check(not data.keys() - OF_FILE, f"has {', '.join(sorted(data.keys() - OF_FILE))}, which is not known")
+    check(not data.keys() - OF_FILE, f"has the unknown field {', '.join(sorted(data.keys() - OF_FILE))}")
     check(isinstance(data.get("reference"), str), "has no reference")
     reference = file.parent / data["reference"]
     check(reference.is_file(), f"its reference {data['reference']} does not exist")
@@ -90,7 +90,7 @@ def load_assignment(path: str | Path) -> Assignment:
     parts = []
     for number, entry in enumerate(listed or [], 1):
         unknown = ", ".join(sorted(entry.keys() - OF_PART))
-        check(not unknown, f"part {number} has {unknown}, which is not known")
+        check(not unknown, f"part {number} has the unknown field {unknown}")
         check(type(entry.get("points")) in (int, float) and entry["points"] > 0, f"part {number} has no points")
         times = entry.get("microseconds", {})
         check(isinstance(times, dict) and not times.keys() - {"full", "relaxed"},

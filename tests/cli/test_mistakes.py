@@ -164,7 +164,7 @@ def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsy
 
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
 SECOND_VALUE = "--arg window=4: window has a value already"
-OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' does not describe the contents of a tensor",
+OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' does not describe the contents of a tensor",
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
                        "--arg x.npy: a file needs a shape and a dtype, as in --arg 128x512xf32=x.npy",
@@ -173,14 +173,14 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf3
 
 @pytest.mark.parametrize("command, arguments, said", [
     (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: parameter image is 'word', and the kernel reads its shape"),
-    (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid is positive numbers"),
+    (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid must have positive numbers"),
     (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
     (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], OF_THE_COMMAND_LINE[1]),
     *((command, [source, "--arg", text.split(": ")[0].removeprefix("--arg ")], text)
       for text in OF_THE_COMMAND_LINE[2:] for command, source in ((opt, KERNEL_FILE), (run_command, KERNEL_FILE),
                                                                   (run_command, "examples/mlir/tensor_add.mlir"))),
     (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
-    (opt, ["examples/softmax.py"], "say which one as examples/softmax.py:FUNCTION"),
+    (opt, ["examples/softmax.py"], "choose one with examples/softmax.py:FUNCTION"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--compare=jit,native"], "cannot run on native"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--target=trn9"], "there is no target named 'trn9'"),

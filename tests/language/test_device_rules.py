@@ -292,8 +292,8 @@ def test_warn(executor, monkeypatch):
             made = run(executor, kernel_for(starts_anywhere, "trn2"), X)
     np.testing.assert_allclose(made, np.exp(X[5:25]), rtol=1e-6)
     assert str(shown[0].message) == (
-        "operand 'src' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; lay the tile "
-        "out from such a partition, or move its rows with nisa.dma_copy first")
+        "operand 'src' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; start the tile "
+        "at such a partition, or move its rows with nisa.dma_copy first")
 
 
 def test_error(on, monkeypatch):

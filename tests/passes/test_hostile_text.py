@@ -210,8 +210,8 @@ def test_inputs_that_take_too_long_end(on, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command,arguments,said", [
-    (run, ["k.py:f", "--grid", "1000000000,1000000"], "a grid is of at most 16,777,216 programs"),
-    (run, ["k.py:f", "--grid", "9" * 5000], "a grid is positive numbers"),
+    (run, ["k.py:f", "--grid", "1000000000,1000000"], "a grid must have at most 16,777,216 programs"),
+    (run, ["k.py:f", "--grid", "9" * 5000], "a grid must have positive numbers"),
     (run, ["k.py:f", "--arg", "9" * 5000 + "xf32"], "is neither a tensor nor a Python constant"),
     (opt, ["k.mlir", "--pass-pipeline=" + "any(" * 20_000 + ")" * 20_000], "a pipeline has at most 100 nests"),
     (run, ["k.py:f", "--arg", "(" * 100_000], "is neither a tensor nor a Python constant"),

@@ -139,7 +139,7 @@ def test_command__tells_of_stops_that_the_run_never_meets() -> None:
 
 
 @pytest.mark.parametrize("options, wanted", [
-    (["--step", "--time"], "a run that stops excludes --time"),
+    (["--step", "--time"], "--step, --break, --watch and --break-on exclude --time"),
     (["--script", "x"], "--script and --at-level need a run that stops"),
     (["--break", "nowhere"], "--break: 'nowhere' is no FILE:LINE"),
     (["--step", "--on=jit"], "cannot run on jit"),
