@@ -484,8 +484,8 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
         moving: a tile; [K, N] of a packed type in SBUF
         stationary_scale: a tile; scales of stationary, as of quantize_mx
         moving_scale: a tile; scales of moving, as of quantize_mx
-        tile_position: a tuple of integers; (row, 0) where the array is used from
-        tile_size: a tuple of integers; (rows, 128) that are used
+        tile_position: a tuple of integers; (row, 0) of the part of the array that the product uses
+        tile_size: a tuple of integers; (rows, 128) of that part
         accumulate: True or False; True adds to dst, False overwrites it, None adds where a product has written dst before
         name: a string; its name in profiles
 
@@ -751,7 +751,7 @@ def register_move(dst, src) -> Any:
         None. dst gets src's value.
 
     Errors:
-        A dst that is no register, or is a loop's variable, is an error.
+        A dst that is not a register, or is a loop's variable, is an error.
         The message names the line of the call.
     """
 
@@ -767,7 +767,7 @@ def register_store(dst, src) -> Any:
         None. The element gets the register's value.
 
     Errors:
-        A src that is no register is an error.
+        A src that is not a register is an error.
         The message names the line of the call.
     """
 

@@ -342,7 +342,7 @@ def affine_range(start, stop=None, step=1) -> Any:
         range: the loop is unrolled.
 
     Errors:
-        Bounds that are no integers are errors.
+        Bounds that are not integers are errors.
         The message names the line of the call.
     """
 
@@ -517,7 +517,7 @@ def device_print(print_prefix, tensor) -> Any:
         None. The simulator prints the tensor.
 
     Errors:
-        A prefix that is no string is an error.
+        A prefix that is not a string is an error.
         The message names the line of the call.
     """
 
@@ -602,7 +602,7 @@ def empty_like(x, dtype=None, buffer=None, name='') -> Any:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -771,7 +771,7 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
         A tensor whose elements are all fill_value.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -942,7 +942,7 @@ def is_hbm(buffer) -> Any:
         True or False.
 
     Errors:
-        A buffer that is no memory is an error.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """
 
@@ -957,7 +957,7 @@ def is_on_chip(buffer) -> Any:
         True or False.
 
     Errors:
-        A buffer that is no memory is an error.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """
 
@@ -972,7 +972,7 @@ def is_psum(buffer) -> Any:
         True or False.
 
     Errors:
-        A buffer that is no memory is an error.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """
 
@@ -987,7 +987,7 @@ def is_sbuf(buffer) -> Any:
         True or False.
 
     Errors:
-        A buffer that is no memory is an error.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """
 
@@ -1329,7 +1329,7 @@ def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> An
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -1411,7 +1411,7 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
         A tensor whose elements are all 1.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -1515,7 +1515,7 @@ def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
         A tile of random numbers, uniform from 0 to below 1.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -1635,7 +1635,7 @@ def sequential_range(start, stop=None, step=1) -> Any:
         range: the loop is unrolled.
 
     Errors:
-        Bounds that are no integers are errors.
+        Bounds that are not integers are errors.
         The message names the line of the call.
     """
 
@@ -1650,7 +1650,7 @@ def shared_constant(constant) -> Any:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
 
     Errors:
-        An argument that is no array of numbers is an error.
+        An argument that is not an array of numbers is an error.
         The message names the line of the call.
     """
 
@@ -1831,7 +1831,7 @@ def static_range(start, stop=None, step=1) -> Any:
         A loop that is unrolled: its variable is a Python int.
 
     Errors:
-        Bounds that are no integers are errors.
+        Bounds that are not integers are errors.
         The message names the line of the call.
     """
 
@@ -2270,7 +2270,7 @@ def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
         A tensor whose elements are all 0.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """
 
@@ -2288,6 +2288,6 @@ def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
         A tensor of that shape whose elements are all 0.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
         The message names the line of the call.
     """

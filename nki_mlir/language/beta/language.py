@@ -181,7 +181,7 @@ def atomic_rmw(dst: IndirectView | DynamicView, value: View | float, op: object,
 
 
 def broadcast_to(src: Tensor, *, shape: object) -> View:
-    """Return a view of a tile that repeats along its dimensions of 1, the partition too."""
+    """Return a view of a tile that repeats along its dimensions of 1, including the partition."""
     return src.broadcast_to(shape)
 
 

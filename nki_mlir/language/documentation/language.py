@@ -25,8 +25,8 @@ COMMON = {
 IN_HBM = "A tile in HBM is an error."
 MOVED = "More than 128 partitions, and a mask or tile of another shape, are errors. | " \
         "More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors."
-SHAPE = "An extent that is no positive integer, and more than 128 partitions on chip, are errors. | " \
-        "An extent that is no positive integer, and a buffer that is no memory, are errors."
+SHAPE = "An extent that is not a positive integer, and more than 128 partitions on chip, are errors. | " \
+        "An extent that is not a positive integer, and a buffer that is not a memory, are errors."
 PROMOTED = "the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32 | " \
            "the result's dtype; by default x's and y's promoted, where numbers do not count"
 PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
@@ -140,22 +140,22 @@ PAGES: dict[str, Page] = {
     "shared_constant": Page((), {"constant": "an array of NumPy | an array of NumPy, or the path of a .npy file",
                                  "dtype": "the tensor's dtype; the array's by default"},
                             "A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers "
-                            "become 32-bit ones.", "An argument that is no array of numbers is an error."),
+                            "become 32-bit ones.", "An argument that is not an array of numbers is an error."),
     "shared_identity_matrix": Page((), {
         "n": "its extent | its extent, 1 to 128", "dst": "[n, n] in SBUF, written",
         "dtype": "the dtype of the elements"},
                                    "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
-                                   "An n that is no positive integer is an error. | Any other extent is an error."),
+                                   "An n that is not a positive integer is an error. | Any other extent is an error."),
     "ds": Page((), {"start": "the first element: an integer, or a tile or register read at run time",
         "size": "how many elements"},
                "What t[..., ds(start, size)] selects: start to start + size.", "A part beyond the tensor is an error."),
     "affine_range": Page((), {}, "A loop whose iterations may run in any order. | range: the loop is unrolled.",
                          "A write, other than +=, to a tensor from outside of the loop at an index without its "
-                         "variable is an error. | Bounds that are no integers are errors."),
+                         "variable is an error. | Bounds that are not integers are errors."),
     "sequential_range": Page((), {}, "A loop whose iterations run in order. | range: the loop is unrolled.",
-                             "Bounds that are no integers are errors."),
+                             "Bounds that are not integers are errors."),
     "static_range": Page((), {}, "A loop that is unrolled: its variable is a Python int.",
-                         "Bounds that are no integers are errors."),
+                         "Bounds that are not integers are errors."),
     "dynamic_range": Page((), {"start": "the first value, without stop the number of values: an int or a register",
                                "stop": "an int or a register", "step": "a positive int"},
                           "A loop that runs on the device; its variable is a register that cannot be written.",
@@ -181,9 +181,9 @@ PAGES: dict[str, Page] = {
     "device_print": Page((), {"prefix": "a text printed before the tensor",
         "print_prefix": "a text printed before the tensor",
                               "tensor": "a tensor in SBUF or HBM"}, "None. The simulator prints the tensor.",
-                         "A prefix that is no string is an error."),
+                         "A prefix that is not a string is an error."),
     "is_sbuf is_psum is_hbm is_on_chip": Page((), {"buffer": "a memory, such as nl.sbuf or t.buffer"},
-                                              "True or False.", "A buffer that is no memory is an error."),
+                                              "True or False.", "A buffer that is not a memory is an error."),
     "arange": Page((), {"args": "integers: stop, or start and stop"},
                    "An index with one axis; [:, None] and [None, :] say along which axis it counts.",
                    "A third bound is an error."),
@@ -202,7 +202,7 @@ PAGES: dict[str, Page] = {
                        "An axis that the launch does not have is an error."),
     "loop_reduce": Page(("tensor_tensor",), {"op": "such as nl.add", "loop_indices": "variables of loops around it"},
                         "op over the iterations of the loops, to assign to a tile from outside of them.",
-                        "An op that is no operator is an error."),
+                        "An op that is not an operator is an error."),
 }
 BETA_PAGES = {
     "broadcast_to": Page((), {"src": TILE, "shape": "the result's shape"},

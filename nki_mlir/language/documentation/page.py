@@ -97,8 +97,9 @@ def cost(cls: type[Op]) -> str:
     if cls.queued:
         return "The engine issues a transfer, which then runs in its queue."
     if cls.work is Op.work:
-        return f"The engine takes time for each element of {cls.walked} in a partition."
-    return str(inspect.getdoc(cls.work)).replace("``", "")
+        walked = "the tile" if cls.walked == "piece" else cls.walked
+        return f"The engine takes time for each element of {walked} in a partition."
+    return " ".join(str(inspect.getdoc(cls.work)).replace("``", "").split())
 
 
 def names_of_laws(cls: type[Op]) -> list[str]:

@@ -35,7 +35,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "dst": "a register",
             "src": "an integer or a register"},
             "None. dst gets src's value.",
-            "A dst that is no register, or is a loop's variable, is an error."),
+            "A dst that is not a register, or is a loop's variable, is an error."),
         example=REGISTERS),
     "register_load": InstructionEntry(
         releases="""
@@ -57,7 +57,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "dst": "one element of up to 32 bits",
             "src": "a register"},
             "None. The element gets the register's value.",
-            "A src that is no register is an error."),
+            "A src that is not a register is an error."),
         example=REGISTERS),
     "core_barrier": InstructionEntry(
         releases="""

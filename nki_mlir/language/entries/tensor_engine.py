@@ -56,8 +56,8 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
             "moving": "[K, N] of a packed type in SBUF",
             "stationary_scale": "scales of stationary, as of quantize_mx",
             "moving_scale": "scales of moving, as of quantize_mx",
-            "tile_position": "(row, 0) where the array is used from",
-            "tile_size": "(rows, 128) that are used"},
+            "tile_position": "(row, 0) of the part of the array that the product uses",
+            "tile_size": "(rows, 128) of that part"},
             "[M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.",
             "Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors."),
         example="""

@@ -213,7 +213,7 @@ bool_: Any
 
 
 def broadcast_to(src, *, shape) -> Any:
-    """Return a view of a tile that repeats along its dimensions of 1, the partition too.
+    """Return a view of a tile that repeats along its dimensions of 1, including the partition.
 
     Arguments:
         src: a tile; [P, F...] in SBUF or PSUM
@@ -292,7 +292,7 @@ def device_print(prefix, x, *, mask=None) -> Any:
         None. The simulator prints the tensor.
 
     Errors:
-        A prefix that is no string is an error.
+        A prefix that is not a string is an error.
         The message names the line of the call.
     """
 
@@ -362,7 +362,7 @@ def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        An extent that is not a positive integer, and more than 128 partitions on chip, are errors.
         The message names the line of the call.
     """
 
@@ -859,7 +859,7 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
         op over the iterations of the loops, to assign to a tile from outside of them.
 
     Errors:
-        An op that is no operator is an error.
+        An op that is not an operator is an error.
         The message names the line of the call.
     """
 
@@ -1049,7 +1049,7 @@ def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        An extent that is not a positive integer, and more than 128 partitions on chip, are errors.
         The message names the line of the call.
     """
 
@@ -1208,7 +1208,7 @@ def rand(shape, dtype=np.float32) -> Any:
         A tile of random numbers, uniform from 0 to below 1.
 
     Errors:
-        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        An extent that is not a positive integer, and more than 128 partitions on chip, are errors.
         The message names the line of the call.
     """
 
@@ -1332,7 +1332,7 @@ def sequential_range(*args) -> Any:
         A loop whose iterations run in order.
 
     Errors:
-        Bounds that are no integers are errors.
+        Bounds that are not integers are errors.
         The message names the line of the call.
     """
 
@@ -1348,7 +1348,7 @@ def shared_constant(constant, dtype=None) -> Any:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
 
     Errors:
-        An argument that is no array of numbers is an error.
+        An argument that is not an array of numbers is an error.
         The message names the line of the call.
     """
 
@@ -1366,7 +1366,7 @@ def shared_identity_matrix(n, dtype=np.uint8) -> Any:
         The identity matrix [n, n] in HBM.
 
     Errors:
-        An n that is no positive integer is an error.
+        An n that is not a positive integer is an error.
         The message names the line of the call.
     """
 
@@ -1556,7 +1556,7 @@ def static_range(*args) -> Any:
         A loop that is unrolled: its variable is a Python int.
 
     Errors:
-        Bounds that are no integers are errors.
+        Bounds that are not integers are errors.
         The message names the line of the call.
     """
 
