@@ -404,7 +404,7 @@ class _Run:
             yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
 
     def note(self, moved: _Moved) -> str:
-        """What left: ``FILE:LINE: 12 tiles scores of 2048 bytes per partition ...``."""
+        """Say which tiles were spilled: ``FILE:LINE: SBUF is full: tiles like scores ... are spilled ...``."""
         tiles = moved.tiles
         buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()
                                                     if self.moved.get(line(t.buffer)) is moved)
@@ -413,7 +413,8 @@ class _Run:
         parts = [f"{moved.stores} copies to {memory} and {moved.loads} back"] if moved.stores or moved.loads else []
         parts += [f"computed again {moved.repeated} times"] if moved.repeated else []
         return (f"{where}{self.space.upper()} is full: tiles like {buffer.name or 'this'}, of "
-                f"{buffer.bytes_per_partition} bytes per partition, leave it ({', '.join(parts)}: {moved.ns:.0f} ns)")
+                f"{buffer.bytes_per_partition} bytes per partition, are spilled "
+                f"({', '.join(parts)}: {moved.ns:.0f} ns)")
 
 
 def renamed(tile: Tile, names: dict[DeviceBuffer, DeviceBuffer]) -> Tile:

@@ -146,7 +146,7 @@ def test_recomputing__can_be_turned_off():
     spill_tiles(code, recompute=False)
     assert transfers(code) == (2, 2)
     assert [note.partition(": ")[2].rpartition(": ")[0] for note in code.notes] == [
-        f"tiles like t{k}, of 32768 bytes per partition, leave it (1 copies to HBM and 1 back" for k in (5, 6)]
+        f"tiles like t{k}, of 32768 bytes per partition, are spilled (1 copies to HBM and 1 back" for k in (5, 6)]
 
 
 def test_what_fits__stays():
