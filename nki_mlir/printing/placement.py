@@ -14,6 +14,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each, emit_program
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
 LAST = "allocate-on-chip"       # the step behind which order, engines and addresses stand
 Point = tuple[int, ...]         # of a grid
@@ -63,7 +64,7 @@ def placed_module(module: Module, point: Point | None = None, level: int = 1) ->
     if point is None:
         program, = emit_each(module, options)
     else:
-        program = emit_program(module, point, options)
+        program = emit_program(LoweredKernel(module, is_lowered=True), point, options)
     return observer.module, program                         # type: ignore[return-value]
 
 

@@ -81,17 +81,12 @@ def test_operand_of_the_current_generation_that_is_no_tensor__is_named(giou):
 
 
 def program_of(kernel, *arrays):
-    from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.scalar.dtypes import dtype_of
+    from nki_mlir.targets.neuron import lowered
     from nki_mlir.targets.neuron.codegen.emission import emit_variants
     bound = kernel.bind(arrays, {}, lambda a: isinstance(a, np.ndarray), lambda a: (a.shape, dtype_of(a.dtype)))
     spec = kernel.specialize(bound)
-    variants = {}
-    for fixed, variant in spec.captured.variants.items():
-        for step in passes_to("nisa", variant.module):
-            step.run(variant.module)
-        variants[fixed] = variant.module
-    return emit_variants(variants, spec.grid)
+    return emit_variants(lowered(spec.captured), spec.grid)
 
 
 def test_stream__has_the_call_between_transfers(giou, scaled):

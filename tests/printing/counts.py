@@ -28,8 +28,8 @@ from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.masked import is_backwards
 from nki_mlir.printing.program_loops import CORES
-from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
 from ..random_programs import beta_rules, current_rules  # noqa: F401
 from ..random_programs.beta import BetaWriter
@@ -52,7 +52,7 @@ def instructions(launched, arrays) -> Counter[str]:
     capture of the current generation adds, nor what computes elements that nothing reads, which no text has.
     """
     captured = launched.lower(*arrays).specialization
-    modules = {m: at_nisa(without_checks(m)) for m in captured.modules}
+    modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
     cores = tuple(range(*CORES)) if captured.grid == CORES else ()
     return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, Emission(), cores)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.passes.pass_manager import PassObserver
     from nki_mlir.targets.neuron.checker import StreamReport
-    from nki_mlir.targets.neuron.codegen.emission import Emission
+    from nki_mlir.targets.neuron.codegen.emission import Emission, Variants
     from nki_mlir.targets.neuron.order import Step
     from nki_mlir.targets.neuron.timing import Timing
 
@@ -75,8 +75,9 @@ def emission(as_written: bool = False, level: int = 1, static: bool = False) -> 
 
 def streams_of_module(module: "Module", options: "Emission") -> "list[Program]":
     """Emit the programs of a module above the isa level, without changing the module."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: loads MLIR
-    return emit_each(at_nisa(module), options)
+    from nki_mlir.targets.neuron.codegen.emission import emit_lowered  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+    return emit_lowered(LoweredKernel(module), options)
 
 
 @alone
@@ -92,22 +93,18 @@ def mode(as_written: bool) -> str:
 
 
 @alone
-def lowered(captured: CapturedKernel) -> "dict[tuple[tuple[int, int], ...], Module]":
-    """Return copies of the modules at the nisa level, by the program ids for which they are captured."""
+def lowered(captured: CapturedKernel) -> "Variants":
+    """Return the kernels at the nisa level, by the program ids for which they are captured."""
+    from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel  # start-up: loads MLIR
     modules = {v.module: None for v in captured.variants.values()}
-    copies = {module: at_nisa(module) for module in modules}
-    return {fixed: copies[v.module] for fixed, v in captured.variants.items()}
+    kernels = {module: LoweredKernel(module) for module in modules}
+    return {fixed: kernels[v.module] for fixed, v in captured.variants.items()}
 
 
 def at_nisa(module: "Module") -> "Module":
     """Return a copy of a module, lowered to the nisa level."""
-    from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
-    from nki_mlir.passes.pass_manager import run_passes
-    from nki_mlir.passes.pipelines import passes_to
-    with module.context, ir.Location.unknown():
-        copy = cloned(module)
-        run_passes(copy, passes_to("nisa", copy))
-        return copy
+    from nki_mlir.targets.neuron.codegen.lowered_kernel import at_nisa  # start-up: loads MLIR
+    return at_nisa(module)
 
 
 @alone

@@ -173,7 +173,7 @@ def test_constant__is_written_to_each_block():
 def test_passes_on_modules__keep_addresses():
     buffer = ncc.psum.mod_alloc(base_bank=6, num_bank_tiles=(2,))
     spec = specialization(blocks_copied(buffer), ramp(4, 32, 512))
-    (module,) = neuron.lowered(spec.captured).values()
+    module = neuron.at_nisa(spec.captured.variants[()].module)
     with module.context, ir.Location.unknown():
         assert "nki.addresses = [[6, 0, 0], [7, 0, 0], [6, 0, 0], [7, 0, 0]]" in str(module)
         straight = emit_module(module, Emission(reorder=False))

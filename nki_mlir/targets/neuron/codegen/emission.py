@@ -18,8 +18,6 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.mlir_ops import meetings_of
-from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
@@ -33,6 +31,7 @@ from nki_mlir.targets.neuron.codegen.fastest import (
     take_addresses,
 )
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -135,11 +134,15 @@ def emit_module(module: Module, options: Emission = Emission()) -> Program:
 
 
 def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
-    """The program of a module; where it stands for programs that meet, those of all of them."""
-    kernel = the_kernel(module)
-    if any(a.kind == "program_id" for a in kernel.arguments):
-        return emit_cores({(): module}, kernel.grid, options)
-    return [emit_module(module, options)]
+    """The program of a nisa-level module; where it stands for programs that meet, those of all of them."""
+    return emit_lowered(LoweredKernel(module, is_lowered=True), options)
+
+
+def emit_lowered(lowered: LoweredKernel, options: Emission = Emission()) -> list[Program]:
+    """The program of a kernel; where it stands for programs that meet, those of all of them."""
+    if any(a.kind == "program_id" for a in lowered.kernel.arguments):
+        return emit_cores({(): lowered}, lowered.kernel.grid, options)
+    return [emit_code(with_grid(lowered.code()), options)]
 
 
 def emit_code(code: Code, options: Emission) -> Program:
@@ -189,7 +192,7 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-Variants = dict[tuple[tuple[int, int], ...], "Module"]        # nisa-level module by the (axis, id) pairs that it is for
+Variants = dict[tuple[tuple[int, int], ...], LoweredKernel]     # by the (axis, id) pairs that one is for
 
 
 def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
@@ -198,14 +201,14 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
     It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
-    module, *other_modules = dict.fromkeys(variants.values())
-    first_code = read_code(the_kernel(module))
-    codes = {module: first_code, **{other: read_code(the_kernel(other), like=first_code) for other in other_modules}}
-    if not other_modules and points is None:
+    lowered, *others = dict.fromkeys(variants.values())
+    first_code = lowered.code()
+    codes = {lowered: first_code, **{other: other.code(like=first_code) for other in others}}
+    if not others and points is None:
         return emit_code(with_grid(first_code), options)
     programs = []
     for point in product(*(range(n) for n in grid)) if points is None else points:
-        code = codes[module_at(variants, point)]
+        code = codes[variant_at(variants, point)]
         programs += body_at(code, point).nodes
     return emit_code(Code(first_code.name, first_code.machine, first_code.globals, Block(programs)), options)
 
@@ -215,26 +218,22 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
     """A program for each core: one, which runs the whole grid, but as many as there are where these meet, and those
     that the launch names. ``cores`` has the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
-    if prod(grid) == 1 or not any(meetings_of(the_kernel(m).op) for m in variants.values()):
+    if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))
-        if not 1 < len(named) <= the_machine(variants).launch_cores:
+        if not 1 < len(named) <= next(iter(variants.values())).machine.launch_cores:
             return [emit_variants(variants, grid, options)]
         return [emit_variants(variants, grid, options, [point for point, core in zip(points, cores) if core == number])
                 for number in named]
-    return [emit_program(module_at(variants, point), point, options) for point in points]
+    return [emit_program(variant_at(variants, point), point, options) for point in points]
 
 
-def emit_program(module: Module, point: tuple[int, ...], options: Emission = Emission()) -> Program:
+def emit_program(lowered: LoweredKernel, point: tuple[int, ...], options: Emission = Emission()) -> Program:
     """The program at a point of the grid, on a core of its own."""
-    code = read_code(the_kernel(module))
+    code = lowered.code()
     return emit_code(Code(code.name, code.machine, code.globals, body_at(code, point)), options)
 
 
-def the_machine(variants: Variants) -> Machine:
-    return read_code(the_kernel(next(iter(variants.values())))).machine
-
-
-def module_at(variants: Variants, point: tuple[int, ...]) -> Module:
+def variant_at(variants: Variants, point: tuple[int, ...]) -> LoweredKernel:
     return next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
 
 

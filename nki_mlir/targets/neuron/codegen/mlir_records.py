@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, ir
+from nki_mlir.conversion.repeated_operations import Repeats, group_named
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, affine_value
@@ -34,6 +35,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     compute,
     with_values,
 )
+from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate, Templates
 from nki_mlir.waist.function import (
     COMPARISONS,
     BufferAllocation,
@@ -61,16 +63,19 @@ ADDRESSES = "nki.addresses"     # of each block: [partition, byte], in PSUM [ban
 PLACED = "nki.placed"           # beside an address that allocate-on-chip chose, which it may choose again
 
 
-def read_code(kernel: KernelFunction, like: Code | None = None) -> Code:
+def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None) -> Code:
     """The records of a kernel function; raises ``Unsupported`` for what has no instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
+    ``repeats``: the operations that are not lowered, since they repeat others; raises ``NoTemplate`` where they have
+    to be.
     """
-    return _Reader(kernel, like).code
+    return _Reader(kernel, like, repeats).code
 
 
 class _Reader:
-    def __init__(self, kernel: KernelFunction, like: Code | None) -> None:
+    def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None) -> None:
+        self.templates = Templates(repeats) if repeats is not None and repeats.repeated else None
         self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
         self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
@@ -90,6 +95,8 @@ class _Reader:
             self.buffers[argument] = self.shared(
                 DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
         self.block(read_function(kernel.op, HERE), self.code.body)
+        if self.templates is not None:
+            self.templates.drop_unused(self.code.body, self.buffers)
 
     def block(self, block: FunctionBlock, into: Block) -> Block:
         for node in block.nodes:
@@ -99,7 +106,11 @@ class _Reader:
     def node(self, node: FunctionNode, into: Block) -> None:
         match node:
             case TileInstruction():
-                into.nodes.append(InstructionStep(self.instruction(node), location_of(node.op)))
+                self.step(node.op, into)
+            case BufferAllocation():
+                self.buffer(node.op, into)
+            case _ if self.templates is not None and group_named(node.op.location) is not None:
+                raise NoTemplate
             case ScalarValue():
                 self.values[node.result] = self.value(node)
             case ForLoop():
@@ -113,17 +124,37 @@ class _Reader:
                 into.nodes.append(While(test, condition, self.block(node.body, Block()), location_of(node.op)))
             case ElementLoad():
                 into.nodes.append(self.load(node))
-            case BufferAllocation():
-                into.buffers.append(self.allocation(node.op))
             case ConstantBuffer():
                 self.buffers[node.result] = self.constant(node.op)
             case _:
                 raise HERE.refusal(node.op)
 
-    def instruction(self, node: TileInstruction) -> Op:
-        op = read_op(node.op, self.tile)
+    def step(self, operation: Operation, into: Block) -> None:
+        """Write the step of an instruction, or the steps of an operation that repeats others."""
+        templates = self.templates
+        if templates is not None:
+            if (group := templates.repeated.get(operation)) is not None:
+                return templates.stamp(group, self.buffers, self.allocation, into)
+            if operation in templates.inner:
+                return None
+        op = self.instruction(operation)
+        if templates is not None:
+            templates.note_instruction(operation, op)
+        into.nodes.append(InstructionStep(op, location_of(operation)))
+        return None
+
+    def buffer(self, op: Operation, into: Block) -> None:
+        """Write the record of a buffer, unless a repeated group has done so."""
+        if self.templates is None:
+            into.buffers.append(self.allocation(op))
+        elif op not in self.templates.allocated_early:
+            into.buffers.append(self.allocation(op))
+            self.templates.note_buffer(op, into.buffers[-1])
+
+    def instruction(self, operation: Operation) -> Op:
+        op = read_op(operation, self.tile)
         if not op.mnemonic:
-            raise Executor(HERE.where, "lower it to nisa operations first").refusal(node.op)
+            raise Executor(HERE.where, "lower it to nisa operations first").refusal(operation)
         return with_values(op, [self.values[s] for s in op.symbols])
 
     def tile(self, tile: Tile, handle: ir.Value) -> Tile:

@@ -9,14 +9,12 @@ import pytest
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.source import load_kernel
 from nki_mlir.compat import install
-from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import machine_named
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.emission import WRITTEN_OUT
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
-from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
@@ -184,8 +182,8 @@ def calibrated(name: str, *arguments: str) -> Schedules:
     kernel = load_kernel(str(CALIBRATION / name), "trn2", ())
     positional, keywords = parse_arguments(list(arguments), values=False)
     spec = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
-    module, = neuron.lowered(spec.captured).values()
-    code = unrolled(with_grid(read_code(the_kernel(module))), WRITTEN_OUT)
+    kernel, = neuron.lowered(spec.captured).values()
+    code = unrolled(with_grid(kernel.code()), WRITTEN_OUT)
     split_blocks(code)
     sink_constants(code)
     return Schedules(code)

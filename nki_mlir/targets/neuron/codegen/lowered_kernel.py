@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel that is lowered for the emission: equal operations once (``conversion/repeated_operations.py``)."""
+
+from functools import cached_property
+
+from nki_mlir.bindings import Module, cloned, ir
+from nki_mlir.conversion.repeated_operations import LoweredOnce, lower_once
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.mlir_ops import meetings_of
+from nki_mlir.machine import Machine, machine_named
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code
+from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate
+
+
+def at_nisa(module: Module) -> Module:
+    """Return a copy of a module, lowered to the nisa level."""
+    with module.context, ir.Location.unknown():
+        copy = cloned(module)
+        run_passes(copy, passes_to("nisa", copy))
+        return copy
+
+
+class LoweredKernel:
+    """The only kernel of a module, from which ``code`` reads records. ``is_lowered``: the module is at the nisa level.
+    """
+
+    def __init__(self, module: Module, is_lowered: bool = False) -> None:
+        self.captured = module
+        self.module, self.repeats = LoweredOnce(module, None) if is_lowered else lower_once(module)
+
+    @cached_property
+    def kernel(self) -> KernelFunction:
+        return the_kernel(self.module)
+
+    @property
+    def machine(self) -> Machine:
+        return machine_named(self.kernel.target)
+
+    @property
+    def meets(self) -> bool:
+        """Whether programs meet in it."""
+        return bool(meetings_of(self.kernel.op))
+
+    def code(self, like: Code | None = None) -> Code:
+        """Read the records anew. ``like``: the code of another variant of the kernel, whose buffers in HBM it shares.
+        """
+        try:
+            return read_code(self.kernel, like, self.repeats)
+        except NoTemplate:                  # some operation becomes more than a template can say: lower all of them
+            self.module, self.repeats = at_nisa(self.captured), None
+            del self.kernel
+            return read_code(self.kernel, like)

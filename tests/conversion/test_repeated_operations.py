@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations that are lowered once give the records of operations that are lowered one by one.
+
+Each part of the key counts.
+"""
+
+import numpy as np
+import pytest
+
+from nki_mlir.conversion import repeated_operations
+from nki_mlir.conversion.repeated_operations import Groups, lower_once
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_lowered
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel, at_nisa
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks, nodes_in, tiles_of
+from nki_mlir.targets.neuron.format.assembly import print_program
+
+
+def captured(function, *shapes, grid=None):
+    """The module of a kernel on float32 arrays."""
+    kernel = Kernel(function)[grid] if grid else Kernel(function)
+    arrays = tuple(np.zeros(shape, np.float32) for shape in shapes)
+    return kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array)).captured.variants[()].module
+
+
+def described(code) -> list[object]:
+    """The buffers in order and the instructions, each with its fields, the buffers of its tiles and its location."""
+    inside = [buffer for block in blocks(code.body) for buffer in block.buffers]
+    numbers = {buffer: k for k, buffer in enumerate((*code.globals, *inside))}
+    lines: list[object] = [(b.name, b.space, b.shape, b.dtype.name, b.location) for b in inside]
+    for node in nodes_in(code.body):
+        tiles = [(tile.access, tile.label, numbers[tile.handle]) for tile in tiles_of(node)]
+        if isinstance(node, InstructionStep):
+            op = node.op
+            lines.append((op.full_name(), op.attribute_values(), op.mask, op.limits, op.ranges, op.extra))
+        lines.append((type(node).__name__, node.location, tiles))
+    return lines
+
+
+def check(module) -> int:
+    """Whether the records are those of operations that are lowered one by one; how many are not lowered."""
+    once = LoweredKernel(module)
+    count = len(once.repeats.repeated)
+    one_by_one = LoweredKernel(at_nisa(module), is_lowered=True)
+    assert described(once.code()) == described(one_by_one.code())
+    texts = ["".join(map(print_program, emit_lowered(kernel, Emission()))) for kernel in (once, one_by_one)]
+    assert texts[0] == texts[1]
+    return count
+
+
+def agrees(module) -> bool:
+    try:
+        return check(module) > 0
+    except (AssertionError, KeyError, IndexError):
+        return False
+
+
+# -- kernels, each with how many groups repeat one ---------------------------------------------------------------------
+def rows_divided(x):
+    """Folds, activations with rows, temporaries: all of the last three blocks repeats the first."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for k in nl.static_range(4):
+        tile = nl.load(x[0:128, :])
+        powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+        nl.store(out[0:128, :], powers / nl.sum(powers, axis=1, keepdims=True))
+    return out
+
+
+def folds_converted(x):
+    """A fold whose result nothing but a conversion uses becomes one instruction with it; the third is used again."""
+    out = nl.ndarray((3, 128, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    other = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for k in nl.static_range(3):
+        total = nl.sum(tile, axis=1, keepdims=True)
+        nl.store(out[k], nl.copy(total, dtype=nl.bfloat16))
+        if k == 2:
+            nl.store(other, total)
+    return out, other
+
+
+def buffers_shared(x):
+    """Two buffers, of which the first or the second is the result, too; and one."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = nl.load(x), nl.load(x)
+    for k in nl.static_range(6):
+        (b if k % 3 == 1 else a)[...] = nl.add(a, b if k % 3 else a)
+    nl.store(out, a)
+    return out
+
+
+def program_ids(x):
+    """Symbols of operations that are in no loop."""
+    out = nl.ndarray((2, 2, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.program_id(0), nl.program_id(1)
+    for k in nl.static_range(4):
+        nl.store(out[i, j], nl.load(x[i if k % 2 else j]))
+    return out
+
+
+def attributes(x):
+    """Functions, offsets, masks, numbers and element types."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    for k in nl.static_range(2):
+        tile = nl.load(x)
+        wide = nl.copy(tile, dtype=nl.bfloat16)
+        for other in (nl.exp(tile), nl.sin(tile), nl.sin(wide), nl.multiply(tile, 2.0), nl.multiply(tile, 3.0)):
+            tile[:, 0:64] = nl.add(other[:, 0:64], other[:, 64:128])
+            tile[p, f] = nl.add(other[p, f + 1], 1.0, mask=p < 100)
+            tile[p, f] = nl.add(other[p, f + 1], 1.0, mask=p + f < 100)
+        nl.store(out, tile)
+    return out
+
+
+def loops_and_instructions(x):
+    """Operations in loops and instructions of the kernel between those that repeat."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for k in nl.static_range(3):
+        tile = nl.load(x)
+        total = nl.sum(tile, axis=1, keepdims=True)
+        for i in nl.affine_range(4):
+            tile[:, nl.ds(i * 16, 16)] = nl.exp(tile[:, nl.ds(i * 16, 16)])
+        nl.store(out, nisa.tensor_scalar(nl.copy(tile), nl.multiply, total))
+    return out
+
+
+KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
+           pytest.param(folds_converted, [(128, 64)], None, 1, id="folds"),
+           pytest.param(buffers_shared, [(128, 64)], None, 4, id="buffers"),
+           pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
+           pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
+           pytest.param(loops_and_instructions, [(128, 64)], None, 8, id="loops")]
+
+
+@pytest.mark.parametrize(("function", "shapes", "grid", "repeated"), KERNELS)
+def test_records__are_those_of_operations_lowered_one_by_one(function, shapes, grid, repeated):
+    assert check(captured(function, *shapes, grid=grid)) == repeated
+
+
+# -- the key -----------------------------------------------------------------------------------------------------------
+def origins(x, y):
+    """Copies between inputs that may overlap, and between buffers that do not."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(nl.load(x), nl.load(y)))
+    return out
+
+
+def allocated(x):
+    """A group of two operations, with the allocation of the second's result in front of them or between them."""
+    out = nl.ndarray((2, 128, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for k in nl.static_range(2):
+        if k:
+            narrow = nl.ndarray((128, 1), dtype=nl.bfloat16)
+            total = nl.sum(tile, axis=1, keepdims=True)
+            narrow[...] = nl.copy(total, dtype=nl.bfloat16)
+        else:
+            narrow = nl.copy(nl.sum(tile, axis=1, keepdims=True), dtype=nl.bfloat16)
+        nl.store(out[k], narrow)
+    return out
+
+
+def without(part, key=repeated_operations.GroupKey):
+    """A function that makes keys without a part; of operations it leaves their names."""
+    number = key._fields.index(part)
+
+    def shorter(*parts):
+        names = tuple(known.op.full_name() for known in parts[0]) if part == "operations" else ()
+        return key(*parts[:number], names, *parts[number + 1:])
+    return shorter
+
+
+@pytest.mark.parametrize(("part", "function", "shapes", "grid"), [
+    ("operations", attributes, [(128, 128)], None), ("slots", buffers_shared, [(128, 64)], None),
+    ("symbols", program_ids, [(4, 128, 64)], (2, 2)),
+    ("allocated", allocated, [(128, 64)], None)])
+def test_key__needs_each_part(monkeypatch, part, function, shapes, grid):
+    module = captured(function, *shapes, grid=grid)
+    check(module)
+    monkeypatch.setattr(repeated_operations, "GroupKey", without(part))
+    assert not agrees(module)
+
+
+def test_operations__that_wait_are_not_lowered():
+    lowered = lower_once(captured(rows_divided, (128, 64)))
+    text = str(lowered.module)
+    assert text.count('"nki.') == len(lowered.repeats.repeated) + len(lowered.repeats.inner)
+    assert text.count('"nisa.activation"') == 1
+
+
+def test_inputs_that_may_overlap__are_other_operands(monkeypatch):
+    module = captured(origins, (128, 64), (128, 64))
+    with module.context:
+        keys = []
+        monkeypatch.setattr(repeated_operations, "GroupKey", lambda *parts: keys.append(parts) or parts)
+        Groups(the_kernel(module))
+        plain, keys[:] = [key[2] for key in keys], []
+        the_kernel(module).op.attributes["nki.may_alias"] = repeated_operations.ir.UnitAttr.get()
+        Groups(the_kernel(module))
+        assert plain != [key[2] for key in keys]
