@@ -86,7 +86,7 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
                 return None
         elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users
                      if (around := ancestor_in(block, user)) is not None and around == op):
-            return None                             # iterations: none may run
+            return None                             # the loop may run no iteration
     return unwritten
 
 

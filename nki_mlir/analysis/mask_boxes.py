@@ -169,7 +169,7 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
     low, _ = extremes(form, box.counts, interval)
     if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
         return None
-    if not _depends(box.rest):                          # which elements are active is known
+    if not _depends(box.rest):                          # the active elements are known
         reach = replace(form, const=0, symbols=())
         active = access.active_elements(box.rest, box.counts)
         least = int(access.values_of(reach, box.counts)[active].min()) if box.rest else extremes(

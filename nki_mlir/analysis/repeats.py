@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Steps = tuple[int, ...]         # for each tile and index of an operation: where it starts, or how far it moves
-CANDIDATES = 4                  # of earlier items of one form, with which an item is compared
+CANDIDATES = 4                  # earlier items of one form that an item is compared with
 O = TypeVar("O")
 
 
@@ -53,7 +53,7 @@ class Repetition(Generic[O]):
     body: Sequence[Item[O]]
     count: int
     steps: Sequence[Steps]
-    later: Sequence[Item[O]]    # items of all other iterations, which are to go
+    later: Sequence[Item[O]]    # items of all other iterations, which the loop replaces
 
     @property
     def first(self) -> int:
@@ -93,7 +93,7 @@ class _Level(Generic[O]):
 
     def __init__(self, items: list[Item[O]], least: int, pairs: bool) -> None:
         self.items, self.least, self.pairs = items, least, pairs
-        self.before = [0]               # how many operations stand in front of each item
+        self.before = [0]               # number of the operations in front of each item
         for at, item in enumerate(items):
             item.at, item.last_use = at, -1
             for source in (*item.sources, *item.inner):

@@ -43,7 +43,7 @@ class Symbol:
     name: str
     first: int
     last: int
-    key: tuple[object, ...]             # of a request for numbers: the site of a loop, or a grid axis
+    key: tuple[object, ...]             # key of a request for numbers: the site of a loop, or a grid axis
     builder: SymbolSource
     value: Any = None                   # the builder's handle (SSA value)
     step: int = 1

@@ -67,7 +67,7 @@ def _of_tuples(code: CodeType) -> dict[int, str]:
     """Return the variables of ``a, b = f(), g()``, by the offsets of the calls and of their caches. Bytecode stores
     them in another order than it computes the values, so that the source says which value goes where."""
     if sys.version_info < (3, 11) or not any(i.opname.startswith("STORE_") for i in dis.get_instructions(code)):
-        return {}                                   # whose instructions have no columns
+        return {}                                   # their instructions have no columns
     targets = dict(_tuple_targets(code))
     if not targets:
         return {}

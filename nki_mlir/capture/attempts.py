@@ -46,7 +46,7 @@ class Variant:
 
     module: ir.Module
     outputs: list[KernelOutput]
-    structure: Any              # how the kernel returned them: None, one tensor, or a tuple
+    structure: Any              # the form in which the kernel returned them: None, one tensor, or a tuple
     unproved: int               # number of operations with a bound that is checked at run time
     open: frozenset[int] = frozenset()          # numbers of the outputs that a run may leave unwritten
     certain: frozenset[int] = frozenset()       # numbers of the outputs that every run writes

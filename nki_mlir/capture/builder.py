@@ -86,7 +86,7 @@ class Builder:
         # Memos of operations by outline, and by form; the memo of an outline has the one of its form as "form".
         self.known: dict[tuple[object, ...], Known] = {}
         self.forms: dict[tuple[object, ...], Known] = {}
-        self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
+        self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
         self.touches = Touches(math.prod(grid) > 1, user_location)

@@ -77,8 +77,8 @@ class EagerBuilder(Builder):
         self.launch = launch = launch or Launch()
         self.known, self.forms = launch.known, launch.forms
         self.point, self.taken, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
-        self.branches: list[Turn | None] = []       # the iteration that each open branch is in
-        self.scope = object()               # of the tensors that this program creates
+        self.branches: list[Turn | None] = []       # current iteration of each open branch
+        self.scope = object()               # scope of the tensors that this program creates
         self.deeds = 0                      # a hash of the operations: equal for programs that do the same
         self.touches.meant = elements_meant
 
@@ -213,7 +213,7 @@ class EagerBuilder(Builder):
 
     def enter_branch(self) -> None:
         self.branches.append(self.touches.turn)
-        if self.touches.turn is not None:                # conditions outside of loops are known to capture, too
+        if self.touches.turn is not None:                # capture knows conditions outside of loops, too
             self.touches.enter(LoopRun(False, ""), None)
 
     def leave_branch(self) -> None:

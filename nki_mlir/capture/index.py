@@ -88,7 +88,7 @@ class Index(Affine):
                 return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
             return self.quotient(by)
         low, high = self.interval()
-        if low // by == high // by:                 # one quotient for all values
+        if low // by == high // by:                 # all values have the same quotient
             quotient = low // by
             return Index(quotient).spread(self.shape) if kind == "floordiv" else self - by * quotient
         if any(self.axes):

@@ -29,7 +29,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
-PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
+PREDICATES = {"ne": 1, "slt": 2}            # predicates of arith.cmpi
 
 
 @dataclass
@@ -61,7 +61,7 @@ class WaitingResult:
     buffer: Buffer
     attributes: dict[str, Attribute]
     at: Location
-    writer_at: Location | None          # of the writer, if known before
+    writer_at: Location | None          # location of the writer, if known before
     stands: bool
     writer: tuple[str, Operands, tuple[Value, ...], dict[str, Attribute], Location] | None = None
 
@@ -88,7 +88,7 @@ class MlirBuilder(Builder):
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[object, Any] = {}                # locations and constants
         self.last_at: Location | None = None
-        self.last_location: ir.Location | None = None       # of an operation there
+        self.last_location: ir.Location | None = None       # location of an operation there
         self.waiting: WaitingResult | None = None
         self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
@@ -464,7 +464,7 @@ class MlirBuilder(Builder):
             self.last_at, self.last_location = at, location
         op = ir.Operation.create(name, results, operands, attributes, None, regions,
                                  self.last_location, ip or self.scopes[-1].end)
-        if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
+        if ip is None:      # operations that go elsewhere (constants, the function) are not part of a loop body
             if len(self.scopes) > 1:
                 self.trace.record(op)
             else:

@@ -16,12 +16,12 @@ class Scope:
     op: ir.Operation | None = None
     symbol: Symbol | None = None
     facts: tuple[Affine, ...] = ()
-    condition: tuple[Affine, ...] = ()  # of a branch: the expressions that its condition compares
+    condition: tuple[Affine, ...] = ()  # for a branch, the expressions that its condition compares
     parallel: bool = False
-    began: int | None = None            # of a loop: the number of the operation that begins it
+    began: int | None = None            # for a loop, the number of the operation that begins it
 
-    may_skip: bool = False              # of a loop: it may run no iteration
-    holds: Mask | None = None           # of a branch: the condition under which it runs
+    may_skip: bool = False              # whether a loop may run no iteration
+    holds: Mask | None = None           # for a branch, the condition under which it runs
     end: ir.InsertionPoint = field(init=False)        # where the next operation goes
 
     def __post_init__(self) -> None:

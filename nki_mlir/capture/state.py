@@ -18,7 +18,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.op import FRESH
 
 OBJECTS = 2000      # the most objects that a snapshot inspects; others are compared by identity
-ITEMS = 256         # the most items of a container that it inspects, besides its length
+ITEMS = 256         # the most items of a container that a snapshot inspects, besides its length
 
 
 class _Opaque:

@@ -44,7 +44,7 @@ class Limit(NamedTuple):
     index: Index                                # type: ignore[assignment]     # not the tuple's method
     dim: int
     extent: int
-    tensor: str = ""                            # its name, unless the view's buffer is meant
+    tensor: str = ""                            # the name of the tensor, "" for that of the view's buffer
 
 
 ONE_MORE = Dim(0, 0, 1)

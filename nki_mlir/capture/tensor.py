@@ -182,7 +182,7 @@ class View:
         entry = _parts.get(key)
         if entry is None or entry[0] != self.dims:
             part = self._basic(strides.expand_ellipsis(items, self.ndim))
-            if not part.limits:                 # what is out of bounds is left to the operation that uses it
+            if not part.limits:                 # the operation that uses the view checks its bounds
                 if len(_parts) >= MOST_PARTS:
                     _parts.clear()
                 tile = part.plain_tile() if plain is not None else None

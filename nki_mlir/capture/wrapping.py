@@ -187,7 +187,7 @@ class ConstructWrapper(LogicWrapper):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         if self.depth and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
-            return node         # a generator's loop drives a body elsewhere, which nobody watches: it unrolls
+            return node         # the body of a generator's loop runs elsewhere, unobserved: the loop unrolls
         self.depth += 1
         returns, node.returns = self.plainly(node.returns), None
         self.generic_visit(node)

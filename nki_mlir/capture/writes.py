@@ -55,7 +55,7 @@ class FirstPart(NamedTuple):
         if tile.access.symbols_used():
             return False
         start, (step, count) = tile.access.partition, tile.access.dims[0]
-        assert start is not None                        # of on-chip memory
+        assert start is not None                        # on-chip memory has a start
         inside = step > 0 or count == 1
         last_row = start.const + (count - 1) * step
         return outline(tile.access) == outline(self.access) or (
@@ -254,5 +254,5 @@ class OutputWrites:
                 everyone = json.dumps([list(range(prod(grid)))])
                 write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=everyone, over=PROGRAMS),
                          self.builder.make, location, end)
-            reason = self.reasons.get(buffer, "its loops ran no iteration")      # of another program of the launch
+            reason = self.reasons.get(buffer, "its loops ran no iteration")      # or another program's
             write_op(RequireWrittenOp(flag=flag, output=buffer.name, reason=reason), self.builder.make, location, end)

@@ -13,8 +13,8 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op
 
-Statement = tuple[Location | None, str]             # where it is, and what it does
-Part = tuple[object, ...]                           # of a buffer: its access pattern
+Statement = tuple[Location | None, str]             # location and description
+Part = tuple[object, ...]                           # part of a buffer: its access pattern
 WHOLE: Part = ()
 
 
@@ -23,7 +23,7 @@ class DeadStores:
 
     def __init__(self) -> None:
         self.unread: dict[Buffer, dict[Part, Statement]] = {}
-        self.live: set[Statement] = set()                       # statements of which something was read
+        self.live: set[Statement] = set()                       # statements that a later operation read from
         self.overwritten: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
 

@@ -41,7 +41,7 @@ KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_unexpected_output_dependencies": "race",
                  "err_cannot_update_immutable_parameter": "overwritten-input",
                  "err_mutable_parameter_not_returned": "overwritten-input"}
-ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)           # what an error says as a warning
+ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)  # text of an error that is given as a warning
 INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
 
 
@@ -84,7 +84,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     return report
 
 
-Observation = tuple[KernelReport, OperationObserver, bool]      # of a run, and whether it completed
+Observation = tuple[KernelReport, OperationObserver, bool]      # report and observer of a run, and whether it completed
 
 
 def run_with_ranks(kernel: Kernel, bound: Bound, caught: list[warnings.WarningMessage]) -> Observation:
@@ -118,7 +118,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
 
     def observed(*arguments: Any, **options: Any) -> EagerBuilder:
         builder = program(*arguments, **options)
-        builder.observer, builder.rules = observer, DeviceRules.WARN        # all of them are looked at, none raises
+        builder.observer, builder.rules = observer, DeviceRules.WARN  # the observer sees all of them, and none raises
         builders.append(builder)
         return builder
 

@@ -18,9 +18,9 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern
 
-SHOWN = 4                       # operands whose values a message has
-ADDS = {"add", "subtract"}      # what accumulates
-COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}       # whose values are those of their source
+SHOWN = 4                       # operands whose values a message states
+ADDS = {"add", "subtract"}      # operations that accumulate
+COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}  # operations whose result has the values of their source
 
 
 class OperationObserver:

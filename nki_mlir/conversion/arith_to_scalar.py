@@ -91,7 +91,7 @@ class _BodyRewriter:
         self.make = Attributes()
         self.scalars = ScalarBody(self.create, self.make, FLOAT32)
         self.alu = self.scalars.alu
-        self.known: dict[tuple[str, Value, DType], Value] = {}      # what a value is in another type
+        self.known: dict[tuple[str, Value, DType], Value] = {}      # values in another type
 
     def create(self, name: str, operands: Sequence[Value], results: Sequence[ir.Type],
                attributes: Mapping[str, Attribute] | None = None) -> Operation:
@@ -142,7 +142,7 @@ class _BodyRewriter:
                 return self.wrap(values[0], to)
             case "arith.extui" | "arith.uitofp":
                 return self.convert(self.wrap(values[0], unsigned(frm)), to)
-            case "arith.extsi" | "arith.sitofp":                        # of a truth value: all bits
+            case "arith.extsi" | "arith.sitofp":                        # a truth value extends to all bits
                 value = self.convert(values[0], to)
                 return self.alu("negative", value) if frm is BOOL else value
             case "arith.fptosi" | "arith.fptoui":

@@ -46,7 +46,7 @@ from nki_mlir.waist.fusion import target_through
 from nki_mlir.waist.nest_reader import structure_key
 from nki_mlir.waist.tile_operand import TileNest
 
-# What may stand between operations that are taken together.
+# Operations that may stand between operations that are converted together.
 BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 
 
@@ -154,7 +154,7 @@ class _Block:
                         symbols = reader.symbols
                     self.emitter.at(op, symbols, reader.ranges_of(symbols), extra)
                     if finish is not None and following is not None:
-                        folded.add(following)        # its buffer may be made after the fold
+                        folded.add(following)        # its buffer may be allocated after the fold
                         self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, symbols).interval
                     select(Selector(self.emitter, interval, self.pieces), nest, start is not None)

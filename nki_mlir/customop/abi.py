@@ -18,7 +18,7 @@ DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: n
                                15: np.dtype(ml_dtypes.bfloat16)}
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 
-# How a parameter is declared in C++, and in a schema of PyTorch.
+# The declaration of a parameter in C++, and in a schema of PyTorch.
 PARAMETERS = {"T": ("torch::Tensor", "Tensor"), "S": ("torch::Scalar", "Scalar"), "d": ("double", "float"),
               "i": ("int64_t", "int")}
 

@@ -30,7 +30,7 @@ from nki_mlir.files import cache_folder, shown, write_file
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 STACK_MAX = 400_000                 # bytes
-# Two parts that take equally long. The files of a part are a single compilation, which reads the standard headers once.
+# The two parts take equally long to compile. The files of a part are a single compilation, which reads headers once.
 ENGINE_PARTS = (("core", "engine", "streams", "tcm"), ("functions", "instrumentation", "memory"))
 ENGINE_FILES = tuple(sorted((HERE / "engine").iterdir()))
 ENGINE_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off")

@@ -22,7 +22,7 @@ TRANSFER = 64                   # cycles to start a transfer
 BYTES = 19.4                    # bytes a cycle
 ELEMENT = 34                    # cycles of an access through an element accessor
 STREAMED = 4                    # cycles of a read or write of a stream
-STREAM_BYTES = 4096             # of a refill
+STREAM_BYTES = 4096             # bytes of a refill
 
 TARGET = "trn1"                 # the generation that custom operators exist for
 

@@ -32,7 +32,7 @@ class Found:
     text: str
     count: int
     cores: int              # a bit for each core
-    of: int                 # how many cores ran
+    of: int                 # number of cores that ran
 
 
 class FoundError(NkiMlirError):
@@ -74,7 +74,7 @@ class FoundError(NkiMlirError):
             case "dtype":
                 return DTYPES[value].name
             case "way":
-                return ("read", "write")[value]         # of tightly coupled memory: a transfer in writes there
+                return ("read", "write")[value]         # a transfer into tightly coupled memory writes there
             case "what":
                 return ("an element accessor", "a read stream", "a write stream")[value]
             case "does":

@@ -280,7 +280,7 @@ class Library:
             raise NoLibraryBlock(count=len(names) or "no")
         self.name: str = names[0]
         self.operators = {op.name: op for op in map(self.operator, range(self.count()))}
-        self.addresses: dict[str, int] = {}             # of the kernels, by operator
+        self.addresses: dict[str, int] = {}             # addresses of the kernels, by operator
         self.find_kernels()
 
     def count(self) -> int:
@@ -368,7 +368,7 @@ def letters(parameters: str) -> str | None:
 
 # -- opening files -----------------------------------------------------------------------------------------------------
 _OPENED: dict[tuple[int, ...], Library] = {}            # (device, inode, size, time) -> library
-_NAMES: set[str] = set()                                # that the loader has seen
+_NAMES: set[str] = set()                                # names that the loader has seen
 _LOCK = threading.RLock()
 
 

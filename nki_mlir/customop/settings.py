@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from nki_mlir.diagnostics import NkiMlirError
 
 PRINTF_MAX = 131_072
-LEVELS = ("TRACE", "DEBUG", "INFO")                     # of NEURON_RT_LOG_LEVEL, that show what kernels print
+LEVELS = ("TRACE", "DEBUG", "INFO")                     # levels of NEURON_RT_LOG_LEVEL that show what kernels print
 
 
 class BadQueueSize(NkiMlirError, ValueError):
@@ -64,7 +64,7 @@ def checked_size(text: str) -> int:
 current: ContextVar[CallSettings | None] = ContextVar("engine", default=None)
 
 
-_open: list[CallSettings] = []                                # of all threads, the innermost last
+_open: list[CallSettings] = []                                # settings of all threads, the innermost last
 
 
 def current_engine() -> CallSettings:

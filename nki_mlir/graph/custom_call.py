@@ -28,7 +28,7 @@ from nki_mlir.passes.safety import check_safe
 from nki_mlir.text_limits import check_text
 
 TARGET = "AwsNeuronCustomNativeKernel"
-OPERATOR_TARGET = "AwsNeuronCustomOp"       # of custom C++ operators
+OPERATOR_TARGET = "AwsNeuronCustomOp"       # target of custom C++ operators
 TARGETS = (TARGET, OPERATOR_TARGET)
 CONFIG_VERSION = 1
 
@@ -75,7 +75,7 @@ class KernelRecord:
 
     name: str
     grid: tuple[int, ...]
-    structure: str                                  # how the kernel returns its results: one, tuple, or a literal
+    structure: str  # the form in which the kernel returns its results: one, tuple, or a literal
     variants: tuple[tuple[Fixed, str], ...]         # the module of each class of programs
     form: CallForm
     output_names: tuple[str, ...]

@@ -34,7 +34,7 @@ def results_as_arguments(function: Operation) -> None:
     end = terminator(block)
     outputs, inputs = len(end.operands), len(block.arguments)
     for n in range(outputs):
-        value = end.operands[n]         # asked anew: it may have become the argument of an earlier result
+        value = end.operands[n]         # read again: it may have become the argument of an earlier result
         kind = ir.MemRefType(value.type)
         argument = block.add_argument(buffer_type(kind), function.location)
         buffer = whole_buffer(value)

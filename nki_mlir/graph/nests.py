@@ -32,10 +32,10 @@ from nki_mlir.waist.nest_reader import GatheredRows
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}        # of truth values
+LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # operators of truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
-WHOLE = 8388608.0               # 2^23: from here on each float32 is whole; adding it rounds those below to an integer
+WHOLE = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
 LEAST = -(1 << 31)
 
 
@@ -314,10 +314,10 @@ class Gather:
     """A gather of rows of a table into a separate buffer, ``result``, before the operation that reads them."""
 
     table: TileOperand
-    sizes: tuple[int, ...]              # of the table
-    row: Node                           # which row, over the axes of the operation
-    axes: tuple[int, ...]               # those that it depends on
-    extents: tuple[int, ...]            # of the operation
+    sizes: tuple[int, ...]              # extents of the table
+    row: Node                           # number of the row, over the axes of the operation
+    axes: tuple[int, ...]               # axes that it depends on
+    extents: tuple[int, ...]            # extents of the operation
     result: TileOperand
     inputs: tuple[TileOperand, ...] = ()
 

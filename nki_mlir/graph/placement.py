@@ -38,7 +38,7 @@ MOST_KEPT = 64          # tiles of the left factor that stay on chip while the c
 KEPT = 3            # tiles that stay on chip between operations may take 1 / KEPT of the memory
 SHARE = 2           # a result of up to 1 / SHARE of that stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
-NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
+NODES = 8           # nodes of an expression, each of which may take a buffer, up to which tiles have full size
 
 
 # -- sums of products as matrix products of tiles that add up in PSUM --------------------------------------------------
@@ -262,7 +262,7 @@ class Placement:
     def reduction(self, nest: TileNest, start: float | int | None) -> None:
         folded(nest)
         merged = nest.arranged(None)
-        if not merged.reduced:                      # of one element each
+        if not merged.reduced:                      # each output has one element
             return self.elementwise(merged if start is None else merged.with_body(_with_old(merged.body, start)))
         parallel = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         axis = max(merged.reduced, key=lambda a: merged.extents[a])

@@ -109,7 +109,7 @@ class Counter:
     step: int
 
 
-WIDTHS = (1, 8, 16, 32, 64)         # of integers that the bindings give as numbers
+WIDTHS = (1, 8, 16, 32, 64)         # widths of integers that the bindings give as numbers
 
 
 def _number(value: Value) -> int | None:

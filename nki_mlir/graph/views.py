@@ -75,7 +75,7 @@ def flatten_views(module: Module) -> None:
     """Rewrite every chain of views as one ``memref.reinterpret_cast``."""
     run_pipeline(module, FLAT)
     for op in operations_of(module, lambda name: name == "memref.extract_strided_metadata"):
-        with op.context, ir.InsertionPoint(op), op.location:        # what upstream leaves of a view without dimensions
+        with op.context, ir.InsertionPoint(op), op.location:        # upstream leaves these views without dimensions
             op.results[0].replace_all_uses_with(reinterpreted(op.operands[0], [], [], 0))
         op.erase()
     for op in operations_of(module, lambda name: name == "memref.reinterpret_cast"):

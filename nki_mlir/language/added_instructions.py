@@ -79,19 +79,19 @@ def default(cls: type[Op], field: str) -> str:
 
 def check_class(cls: type[Op]) -> None:
     """Raise an error if no function can be generated from the class, or if the dialect does not have it."""
-    what = ""
+    problem = ""
     if not (isinstance(cls, type) and issubclass(cls, NisaOp) and cls.name):
         raise NotRegular(op=getattr(cls, "__name__", cls), what="it is no subclass of NisaOp with a name")
     roles = {tile.name: tile for tile in cls.tiles}
     if "dst" not in roles or roles["dst"].reads:
-        what = "it has no tile dst that is only written"
+        problem = "it has no tile dst that is only written"
     odd = [n for n, tile in roles.items() if n != "dst" and (tile.optional or tile.writes)]
     if odd:
-        what = f"tile {odd[0]} is optional, or written"
+        problem = f"tile {odd[0]} is optional, or written"
     odd = [n for n, kind in cls.attributes.items() if kind not in KIND_OF and n not in KINDS]
     if odd:
-        what = f"attribute {odd[0]} is no number, and no operator or engine by its name"
-    if what:
-        raise NotRegular(op=cls.full_name(), what=what)
+        problem = f"attribute {odd[0]} is no number, and no operator or engine by its name"
+    if problem:
+        raise NotRegular(op=cls.full_name(), what=problem)
     if catalogue.is_late(cls.full_name()):
         raise catalogue.LateOperation(op=cls.full_name())

@@ -96,10 +96,11 @@ class ArgumentMemory:
         copied = {m for m, a in zip(memory, originals) if not fits(a)}
         pairs = [(a, b) for a, b in combinations(range(len(originals)), 2)
                  if memory[a] != memory[b] and memory[a].overlaps(memory[b])]
-        while more := [(a, b) for a, b in pairs if (a, b) not in self.overlaps
-                       and not copied.isdisjoint((memory[a], memory[b]))]:
-            self.overlaps += more
-            copied |= {memory[k] for pair in more for k in pair}    # so that a call that is refused changes nothing
+        while new_pairs := [(a, b) for a, b in pairs if (a, b) not in self.overlaps
+                            and not copied.isdisjoint((memory[a], memory[b]))]:
+            self.overlaps += new_pairs
+            # so that a call that is refused changes nothing
+            copied |= {memory[k] for pair in new_pairs for k in pair}
         copies = {m: np.array(a, order="C", subok=False) for m, a in zip(memory, originals) if m in copied}
         self.arrays = [copies[m].view(a.dtype) if m in copied else np.asarray(a) for m, a in zip(memory, originals)]
 

@@ -42,9 +42,9 @@ class ElementType(BadArgument):
     fix = "{instead}"
 
     @classmethod
-    def of(cls, what: str, dtype: object, reason: object, convert: str = "x.astype(np.float32)") -> "ElementType":
+    def of(cls, subject: str, dtype: object, reason: object, convert: str = "x.astype(np.float32)") -> "ElementType":
         """Return the error for a tensor of this dtype; ``convert`` is an expression that converts one."""
-        return cls(what=what, reason=reason, instead=conversion(dtype, convert))
+        return cls(what=subject, reason=reason, instead=conversion(dtype, convert))
 
 
 def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
@@ -151,8 +151,8 @@ def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     try:
         return np.zeros(extents, dtype_of(dtype_name(dtype)).numpy)
     except (TypeError, ValueError) as error:
-        what = f"a tensor of shape {tuple(shape)} and dtype {dtype}"
-        raise ElementType.of(what, dtype, error, "dtype=np.float32").here() from None
+        subject = f"a tensor of shape {tuple(shape)} and dtype {dtype}"
+        raise ElementType.of(subject, dtype, error, "dtype=np.float32").here() from None
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]
@@ -307,17 +307,17 @@ _read: WeakKeyDictionary[object, Read] = WeakKeyDictionary()          # entries 
 def read(function: Any) -> Read:
     owner: Any = getattr(function, "__func__", function)                # Python creates a bound method for each use
     hashable, bound, defaults = owner.__hash__ is not None, owner is not function, defaults_of(function)
-    known = _read.get(owner) if hashable else None
-    if known is None or known.bound is not bound or len(known.defaults) != len(defaults) or not all(
-            map(is_, known.defaults, defaults)):
+    parsed = _read.get(owner) if hashable else None
+    if parsed is None or parsed.bound is not bound or len(parsed.defaults) != len(defaults) or not all(
+            map(is_, parsed.defaults, defaults)):
         signature = inspect.signature(function)
         usual = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values())
         plain = tuple(signature.parameters), {n: p.default for n, p in signature.parameters.items()
                                               if p.default is not p.empty}
-        known = Read(bound, defaults, signature, plain if usual else None)
+        parsed = Read(bound, defaults, signature, plain if usual else None)
         if hashable:
-            _read[owner] = known
-    return known
+            _read[owner] = parsed
+    return parsed
 
 
 def signature_of(function: object) -> inspect.Signature:

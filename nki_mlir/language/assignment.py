@@ -39,8 +39,8 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         else:
             ops.store(target, value, mask=mask)
         return
-    last = last_result(value)
-    if last is not None and redirect(last, target, mask):
+    producer = last_result(value)
+    if producer is not None and redirect(producer, target, mask):
         return
     if not target.buffer.on_chip:
         ops.store(target, value, mask=mask)
@@ -48,39 +48,40 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
         value = creation.located(ops.match_destination, value, target.shape, "assignment")
-        if last is not None and last.is_masked and target.shape == value.shape:     # elements that are masked out stay
-            target, value, mask = beside(last, target), last.operand, last.where_written()
+        # elements that are masked out stay
+        if producer is not None and producer.is_masked and target.shape == value.shape:
+            target, value, mask = beside(producer, target), producer.operand, producer.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
 def last_result(value: object) -> LastResult | None:
     """Return the operation that computed ``value`` if no operation follows it, else None."""
     builder = active()
-    last: LastResult | None = builder.properties.get("made")
-    return last if last is not None and last.result is value and builder.last is last.op else None
+    producer: LastResult | None = builder.properties.get("made")
+    return producer if producer is not None and producer.result is value and builder.last is producer.op else None
 
 
-def beside(last: LastResult, target: View) -> View:
+def beside(producer: LastResult, target: View) -> View:
     """Return the target with the axes that the operation's operand has and the result dropped."""
-    return target.with_unit_dims(last.dropped, last.operand.ndim) if last.dropped else target
+    return target.with_unit_dims(producer.dropped, producer.operand.ndim) if producer.dropped else target
 
 
-def redirect(last: LastResult, target: View, mask: object) -> bool:
+def redirect(producer: LastResult, target: View, mask: object) -> bool:
     """Let the operation that has just computed a result write to ``target`` itself; return whether it does."""
-    value = last.result
+    value = producer.result
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
-            not same_extents(target.shape, value.shape)) or last.writes_more:
+            not same_extents(target.shape, value.shape)) or producer.writes_more:
         return False
-    if last.explicit_dtype and target.dtype is not value.dtype:
+    if producer.explicit_dtype and target.dtype is not value.dtype:
         return False                    # the value is rounded to an explicit dtype first, then converted
-    if target.buffer.space != value.buffer.space and target.buffer.space not in last.cls.destinations:
+    if target.buffer.space != value.buffer.space and target.buffer.space not in producer.cls.destinations:
         return False
     builder = active()
-    undone = builder.symbolic and builder.take_back(last.operand)
-    if not undone and target.dtype is value.dtype and not last.is_masked:
-        builder.consider(last.cls, last.views, beside(last, target), last.mask, last.attributes)
+    undone = builder.symbolic and builder.take_back(producer.operand)
+    if not undone and target.dtype is value.dtype and not producer.is_masked:
+        builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)
         return False                    # the operation is done: a copy gives the same bits
-    emit_with(last.cls, {**last.views, "dst": beside(last, target)}, last.mask, last.attributes)
+    emit_with(producer.cls, {**producer.views, "dst": beside(producer, target)}, producer.mask, producer.attributes)
     return True
 
 
@@ -106,11 +107,12 @@ def accumulating() -> Iterator[None]:
 def accumulate(target: Tensor, value: Any) -> Tensor:
     """Emit ``t += value``: a product accumulates in PSUM, any other value is added in place."""
     builder = active()
-    last = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
-    if last is not None and "accumulate" in last.cls.attributes and not last.writes_more:
-        if target.shape == value.shape and builder.symbolic and builder.take_back(last.operand):
-            emit_with(last.cls, {**last.views, "dst": target}, last.mask, last.attributes | {"accumulate": True})
+    producer = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
+    if producer is not None and "accumulate" in producer.cls.attributes and not producer.writes_more:
+        if target.shape == value.shape and builder.symbolic and builder.take_back(producer.operand):
+            attributes = producer.attributes | {"accumulate": True}
+            emit_with(producer.cls, {**producer.views, "dst": target}, producer.mask, attributes)
             return target
-        builder.consider(last.cls, last.views, target, last.mask, last.attributes)
+        builder.consider(producer.cls, producer.views, target, producer.mask, producer.attributes)
     combine("add", target, value)
     return target

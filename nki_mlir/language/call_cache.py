@@ -51,8 +51,8 @@ def most_captures() -> int:
 class CachedCall:
     """A capture, what its kernel's Python saw, and for each way to run it the prepared rest of a call."""
 
-    def __init__(self, seen: ClosureState, capture: Specialization) -> None:
-        self.seen, self.capture = seen, capture
+    def __init__(self, closure: ClosureState, capture: Specialization) -> None:
+        self.seen, self.capture = closure, capture
         self.runs: dict[object, Any] = {}               # by executor and framework
 
 
@@ -70,12 +70,12 @@ class CallCache:
                 return call
         return None
 
-    def find_equal(self, key: Key, seen: ClosureState) -> CachedCall | None:
-        """Return the call under this key whose kernel saw what equals ``seen``, which then replaces it; None if there
-        is none."""
+    def find_equal(self, key: Key, closure: ClosureState) -> CachedCall | None:
+        """Return the call under this key whose kernel saw what equals ``closure``, which then replaces it; None if
+        there is none."""
         for call in self._calls.get(key, ()):
-            if call.seen.key == seen.key:
-                call.seen = seen
+            if call.seen.key == closure.key:
+                call.seen = closure
                 self.use(key, call)
                 return call
         return None

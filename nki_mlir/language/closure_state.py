@@ -125,9 +125,9 @@ class ClosureState:
     # -- whether it is still so ----------------------------------------------------------------------------------------
     def holds(self) -> bool:
         """Return whether a walk would see the same objects. If not, the keys of two walks may still be equal."""
-        for scope, seen in self.scopes:
+        for scope, entries in self.scopes:
             find = scope.get
-            for name, value in seen:
+            for name, value in entries:
                 if find(name, ABSENT) is not value:
                     return False
         for _, cell, value in self.cells:
@@ -136,8 +136,9 @@ class ClosureState:
         for function, code, defaults, by_keyword, has_attributes in self.functions:
             if function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
-            now = function.__kwdefaults__               # a dict, which changes in place
-            if (now or by_keyword) and [*map(id, (now or {}).values())] != [*map(id, by_keyword)]:
+            keyword_defaults = function.__kwdefaults__               # a dict, which changes in place
+            if (keyword_defaults or by_keyword) and [*map(id, (keyword_defaults or {}).values())] != [*map(id,
+                                                                                                           by_keyword)]:
                 return False
             if function.__dict__ and not has_attributes and attributes_of(function):
                 return False
@@ -164,18 +165,18 @@ class ClosureState:
         history, doubtful = self._history, dict[tuple[int, object], object]()
         others_ran = others_ran or not THREADS.isdisjoint(self._names)
         stores: Stores | None = None
-        for owner, name, kind, before, now in self._changed():
+        for owner, name, kind, before, current in self._changed():
             stores = stores or stores_of(f.__code__ for f in self._followed.values())
             slot = id(owner), name
             stored = stores.anything or name in getattr(stores, kind) or (
                 kind == "attributes" and changes_by_use(owner, name, stores.items))
 
-            if not stored or (others_ran and slot not in history.doubtful and not is_added_to(before, now)):
+            if not stored or (others_ran and slot not in history.doubtful and not is_added_to(before, current)):
                 doubtful[slot] = owner
             else:
 
                 change = history.changes.get(slot)
-                history.changes[slot] = ChangeByCapture(owner, before if change is None else change.base, now)
+                history.changes[slot] = ChangeByCapture(owner, before if change is None else change.base, current)
         history.doubtful = doubtful
         return not doubtful
 
@@ -188,26 +189,26 @@ class ClosureState:
 
     def _name_of(self, value: object) -> str:
         """Return the first name under which a value was seen."""
-        seen_names = [(name, candidate) for _, seen in self.scopes for name, candidate in seen]
+        seen_names = [(name, candidate) for _, entries in self.scopes for name, candidate in entries]
         seen_names += [(name, candidate) for name, _, candidate in self.cells]
         seen_names += [(str(name), candidate) for _, slots in self.objects for name, candidate in slots.items()]
         return next((name for name, candidate in seen_names if candidate is value), "an object")
 
     def _changed(self) -> Iterator[tuple[object, object, str, object, object]]:
         """Yield (owner, name, kind of store, value before, value now) of the slots whose value has changed."""
-        for scope, seen in self.scopes:
-            for name, value in seen:
-                if (now := scope.get(name, ABSENT)) is not value:
-                    yield scope, name, "scopes", value, now
+        for scope, entries in self.scopes:
+            for name, value in entries:
+                if (current := scope.get(name, ABSENT)) is not value:
+                    yield scope, name, "scopes", value, current
         for name, cell, value in self.cells:
-            if (now := cell.cell_contents if is_bound(cell) else ABSENT) is not value:
-                yield cell, name, "cells", value, now
+            if (current := cell.cell_contents if is_bound(cell) else ABSENT) is not value:
+                yield cell, name, "cells", value, current
         for owner, slots in self.objects:
             after = self._slots(owner) or {}
             for name in dict.fromkeys((*slots, *after)):
-                value, now = slots.get(name, ABSENT), after.get(name, ABSENT)
-                if not is_same(value, now):
-                    yield owner, name, "attributes", value, now
+                value, current = slots.get(name, ABSENT), after.get(name, ABSENT)
+                if not is_same(value, current):
+                    yield owner, name, "attributes", value, current
 
     # -- the walk ------------------------------------------------------------------------------------------------------
     def _walk(self, values: Iterable[object]) -> tuple[object, ...]:
@@ -259,20 +260,20 @@ class ClosureState:
 
     def _seen_by(self, function: FunctionType) -> list[object]:
         """Return the values that a function's code finds under its names, and its defaults."""
-        code, seen = function.__code__, list[object]()
+        code, objects = function.__code__, list[object]()
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             value = cell.cell_contents if is_bound(cell) else ABSENT
             self.cells.append((name, cell, value))
-            seen.append(self._base(cell, name, value))
+            objects.append(self._base(cell, name, value))
         names = global_names(code)
-        seen += self._look_up(function.__globals__, names)
-        seen += self._imported(function, names)
+        objects += self._look_up(function.__globals__, names)
+        objects += self._imported(function, names)
         self._names.update(names)
         if "getenv" in names:
-            seen.append(os.environ)
-        seen += function.__defaults__ or ()
-        seen += (function.__kwdefaults__ or {}).values()
-        return [value for value in seen if value is not ABSENT]
+            objects.append(os.environ)
+        objects += function.__defaults__ or ()
+        objects += (function.__kwdefaults__ or {}).values()
+        return [value for value in objects if value is not ABSENT]
 
     def _look_up(self, scope: dict[str, object], names: Iterable[str]) -> list[object]:
         values = tuple([(name, scope.get(name, ABSENT)) for name in names])
@@ -293,10 +294,10 @@ class ClosureState:
         """Return the values of all names in the modules that were seen; in modules that are not the user's, of those
         that exist."""
         values: list[object] = []
-        for module, known in self._modules.values():
-            names = self._names - known
+        for module, visited_names in self._modules.values():
+            names = self._names - visited_names
             if names:
-                known |= names
+                visited_names |= names
                 scope = vars(module)
                 if not self._is_looked_into(module):
                     names &= scope.keys()
@@ -410,27 +411,27 @@ def moves_on(value: object) -> bool:
                                                       or "")
 
 
-def is_added_to(before: object, now: object) -> bool:
+def is_added_to(before: object, current: object) -> bool:
     """Return whether the value before is still there, with additions."""
-    return before is ABSENT or (isinstance(before, tuple) and isinstance(now, tuple)
-                                and is_same(before, now[:len(before)]))
+    return before is ABSENT or (isinstance(before, tuple) and isinstance(current, tuple)
+                                and is_same(before, current[:len(before)]))
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """Return whether two values are the same object, equal and immutable, or slots and tuples of such."""
-    if one is other:
+    if value is other:
         return True
-    kind = type(one)
+    kind = type(value)
     if kind is not type(other):
         return False
     if kind is tuple:
-        return len(one) == len(other) and all(map(is_same, one, other))
+        return len(value) == len(other) and all(map(is_same, value, other))
     if kind is dict:
-        return len(one) == len(other) and all(map(is_same, one, other)) and all(map(is_same, one.values(),
-                                                                                    other.values()))
+        return len(value) == len(other) and all(map(is_same, value, other)) and all(map(is_same, value.values(),
+                                                                                        other.values()))
     if kind is float:
-        return repr(one) == repr(other)
-    return kind in COMPARED and bool(one == other)
+        return repr(value) == repr(other)
+    return kind in COMPARED and bool(value == other)
 
 
 _histories: WeakKeyDictionary[object, History] = WeakKeyDictionary()

@@ -95,7 +95,7 @@ class NotAnInteger(KernelError, TypeError):
     fix = "divide with //, or round with math.ceil or math.floor"
 
 
-def integer(value: Any, what: str, least: int | None = None) -> int:
+def integer(value: Any, subject: str, least: int | None = None) -> int:
     """Return a value as an integer by Python's rule for lengths and indices, which excludes results of ``/``."""
     try:
         if least is None or operator.index(value) >= least:
@@ -105,7 +105,7 @@ def integer(value: Any, what: str, least: int | None = None) -> int:
     except TypeError:
         pass
     bound = "" if least is None else f" of at least {least}"
-    raise NotAnInteger(value=value, what=what, bound=bound).here()
+    raise NotAnInteger(value=value, what=subject, bound=bound).here()
 
 
 class ParDim(int):

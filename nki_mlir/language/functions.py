@@ -123,9 +123,10 @@ def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6
 # -- no loop nest over tiles -------------------------------------------------------------------------------------------
 def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
     """Return, per partition, data's flattened free elements at ``indices``."""
-    source, places = creation.as_operand(data), creation.as_operand(indices)
-    gathered = ops.compute(movement.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
-                       asked=data.dtype)
+    source, index_tile = creation.as_operand(data), creation.as_operand(indices)
+    gathered = ops.compute(movement.GatherFlattenedOp, index_tile.shape, data.dtype,
+                           {"src": source, "index": index_tile}, mask,
+                       explicit_dtype=data.dtype)
     return gathered if dtype is None else ops.copy(gathered, dtype=dtype)
 
 
@@ -143,7 +144,7 @@ def random_seed(seed: View | float, *, mask: object = None) -> None:
 def rand(shape: object, dtype: object) -> Tensor:
     """Return a tile of uniform random numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
+    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, explicit_dtype=dtype)
 
 
 def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> Tensor:
@@ -153,7 +154,8 @@ def dropout(data: View, prob: object, *, dtype: object = None, mask: object = No
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))
     return ops.compute(random.DropoutOp, source.shape, data.dtype,
-                       {"state": generator_state(), "src": source, "prob": tile}, mask, asked=dtype, imm=number)
+                       {"state": generator_state(), "src": source, "prob": tile}, mask, explicit_dtype=dtype,
+                       imm=number)
 
 
 # -- limits, and conversions outside of kernels ------------------------------------------------------------------------

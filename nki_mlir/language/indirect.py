@@ -49,7 +49,7 @@ class DynamicIndex:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return ops.broadcast_shape(self.offset.shape, self.index.shape, what="add")
+        return ops.broadcast_shape(self.offset.shape, self.index.shape, subject="add")
 
     @property
     def dtype(self) -> DType:
@@ -111,9 +111,9 @@ class DynamicView:
     ``indices`` has (index, scale, extent) of each such dimension; positions and indices are over the axes of the view.
     """
 
-    def __init__(self, table: View, shape: tuple[int, ...], position: Index, found: Sequence[RunTime],
+    def __init__(self, table: View, shape: tuple[int, ...], position: Index, run_time: Sequence[RunTime],
                  indices: Sequence[tuple[Index, int, int]], limits: Sequence[Limit], by_engine: bool) -> None:
-        self.table, self.shape, self.position, self.found, self.indices = table, shape, position, found, indices
+        self.table, self.shape, self.position, self.found, self.indices = table, shape, position, run_time, indices
         self.limits, self.by_engine = tuple(limits), by_engine
         self.dtype, self.buffer, self.ndim = table.dtype, table.buffer, len(shape)
 
@@ -133,7 +133,7 @@ class DynamicView:
         vectors = vectors_among(static.values(), items)
         shape, indexed = parts(static, self.shape)
         if vectors:
-            shape = ops.broadcast_shape(*(i.shape for i in indexed), what="a subscript")
+            shape = ops.broadcast_shape(*(i.shape for i in indexed), subject="a subscript")
         picked = [i.spread(shape) for i in indexed]
         limits = [l._replace(index=substitute(l.index, picked).spread(shape)) for l in self.limits]
         limits += [Limit(i, k, n, self.buffer.name) for k, (i, n) in enumerate(zip(picked, self.shape))
@@ -160,9 +160,9 @@ class DynamicView:
         return table
 
     def attributes(self) -> dict[str, Any]:
-        first, *rest = self.indices
-        second = rest[0][0] if rest else Index().spread(self.shape)
-        return {"position": self.position, "first": first[0], "second": second,
+        first_index, *further = self.indices
+        second = further[0][0] if further else Index().spread(self.shape)
+        return {"position": self.position, "first": first_index[0], "second": second,
                 "scales": tuple(scale for _, scale, _ in self.indices),
                 "extents": tuple(extent for _, _, extent in self.indices)}
 
@@ -179,7 +179,7 @@ class PlainDynamicCopy(KernelError):
     fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
 
 
-def _plainly(self: DynamicView, *others: object) -> object:
+def _plainly(self: DynamicView, *operands: object) -> object:
     raise PlainDynamicCopy().here()
 
 
@@ -193,22 +193,22 @@ for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
 # -- values of the run time --------------------------------------------------------------------------------------------
 def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     """Return the view of a subscript with run-time indices; ``items`` has an item per dimension."""
-    found = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
-    check_offsets(view, items, found)
-    static = fixed(items, view.shape, found)
+    run_time = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
+    check_offsets(view, items, run_time)
+    static = fixed(items, view.shape, run_time)
     partition_axis = view.partition_axis() if view.buffer.on_chip else None
-    vectors = vectors_among([*static.values(), *(f.index for f in found.values())], items)
+    vectors = vectors_among([*static.values(), *(f.index for f in run_time.values())], items)
     for index in vectors:
         check_placed(index)
-    shape, indices = advanced(static, found) if vectors else basic(view, static, found, partition_axis)
-    return placed(view, static, found, shape, indices, partition_axis)
+    shape, indices = advanced(static, run_time) if vectors else basic(view, static, run_time, partition_axis)
+    return placed(view, static, run_time, shape, indices, partition_axis)
 
 
 def fixed(items: Sequence[object], extents: Sequence[int],
-          found: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
+          run_time: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
     """Return the subscripts that are not run-time indices: slices as they are, others as indices from the front."""
     return {k: i if isinstance(i, SLICES) else from_front(i, n)
-            for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
+            for k, (i, n) in enumerate(zip(items, extents)) if k not in run_time}
 
 
 def is_vector(item: object) -> TypeGuard[Index]:
@@ -224,11 +224,11 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
     return vectors
 
 
-def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTime]) -> None:
+def check_offsets(view: View, items: tuple[object, ...], run_time: dict[int, RunTime]) -> None:
     """Check run-time indices. Indices for each row are for the first dimension that is no integer, in HBM."""
-    if len(found) > instructions.MOST_INDICES:
-        raise ManyRunTimeIndices(count=len(found), shape=view.shape, most=instructions.MOST_INDICES)
-    for k, f in found.items():
+    if len(run_time) > instructions.MOST_INDICES:
+        raise ManyRunTimeIndices(count=len(run_time), shape=view.shape, most=instructions.MOST_INDICES)
+    for k, f in run_time.items():
         if not f.offset.dtype.is_integer:
             raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
         if not f.offset.buffer.on_chip and not f.offset.shape:
@@ -239,22 +239,22 @@ def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTim
             raise IndirectFreeDim(dim=k, shape=view.shape)
 
 
-def advanced(static: dict[int, Any], found: dict[int, RunTime]) -> tuple[tuple[int, ...], dict[int, Index]]:
+def advanced(static: dict[int, Any], run_time: dict[int, RunTime]) -> tuple[tuple[int, ...], dict[int, Index]]:
     """Return the shape, and over its axes the index of each dimension that varies or has a run-time index."""
-    indices = static | {k: f.index for k, f in found.items()}
+    indices = static | {k: f.index for k, f in run_time.items()}
     rank = max(len(i.shape) for i in indices.values())
-    rows = [(f.rows, *(1,) * (rank - 1)) for f in found.values() if f.rows > 1]
-    shape = ops.broadcast_shape(*(i.shape for i in indices.values()), *rows, what="a subscript")
-    return shape, {k: i.spread(shape) for k, i in indices.items() if k in found or i.shape}
+    rows = [(f.rows, *(1,) * (rank - 1)) for f in run_time.values() if f.rows > 1]
+    shape = ops.broadcast_shape(*(i.shape for i in indices.values()), *rows, subject="a subscript")
+    return shape, {k: i.spread(shape) for k, i in indices.items() if k in run_time or i.shape}
 
 
-def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], partition_axis: int | None
+def basic(view: View, static: dict[int, Any], run_time: dict[int, RunTime], partition_axis: int | None
           ) -> tuple[tuple[int, ...], dict[int, Index]]:
     """Return the same for slices and integers: an axis for each dimension that stays, two at least."""
     axes: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
     for k in range(view.ndim):
-        if k in found:
-            size, rows = found[k].size, found[k].rows
+        if k in run_time:
+            size, rows = run_time[k].size, run_time[k].rows
             if size is not None or rows > 1 or k == partition_axis:
                 axes.append((k, size or rows, size is not None))
         elif isinstance(static[k], SLICES):
@@ -263,12 +263,12 @@ def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], partiti
             axes.append((k, 1, False))
     if partition_axis is not None and axes[0][0] != partition_axis:
         raise BlockTensorNotTile(shape=tuple(n for _, n, _ in axes))
-    dropped = [] if partition_axis is not None else [k for k in found if k not in {k for k, _, _ in axes}]
+    dropped = [] if partition_axis is not None else [k for k in run_time if k not in {k for k, _, _ in axes}]
     while len(axes) < 2:                            # an index leaves an axis of 1, else one is appended
         axes.append((dropped.pop(0) if dropped else view.ndim, 1, False))
         axes.sort()
     shape = tuple(n for _, n, _ in axes)
-    indices = {k: f.index.spread(shape) for k, f in found.items()}
+    indices = {k: f.index.spread(shape) for k, f in run_time.items()}
     for axis, (k, _, counts) in enumerate(axes):
         if counts:
             along = Index().with_axes([int(a == axis) for a in range(len(shape))], shape)
@@ -293,10 +293,10 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
     return shape, picked
 
 
-def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], shape: tuple[int, ...],
+def placed(view: View, static: Mapping[int, object], run_time: dict[int, RunTime], shape: tuple[int, ...],
            indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
     """Return the view over a table without fixed dimensions. The others are complete, and are counted row by row."""
-    by_engine = partition_axis is not None and partition_axis not in found
+    by_engine = partition_axis is not None and partition_axis not in run_time
     picked = []
     limits = []
     for k in range(view.ndim):
@@ -321,8 +321,8 @@ def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], 
     position = Index().spread(shape)
     for k in counted:
         position = position + indices[k] * steps[k]
-    return DynamicView(restricted(part, order), shape, position, list(found.values()),
-                       [(indices[k], steps[k], view.shape[k]) for k in found], limits, by_engine)
+    return DynamicView(restricted(part, order), shape, position, list(run_time.values()),
+                       [(indices[k], steps[k], view.shape[k]) for k in run_time], limits, by_engine)
 
 
 def partitions_of(index: Index | None, item: Index, shape: tuple[int, ...]) -> DynamicSlice:
@@ -371,10 +371,10 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
     """Return the view of a subscript with a tile in it: rows of one dimension, or elements at run-time indices."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
-    others = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
+    other_dims = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
     # A tile of rows counts along axis 0: if another index does, too, all are run-time indices.
     rank = rank_of(items)
-    if len(columns) != 1 or others or any(is_vector(i) and len(i.shape) == rank and i.axes[0] for i in items):
+    if len(columns) != 1 or other_dims or any(is_vector(i) and len(i.shape) == rank and i.axes[0] for i in items):
         return run_time_view(view, items)
     at, = columns
     if any(isinstance(i, slice) or is_vector(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
@@ -406,7 +406,7 @@ def of_each_row(item: object, rows: View, rank: int) -> object:
     """Return an index that is the same for each row of the tile without the axis of the rows."""
     if not is_vector(item) or len(item.shape) < rank or item.shape[0] == 1:
         return item
-    ops.broadcast_shape(item.shape, (rows.shape[0], *(1,) * (rank - 1)), what="a subscript")
+    ops.broadcast_shape(item.shape, (rows.shape[0], *(1,) * (rank - 1)), subject="a subscript")
     return item.with_axes(item.axes, (1, *item.shape[1:]))
 
 
@@ -420,12 +420,12 @@ def gather(src: IndirectView | DynamicView, *, dst: Any = None, dtype: object = 
     """Return the addressed elements as a new SBUF tile, or write them to ``dst``."""
     if isinstance(src, IndirectView):
         return ops.compute(DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
-                           asked=dtype, destination=dst, mode=mode_name(mode))
+                           explicit_dtype=dtype, destination=dst, mode=mode_name(mode))
     cls, options = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
                 (instructions.DmaDynamicReadOp, {"mode": mode_name(mode)}))
     views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | options
     if dst is None and not src.limits:
-        return ops.compute(cls, src.shape, src.dtype, views, mask, asked=dtype, **attributes)
+        return ops.compute(cls, src.shape, src.dtype, views, mask, explicit_dtype=dtype, **attributes)
     target = creation.new_tensor(src.shape, dtype or src.dtype) if dst is None else dst
     emit(cls, {"dst": src.piece(broadcast(target, src.shape)), **views}, mask, **attributes)
     return target

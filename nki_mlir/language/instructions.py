@@ -47,7 +47,7 @@ class DestinationDtype(KernelError, TypeError):
 def check_destination(op: str, dst: View, dtype: object) -> None:
     """Check that ``dtype``, if given, is the dtype of the destination."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
-        raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).here()
+        raise DestinationDtype(op=op, explicit_dtype=creation.located_dtype(dtype), found=dst.dtype).here()
 
 
 def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
@@ -151,7 +151,7 @@ def load_registers(target: View, tile: View | None, number: float) -> None:
 def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes: int) -> None:
     """Refuse a mask that leaves out the first elements along axes on which the operation counts positions."""
     for expression, equal in mask.spread(shape).terms if isinstance(mask, Mask) else ():
-        first = Index(expression.const, expression.symbols)
-        if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and first.interval()[0] < 0:
+        at_origin = Index(expression.const, expression.symbols)
+        if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and at_origin.interval()[0] < 0:
             raise UnsupportedMask(what=f"the mask of '{op}', which counts from the first element, excludes the "
                                        "first elements").here()

@@ -83,8 +83,8 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        what = f"an array of dtype {array.dtype} is passed to a kernel"
-        raise ElementType.of(what, array.dtype, error).here() from None
+        subject = f"an array of dtype {array.dtype} is passed to a kernel"
+        raise ElementType.of(subject, array.dtype, error).here() from None
 
 
 def takes_attributes(kernel_class: type[T]) -> type[T]:
@@ -160,8 +160,8 @@ class Kernel(Derived):
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
         """Return a method if the first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
-        first = next(iter(signature_of(self.func).parameters), None)
-        if instance is None or first not in ("self", "cls"):
+        first_parameter = next(iter(signature_of(self.func).parameters), None)
+        if instance is None or first_parameter not in ("self", "cls"):
             return self
         return self.with_changes(func=MethodType(self.func, instance))
 
@@ -281,8 +281,8 @@ class Kernel(Derived):
         if call is not None:
             self.specializations.use(key, call)
         else:
-            seen = ClosureState(self.func, bound.constants)
-            call = self.specializations.find_equal(key, seen) or self._captured_call(key, bound)
+            closure = ClosureState(self.func, bound.constants)
+            call = self.specializations.find_equal(key, closure) or self._captured_call(key, bound)
         if races := call.capture.captured.verdict.races:
             report(races)
         return call
@@ -290,14 +290,14 @@ class Kernel(Derived):
     @alone
     def _captured_call(self, key: tuple[object, ...], bound: Bound) -> CachedCall:
         """Return the cached call, or capture the kernel if no other thread has done so meanwhile."""
-        seen, others = ClosureState(self.func, bound.constants), OtherThreads()
-        call = self.specializations.find_equal(key, seen)
+        closure, threads = ClosureState(self.func, bound.constants), OtherThreads()
+        call = self.specializations.find_equal(key, closure)
         if call is None:
-            seen.warn_of_unseen(self.__name__, self.location)
+            closure.warn_of_unseen(self.__name__, self.location)
             with FilesRead() as files:
-                call = CachedCall(seen, self._capture(bound))
+                call = CachedCall(closure, self._capture(bound))
             leave_for_profilers(call.capture)
-            if seen.note_changes(others.ran()) and seen.note_files(files.states):
+            if closure.note_changes(threads.ran()) and closure.note_files(files.states):
                 call.seen = ClosureState(self.func, bound.constants)
                 self.specializations.add(key, call)
         return call
@@ -387,9 +387,9 @@ class Kernel(Derived):
                 call.runs[way] = ArrayRun(spec, self.mode)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
-            seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
-            spec.program(on)(inputs, seen)
-            report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
+            outputs = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
+            spec.program(on)(inputs, outputs)
+            report_missing([(outputs[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
         memory.write_back(changed)
         return assemble(spec.structure, [
             shared[r.shared] if r.shared is not None else handed_back(bound.tensors[r.input], self.mode)  # type: ignore

@@ -40,9 +40,9 @@ class LoopReduction:
         the loop."""
         filled = active().properties.setdefault("filled before a reduction", {})
         key = target.buffer, user_location()
-        first = False if filled.setdefault(key, target.buffer.is_written) else self.first
+        is_first = False if filled.setdefault(key, target.buffer.is_written) else self.first
         with active().touches.combining(), assignment.accumulating():
-            decide(first, lambda: assignment.assign(target, self.value, self.mask),
+            decide(is_first, lambda: assignment.assign(target, self.value, self.mask),
                    lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
 
 
@@ -50,14 +50,14 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
                 ) -> LoopReduction:
     """Reduce x by ``op`` over the iterations of the loops of these variables."""
     several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
-    first: Any = True
+    is_first: Any = True
     for variable in several:
         index = Index.of(variable)
         low = index.interval()[0] if index.symbols else 0
         condition = (index == low) if index.symbols else index.const == low
-        first = condition if first is True else first & condition if condition is not False else False
+        is_first = condition if is_first is True else is_first & condition if condition is not False else False
     value = x if dtype is None else ops.copy(x, dtype=dtype)
-    return LoopReduction(value, alu_token(op).name, first, mask)
+    return LoopReduction(value, alu_token(op).name, is_first, mask)
 
 
 def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:

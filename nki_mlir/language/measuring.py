@@ -182,8 +182,8 @@ class ProfiledKernel(MeasuredKernel):
     def traces(self) -> dict[int, str]:
         """Return the trace file of each traced execution, by number: every ``profile_nth`` of ``num_execs``
         is traced."""
-        last = self.num_execs or self.profile_nth
-        numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
+        end = self.num_execs or self.profile_nth
+        numbers = range(self.profile_nth, end + 1, self.profile_nth) or [self.profile_nth]
         stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix
         return {n: f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers}
 

@@ -55,7 +55,7 @@ def load(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """Load a tensor in HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
-    return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
+    return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 
 def store(dst: View, value: object, *, mask: object = None) -> None:
@@ -92,15 +92,15 @@ def match_destination(value: View, shape: Sequence[int], op: str) -> View:
 def copy(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """Copy a tile to a new SBUF tile of the same layout."""
     source = as_operand(src)
-    return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
+    return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 
 def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, mask: object = None, *,
-            space: str = SBUF, asked: object = None, destination: Any = None,
+            space: str = SBUF, explicit_dtype: object = None, destination: Any = None,
             **attributes: object) -> Tensor:
-    """Emit an operation that writes a new tile ``dst``, or ``destination``, and return it; ``asked`` is the kernel's
-    explicit dtype."""
-    dtype = dtype if asked is None else asked
+    """Emit an operation that writes a new tile ``dst``, or ``destination``, and return it; ``explicit_dtype`` is the
+    kernel's explicit dtype."""
+    dtype = dtype if explicit_dtype is None else explicit_dtype
     if destination is not None:
         emit_with(cls, {"dst": destination, **views}, mask, attributes)
         written: Tensor = destination
@@ -111,7 +111,7 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     happens = emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
     builder = active()
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
-                                            attributes, asked is not None)
+                                            attributes, explicit_dtype is not None)
     return result
 
 
@@ -192,18 +192,18 @@ def dtype_of_number(value: object) -> DType:
     return operand_dtype(value.const if isinstance(value, Index) else value)
 
 
-def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
+def broadcast_shape(*shapes: tuple[int, ...], subject: str) -> tuple[int, ...]:
     """Return the shape by NumPy's rules, except that one value per partition also repeats over several free axes."""
-    first = shapes[0]
-    if all([same_extents(shape, first) for shape in shapes]):
-        return first
+    first_shape = shapes[0]
+    if all([same_extents(shape, first_shape) for shape in shapes]):
+        return first_shape
     longest = max(shapes, key=len)
     try:
         return np.broadcast_shapes(*(s if len(s) == len(longest) or not repeats_behind(s, longest)
                                      else s + (1,) * (len(longest) - len(s)) for s in shapes))
     except ValueError:
         listed = " and ".join(str(s) for s in shapes)
-        raise ShapeMismatch(what=f"{what} of shapes {listed}", fix=agreement(*shapes[:2])).here() from None
+        raise ShapeMismatch(what=f"{subject} of shapes {listed}", fix=agreement(*shapes[:2])).here() from None
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
@@ -256,24 +256,25 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         check_number(op, left)
         left = as_tile(left, one_element())
     tensors = [x if x._tile is not None else as_operand(x) for x in (left, right) if isinstance(x, View)]
-    first, last = tensors[0], tensors[-1]
-    if first.buffer.space == HBM or last.buffer.space == HBM:
+    lhs, rhs = tensors[0], tensors[-1]
+    if lhs.buffer.space == HBM or rhs.buffer.space == HBM:
         for label, t in zip(("x", "y"), tensors):
             require_space(op, label, t, PSUM, SBUF)
-    shape: tuple[int, ...] = first.shape
-    if not same_extents(shape, last.shape):
-        shape = broadcast_shape(shape, last.shape, what=op)
-        if not partition_broadcast and first.shape[0] != last.shape[0]:
-            raise ShapeMismatch(what=f"operator {op} on tiles of {first.shape[0]} and {last.shape[0]} partitions; "
+    shape: tuple[int, ...] = lhs.shape
+    if not same_extents(shape, rhs.shape):
+        shape = broadcast_shape(shape, rhs.shape, subject=op)
+        if not partition_broadcast and lhs.shape[0] != rhs.shape[0]:
+            raise ShapeMismatch(what=f"operator {op} on tiles of {lhs.shape[0]} and {rhs.shape[0]} partitions; "
                                      f"nl.{op} broadcasts partitions").here()
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
     if len(tensors) == 1:
         check_number(op, scalar)
     kind = result_dtype(op, left, right, dtype, boolean)
     if len(tensors) == 2:
-        return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, first, last), mask, asked=dtype,
+        return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, lhs, rhs), mask, explicit_dtype=dtype,
                        destination=destination, op=op)
-    return compute(elementwise.BinaryScalarOp, shape, kind, {"src": first}, mask, asked=dtype, destination=destination,
+    return compute(elementwise.BinaryScalarOp, shape, kind, {"src": lhs}, mask, explicit_dtype=dtype,
+                   destination=destination,
                    op=op, scalar=float(scalar), reverse=reverse)
 
 
@@ -328,7 +329,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> T
     require_space(name, "x", source, PSUM, SBUF)
     if name not in ALU:
         creation.refuse_hidden(creation.HiddenBias, name, source)
-    return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
+    return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, explicit_dtype=dtype, fn=name)
 
 
 def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
@@ -341,9 +342,9 @@ def select(condition: object, x: object, y: object, *, dtype: object = None, mas
     parts = [as_operand(v) if isinstance(v, View) else as_tile(v, like) for v in values]
     if parts[0].dtype.is_float and elementwise.holding_integer(parts[1].dtype, parts[2].dtype):
         parts[0] = binary("not_equal", parts[0], 0, mask=mask, dtype=UINT8)     # values stay integers beside it
-    shape = broadcast_shape(*(p.shape for p in parts), what="where")
+    shape = broadcast_shape(*(p.shape for p in parts), subject="where")
     views = dict(zip(("condition", "on_true", "on_false"), parts))
-    return compute(elementwise.SelectOp, shape, kind, views, mask, asked=dtype)
+    return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype)
 
 
 class PartitionAxis(KernelError, IndexError):
@@ -385,7 +386,8 @@ def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: obj
     require_space(name, "x", source, PSUM, SBUF)
     axes = free_axes(source.ndim, axis)
     reduced = reduction.reduced_shape(source.shape, axes)
-    result = compute(reduction.ReduceOp, reduced, x.dtype, {"src": source}, mask, asked=dtype, op=name, axes=axes)
+    result = compute(reduction.ReduceOp, reduced, x.dtype, {"src": source}, mask, explicit_dtype=dtype, op=name,
+                     axes=axes)
     return drop_axes(result, axes, keepdims)
 
 
@@ -398,9 +400,9 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         dims += (result.dims[axes[0]],)
     view = result.like(dims=dims)
     properties = active().properties
-    last: LastResult = properties["made"]
-    if last.result is result:
-        properties["made"] = last._replace(result=view, dropped=axes if view.shape != result.shape else ())
+    producer: LastResult = properties["made"]
+    if producer.result is result:
+        properties["made"] = producer._replace(result=view, dropped=axes if view.shape != result.shape else ())
     return view
 
 
@@ -438,7 +440,7 @@ def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> Te
         raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
     if max(source.shape) > Machine.transpose_vector_max:                      # the Vector engine takes smaller ones
         creation.refuse_hidden(creation.HiddenTranspose, "transpose", source)
-    return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, asked=dtype)
+    return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 
 def tile_index(expression: object) -> Index:

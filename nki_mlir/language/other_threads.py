@@ -17,9 +17,9 @@ class OtherThreads:
 
     def ran(self) -> bool:
         """Return whether one of them, or one that was started since, has run since."""
-        now = cpu_times()
-        return any(used is None or self._before.get(thread) != used for thread, used in now.items()) or any(
-            thread not in now for thread in self._before)
+        current = cpu_times()
+        return any(used is None or self._before.get(thread) != used for thread, used in current.items()) or any(
+            thread not in current for thread in self._before)
 
 
 def cpu_times() -> dict[int, float | None]:

@@ -22,15 +22,16 @@ Convert: TypeAlias = Callable[[Any, str, str], object]                     # of 
 load()
 
 
-def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., object], there: dict[str, object],
+def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., object],
+              defined: dict[str, object],
               not_given: str = "") -> dict[str, Callable[..., object]]:
-    """Generate the functions of a generation for the entries that are not ``there``.
+    """Generate the functions of a generation for the entries that are not ``defined``.
 
     ``texts`` convert the values of attributes that are names: ``operator``, or by attribute. ``maker(name, class,
     entry)`` returns the function to call with the values of all parameters and the operation's attributes.
     """
     return {name: function(name, entry, generation, texts, maker, not_given) for name, entry in REGULAR.items()
-            if name not in there and signatures(f"nki.isa.{name}", generation.name)}
+            if name not in defined and signatures(f"nki.isa.{name}", generation.name)}
 
 
 def _converter(cls: type[Op], attribute: str, texts: dict[str, Convert]) -> Convert:
@@ -55,11 +56,11 @@ def function(name: str, entry: Regular, generation: Generation, texts: dict[str,
     run = maker(name, cls, entry)
 
     def call(*values: object, **named: object) -> object:
-        given = defaults | named
-        given.update(zip(names, values))
+        arguments = defaults | named
+        arguments.update(zip(names, values))
         attribute_values = {attribute: convert(value, name, parameter) for parameter, attribute, convert in attributes
-                if (value := given[parameter]) is not None or attribute not in cls.defaults}
-        return run(given, attribute_values)
+                if (value := arguments[parameter]) is not None or attribute not in cls.defaults}
+        return run(arguments, attribute_values)
     call.__name__ = call.__qualname__ = name
     call.__doc__, call.__signature__ = entry.does, signature        # type: ignore[attr-defined]
     return call

@@ -144,11 +144,12 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
         raise error.located(output.created_at or at)
 
 
-def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: float = 0.0
+def warn_left_out(name: str, size: int, count: int, index: Sequence[int], at: Location | None, value: float = 0.0
                   ) -> None:
-    """Warn, once a kernel, of elements of an output that were not written; ``held`` is the value of the first."""
-    here = f"{held:g} here" + ", 0 where the kernel is compiled" * (held != 0)
-    text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {here}"
+    """Warn, once a kernel, of elements of an output that were not written; ``value`` is the value of the first."""
+    value_text = f"{value:g} here" + ", 0 where the kernel is compiled" * (value != 0)
+    text = (f"{count} of the {size} elements of the output {name} are never written, first element {list(index)}: "
+            f"{value_text}")
     warn_once(text, ElementsLeftOut, at)
 
 
@@ -156,8 +157,8 @@ def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
     """Warn of elements that a run left out of its outputs, given as tracked memory, name and location."""
     for memory, name, at in outputs:
         if (missing := memory.first_unwritten()) is not None:
-            count, first = missing
-            warn_left_out(name, memory.size, count, first, at, float(memory[tuple(first)]))
+            count, index = missing
+            warn_left_out(name, memory.size, count, index, at, float(memory[tuple(index)]))
 
 
 def handed_back(argument: "np.ndarray", mode: str) -> "np.ndarray":

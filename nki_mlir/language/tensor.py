@@ -142,9 +142,9 @@ class Tensor(TensorObject, View):
         new_shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         new_shape = keywords.get("shape", keywords.get("new_shape", new_shape))
         extents, partition_dim = creation.plain_shape(new_shape)
-        known = -prod(extents)
-        if known > 0:                                       # one extent was -1
-            extents = tuple(prod(self.shape) // known if n == -1 else n for n in extents)
+        product = -prod(extents)
+        if product > 0:                                       # one extent was -1
+            extents = tuple(prod(self.shape) // product if n == -1 else n for n in extents)
         return creation.located(super().reshape, extents, partition_dim)
 
     def broadcast_to(self, *shape: object, **keywords: object) -> "Tensor":
@@ -214,8 +214,8 @@ class Tensor(TensorObject, View):
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":
         """Return a view with the dimensions from start to end, inclusive, as one."""
-        first, last = start_dim % self.ndim, end_dim % self.ndim
-        return self.reshape((*self.shape[:first], prod(self.shape[first:last + 1]), *self.shape[last + 1:]))
+        start, end = start_dim % self.ndim, end_dim % self.ndim
+        return self.reshape((*self.shape[:start], prod(self.shape[start:end + 1]), *self.shape[end + 1:]))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
         """Return a view with one dimension split into several, of which one may be -1."""

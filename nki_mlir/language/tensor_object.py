@@ -30,13 +30,13 @@ def not_implemented(other: object) -> Any:
     Python value."""
     if not isinstance(other, OF_PYTHON):
         return NotImplemented
-    what = "None" if other is None else f"the {type(other).__name__} {reprlib.repr(other)}"
+    subject = "None" if other is None else f"the {type(other).__name__} {reprlib.repr(other)}"
     instead = "an operand is a tile or a number"
     if isinstance(other, (list, tuple, range)):
         instead += "; pass an array of these values to the kernel, and load it"
     elif other is None:
         instead += "; where a tensor is optional, test it with `is None` first"
-    raise NotAnOperand(what=what, instead=instead).here()
+    raise NotAnOperand(what=subject, instead=instead).here()
 
 
 T = TypeVar("T", bound="TensorObject")

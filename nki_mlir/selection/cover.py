@@ -59,7 +59,7 @@ class Cover:
 
     def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
         self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
-        self.known: dict[Node, TileOperand] = {}            # what is in a buffer already
+        self.known: dict[Node, TileOperand] = {}            # values that are in a buffer already
         self.known_axes: dict[Node, frozenset[int]] = {}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Cover:
             return None
         inner = outer_step[0]
         inner_step = self.step(inner, axes)
-        exact = node.dtype is not FLOAT32 and not ALU[outer_step[1]].on_bits       # one operation at a time
+        exact = node.dtype is not FLOAT32 and not ALU[outer_step[1]].on_bits       # compute one operation at a time
         if inner_step is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
                 inner_step[1], outer_step[1]):
             return [outer_step]

@@ -37,14 +37,14 @@ class Emitter:
     def __init__(self, machine: Machine) -> None:
         self.machine, self.make = machine, Attributes()
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
-        self.hoisted: dict[object, Tile] = {}      # operands that were brought there for a loop
+        self.hoisted: dict[object, Tile] = {}      # operands that were copied for a loop
 
     def at(self, operation: ir.Operation, symbols: tuple[ir.Value, ...], ranges: Ranges,
            extra: dict[str, ir.Attribute]) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.symbols, self.ranges, self.extra = symbols, ranges, extra
         self.bound((), ())
-        self.moved: dict[object, Tile] = {}        # operands that were brought to where an engine reaches them
+        self.moved: dict[object, Tile] = {}        # operands that were copied to a memory that an engine reaches
         self.emitted: list[Operation] = []
 
     def create(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
@@ -227,7 +227,7 @@ class Emitter:
         """Copy a result to where the engine could not write it."""
         if tile.space != PSUM or self.reachable(tile):
             return self.copy(tile, value)
-        # Only a DMA writes from any partition on, and not in PSUM: change a copy of what is there and write it back.
+        # Only a DMA writes from any partition on, and not in PSUM: change a copy of the content and write it back.
         everything = self.from_first_partition(tile)
         changed = self.buffer_like(everything, tile.dtype)
         self.copy(changed, everything)
@@ -265,7 +265,7 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
 
 
 # -- loops that leave a buffer as it is --------------------------------------------------------------------------------
-# Loops that do not change a buffer: what is copied from it for their bodies can be copied once, in front of them.
+# Copies of a buffer for the bodies of loops that do not change it can be made once, in front of these loops.
 
 def outermost_loop(buffer: Value, block: Block) -> Operation | None:
     """The outermost of the loops directly around a block that leave a buffer as it is; None where none does."""

@@ -72,15 +72,15 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    nest = nest.arranged(partition_axis(nest))             # of the result, or else of what is folded
-    fold = own_fold(nest)                                   # its forms are of the arranged axes
+    nest = nest.arranged(partition_axis(nest))  # the partition axis of the result, or else of the folded values
+    fold = own_fold(nest)                                   # its forms have the arranged axes
     assert fold is not None
     fn, element = fold.fn, nest.expression(fold.value)
     emitter, flags = selector.emitter, None
     everything = frozenset(range(1, len(nest.extents)))
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if nest.mask:
-        emitter.bound((), ())                               # for the active elements alone limits would have to hold
+        emitter.bound((), ())                               # limits would have to hold for the active elements alone
         cover, flags = masks.cover(selector, nest), touched(selector, nest)
         operand = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
@@ -175,7 +175,7 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
     rows = nest.output.lanes
     assert rows is not None
     columns = [a for a in range(1, len(nest.extents)) if a != rows]
-    axes = (rows, *columns) if columns else (rows, 0)       # one column, along no axis
+    axes = (rows, *columns) if columns else (rows, 0)       # a single column moves along no axis
     for strip in nest.windows(columns[0], machine.moving_free_max) if len(columns) == 1 else [nest]:
         counts = (strip.extents[rows], *(strip.extents[a] for a in columns)) if columns else (strip.extents[rows], 1)
         emitter.bound(strip.extents, strip.limits)

@@ -31,7 +31,7 @@ from nki_mlir.waist.expression import is_copy
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 Starts = tuple[int, ...]
-Corner = tuple[Starts, Starts]          # where a box begins, and its counts
+Corner = tuple[Starts, Starts]          # start and counts of a box
 
 
 def select(selector: Selector, nest: TileNest) -> None:

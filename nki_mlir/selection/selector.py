@@ -81,7 +81,7 @@ class Selector:
 
 
 # -- transposes --------------------------------------------------------------------------------------------------------
-# Moves an axis between the partitions and the free dims.
+# A transpose moves an axis between the partitions and the free dims.
 # Up to 32 x 32 the Vector engine transposes in any memory. Beyond, the Tensor engine does, from SBUF to PSUM, which is
 # exact for floats; integers go in blocks of 32 x 32.
 

@@ -138,7 +138,7 @@ def kind_of_value(text: str) -> str:
 def evaluated(text: str, names: dict[str, object]) -> object:
     """Evaluate an expression of NumPy."""
     try:
-        return eval(text, {"np": np, **names})          # what the user of a debugger types
+        return eval(text, {"np": np, **names})          # the user of the debugger types the text
     except Exception as error:
         raise CommandError(f"{type(error).__name__}: {error}") from None
 

@@ -40,7 +40,7 @@ class Stops:
 
     lines: list[Breakpoint] = field(default_factory=list)
     watched: list[str] = field(default_factory=list)
-    values: list[str] = field(default_factory=list)         # of NOT_FINITE
+    values: list[str] = field(default_factory=list)         # keys of NOT_FINITE
 
 
 class Front(Protocol):
@@ -55,9 +55,9 @@ class Debugger:
 
     def __init__(self, front: Front, stops: Stops, step: bool = False) -> None:
         self.front, self.stops = front, stops
-        self.steps = int(step)                  # operations until the next stop; 0: only where a condition holds
+        self.steps = int(step)                  # operations until the next stop; 0: stop at conditions only
         self.to_line: Location | None = None    # stop at another line than this one
-        self.last: Location | None = None       # of the operation before
+        self.last: Location | None = None       # location of the operation before
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}
         self.reached: list[Breakpoint] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Results = list[tuple[str, np.ndarray]]
 
 AROUND = 12                     # lines of source on either side
-VALUES = 6                      # of a tile that its row shows
+VALUES = 6                      # values of a tile in its row
 TILES = Table("tiles", ("tile", "shape", "dtype", "memory", "partition, byte", "values"), [])
 
 
@@ -49,7 +49,7 @@ class DebuggerScreen(App[Any]):
         self.commands = Commands(lambda text: self.call_from_thread(self.say, text))
         self.debugger: Debugger | None = None
         self.failure: BaseException | None = None
-        self.stops = 0                      # how often the run has stopped
+        self.stops = 0                      # number of stops of the run
         self.is_stopped = False
 
     def compose(self) -> ComposeResult:

@@ -201,7 +201,7 @@ def part_of(value: Value, view: Value) -> ir.Value:
 
 
 # -- how often elements are accessed -----------------------------------------------------------------------------------
-# How often the elements of a buffer are accessed through views in loops, counted one by one.
+# The number of accesses to the elements of a buffer through views in loops, each counted.
 
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 

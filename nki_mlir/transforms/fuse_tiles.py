@@ -27,7 +27,7 @@ MOST_JOINED = 8             # operations of two folds that become one: its loops
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
-    least: int = 0      # least elements that an operation computes in all programs, on average, to be fused
+    least: int = 0      # elements that an operation computes in all programs, on average; with fewer it is not worth it
     few: int = 64       # if there are more operations, raise the least number of elements in proportion
 
     def run(self, module: Module) -> None:
@@ -62,7 +62,7 @@ def structured_work(kernel: KernelFunction) -> tuple[int, int]:
     """Return how many structured operations a kernel has, and how many elements they compute, where loops are static.
     """
     count = work = 0
-    times: dict[Block, int] = {}                          # how often the blocks run
+    times: dict[Block, int] = {}                          # number of times that each block runs
     for op in operations_of(kernel.op, lambda name: name in ("scf.for", "linalg.generic")):
         if op.name == "scf.for":
             times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
@@ -91,11 +91,11 @@ class _FunctionFusion:
         values = list(kernel.op.regions[0].blocks[0].arguments)
         self.aliases = {value for value, a in zip(values, kernel.arguments) if kernel.may_alias and a.kind == "input"}
 
-        in_body = False                                 # of a structured operation
+        in_body = False                                 # whether the body of a structured operation uses it
         for op in operations_of(kernel.op, lambda name: True):
             if not in_body:
                 self.add(op)
-            elif op.name == "memref.load":              # of a gather
+            elif op.name == "memref.load":              # a gather reads the buffer
                 self.users.setdefault(memory_of(op.operands[0]), set()).add(len(self.operations) - 1)
             in_body = op.name != "linalg.yield" and (in_body or op.name.startswith("linalg."))
 

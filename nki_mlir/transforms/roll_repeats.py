@@ -71,7 +71,7 @@ class OperationItems:
                 named = [item for item in op.attributes.items() if item[0] != "nki.name"]     # of one buffer only
                 form, starts, operands = (op.name, *[r.type for r in op.results], *named), (), list(op.operands)
             return (form, op.location.attr), starts, operands
-        except (MalformedAttribute, TypeError):         # the bindings do not give locations: it is like no other
+        except (MalformedAttribute, TypeError):         # the bindings do not give locations: it equals no other
             return object(), (), list(op.operands)
 
 

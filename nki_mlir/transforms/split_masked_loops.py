@@ -55,7 +55,7 @@ class _FunctionSplit:
         self.block = kernel.op.regions[0].blocks[0]
         self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.constants: dict[int, Value] = {}
-        self.outer: list[Value] = []          # variables of the loops, and program ids, that enclose what is looked at
+        self.outer: list[Value] = []          # variables of the loops, and program ids, that enclose the operation
 
     def run(self) -> None:
         ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
@@ -198,7 +198,7 @@ class _FunctionSplit:
         to say."""
         try:
             lawful(op)
-        except KernelError:             # said where it runs, should it run
+        except KernelError:             # the operation reports it where it runs
             return False
         return op.dialect != "nisa" or op.queued or all(
             starts_legally(self.machine, tile, op.offsets.get(field.name, (0,)))
@@ -280,10 +280,10 @@ def _end(choice: Operation, branch: int) -> Operation:
 
 
 # -- loop cuts ---------------------------------------------------------------------------------------------------------
-# Where to cut the values of a loop variable so that conditions hold everywhere or nowhere in each part.
+# The values of a loop variable at which to split it so that conditions hold everywhere or nowhere in each part.
 # Plain arithmetic: a condition says what interval its form has while the variable runs from one value to another.
 
-SCANNED = 4096              # values of a variable that are looked at one by one
+SCANNED = 4096              # values of a variable that are tried one by one
 
 
 @dataclass(frozen=True)

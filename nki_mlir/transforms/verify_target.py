@@ -33,7 +33,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 machine = machine_named(kernel.target)
-                library = ""                # of programs of the GpSimd cores
+                library = ""                # library of programs of the GpSimd cores
                 accepted: set[Known] = set()
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     with errors_at(operation):

@@ -54,7 +54,7 @@ class StructuredBuilder:
     def convert(self, operation: Operation) -> None:
         """Replace one tile operation by what its class says it means."""
         read, operands = read_op(operation), list(operation.operands)
-        # Operands count by which of them are the same.
+        # Operands count by which of them are equal.
         key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
                tuple([operands.index(value) for value in operands]), tuple([v in self.aliases for v in operands]))
         template = self.templates.get(key)
@@ -108,7 +108,7 @@ class StructuredBuilder:
 
         def value(s: ScalarBody, ins: Sequence[Value]) -> Value:
             return work.expression(s, sources, ins)
-        if op.mask:                         # one result at a time: what depends on a mask has several forms
+        if op.mask:  # compute one result at a time, since what depends on a mask has several forms
             folded_tiles = work.folds(rows_name, total, fold, work.inputs(), value)
             self.writer.generic(work.elements, work.inputs(), [work.operand(name, target)], work.compute,
                                 lambda s, ins, outs: [s.convert(value(s, ins), work.compute, dst.dtype)],
@@ -332,7 +332,7 @@ def lower_operations(module: Module, dialect: str, without: Container[Operation]
 
 
 # -- templates ---------------------------------------------------------------------------------------------------------
-# Conversions that are worked out once: what the first of equal operations becomes is copied for the others.
+# Conversions are memoized: the result of the first of equal operations is copied for the others.
 # A kernel that was unrolled has the same few operations on thousands of buffers.
 
 class Template:
@@ -364,7 +364,7 @@ class Template:
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
-# Forms along whole rows, a row being the elements of one partition: recurrences, and values computed of rows.
+# Forms along the rows of a tile, a row being the elements of one partition: recurrences, and values of rows.
 
 def converted(s: ScalarBody, values: Sequence[Value], views: Sequence[OperandView]) -> list[Value]:
     return [s.convert(v, view.dtype, FLOAT32) for v, view in zip(values, views)]

@@ -17,7 +17,7 @@ from nki_mlir.waist.generic import STRUCTURAL, GenericOperation, axes_of, generi
 from nki_mlir.waist.nest import AnyNest, Operand
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
-MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
+MOST_OPERATIONS, MOST_INPUTS = 40, 12           # operations and inputs of a fused body, changes of type not counted
 CHANGES = ("scalar.convert", "scalar.wrap")
 
 Access = tuple[Value, ir.AffineMap]             # a value, and the map by which a nest reads it

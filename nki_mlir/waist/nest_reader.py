@@ -27,7 +27,7 @@ COMPUTED_INDEX = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "
 
 COPIES = ("linalg.copy", "memref.copy")
 
-Subscripts = Sequence[Linear]               # of one operand: a form of the axes for each of its dims
+Subscripts = Sequence[Linear]               # subscripts of one operand: a form of the axes for each of its dims
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Structured:
     """An operation as a nest over its own axes, and the SSA values it works on."""
 
     nest: Nest
-    values: tuple[Value, ...]             # of the inputs, then of the outputs: memrefs, or numbers that no axis moves
-    subscripts: tuple[Subscripts, ...]  # of each
+    values: tuple[Value, ...]  # values of the inputs, then of the outputs: memrefs, or numbers that no axis moves
+    subscripts: tuple[Subscripts, ...]  # subscripts of each
     starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
     symbols: tuple[Value, ...]            # index values
     gathers: "tuple[GatheredRows, ...]" = ()
-    structure: object = field(default_factory=object)       # the same for operations that a reader knows to be alike
+    structure: object = field(default_factory=object)       # equal for operations that a reader knows to be alike
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from nki_mlir.dialects.access import ZERO, Access, Bounds, Linear, Ranges, Tile,
 
 ANYWHERE = 1 << 62              # further than any address
 Box = tuple[str, Bounds]        # a memory on chip, and the partitions and bytes in it
-BLOCKS_COMPARED = 64            # of one pattern against another with a different step
+BLOCKS_COMPARED = 64            # blocks of one pattern that are compared with another pattern of a different step
 
 
 class ByteNest(NamedTuple):
@@ -31,7 +31,7 @@ class ByteNest(NamedTuple):
     pairs: tuple[tuple[int, int], ...]
     unit: int
     extent: int                 # bytes from the first to the last
-    shift: int                  # of the first byte from the pattern's start (negative steps)
+    shift: int                  # offset of the first byte from the pattern's start (negative steps)
     exact: bool                 # every byte of it is touched
 
 
@@ -273,7 +273,7 @@ class Iterations:
             return True
         (pace, base, low, high), (other_pace, other_rest, other_low, other_high) = self.bounds(a), self.bounds(b)
         if base != other_rest or any(symbol in self.body for symbol, _ in base.symbols):
-            return False                    # it is not known how far they are from each other
+            return False                    # their distance is not known
         if pace == other_pace and max(high, other_high) - min(low, other_low) < abs(pace * self.span.step):
             return True
         least, greatest = self.all(low, high, pace)

@@ -90,8 +90,8 @@ class ControlAround(NamedTuple):
     """What controls how often an operation runs, from the inside out."""
 
     loops: list[tuple[Value, range | None]]     # variables and their values, None where run time tells them
-    branches: list[tuple[Value, bool]]          # conditions, and what they are where the operation runs
-    is_repeated: bool                           # in a loop that data end
+    branches: list[tuple[Value, bool]]          # conditions, and their values where the operation runs
+    is_repeated: bool                           # whether it is in a loop that data end
 
 
 def control_around(op: Operation) -> ControlAround:

@@ -132,7 +132,7 @@ class Writer:
     def __init__(self) -> None:
         self.make = Attributes()
         self.memo: dict[object, Any] = {}          # layouts, maps, segment sizes
-        self.views: dict[object, Value] = {}         # of the operation being converted
+        self.views: dict[object, Value] = {}         # views of the operation that is being converted
 
     def at(self, operation: Operation, masked: bool = False) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)

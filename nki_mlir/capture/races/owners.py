@@ -114,7 +114,7 @@ class Owners:
         for axis, d in zip(axes, view.dims):
             flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
         holds, flat = np.broadcast_arrays(holds, flat)
-        bytes_read = np.unique_counts(flat[holds]).values       # it sorts; hashes of equidistant values collide
+        bytes_read = np.unique_counts(flat[holds]).values       # NumPy sorts here; hashes of equidistant values collide
         if len(bytes_read) and (bytes_read[0] < 0 or bytes_read[-1] + scale > self.size):
             raise TooManyPoints               # a run reports accesses out of bounds
         return Chosen((bytes_read[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else bytes_read)

@@ -78,7 +78,7 @@ class Touches:
                  ) -> None:
         self.several, self.locate, self.meant = several, locate, meant
         self.turn: Turn | None = None
-        self.epoch = 0                  # how often the programs have met: at barriers and in collectives
+        self.epoch = 0                  # number of times that the programs have met: at barriers and in collectives
         self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # memory that iterations share
         self.shared: list[Buffer] = []  # memory that all programs share, in order of allocation
         self.programs: dict[Buffer, list[Touch]] = {}
@@ -116,7 +116,7 @@ class Touches:
         """Record the operands of an operation. ``scopes`` are the blocks around it; those of branches have a
         condition."""
         if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
-            return                      # it moves nothing
+            return                      # the operation moves nothing
         value = None
         if self.several and self.values is not None:
             value = self.values.performed(op, views, len(scopes) < 2, self.epoch)

@@ -127,48 +127,48 @@ def of_class(function: Callable[..., R]) -> Callable[..., R]:
 
 def bind_module(names: dict[str, object], module: str) -> None:
     """Make the functions that a module has, and that any release had, callable in every release's form."""
-    known = {name.rpartition(".")[2] for name in histories() if name.rpartition(".")[0] == module}
+    released = {name.rpartition(".")[2] for name in histories() if name.rpartition(".")[0] == module}
     for name, value in names.items():
-        if name in known and inspect.isfunction(value):
+        if name in released and inspect.isfunction(value):
             names[name] = bound(value, f"{module}.{name}", BETA)
         elif isinstance(value, MakesTensors):
             value.hold(bound(value.function, f"{module}.{name}", BETA))
 
 
 # -- calls in the current generation's forms ---------------------------------------------------------------------------
-def filled(dst: Any, given: dict[str, object]) -> dict[str, object]:
+def filled(dst: Any, arguments: dict[str, object]) -> dict[str, object]:
     """Return the arguments of ``memset`` for a tile like the destination."""
-    return {"shape": dst.shape, "dtype": dst.dtype, **given}
+    return {"shape": dst.shape, "dtype": dst.dtype, **arguments}
 
 
-def pattern(dst: Any, given: dict[str, Any]) -> Index:
+def pattern(dst: Any, arguments: dict[str, Any]) -> Index:
     """Return offset + p * channel_multiplier + the sum of step * i, over the shape of the destination."""
-    pairs = given.pop("pattern")
+    pairs = arguments.pop("pattern")
     counts = [dst.shape[0], *(count for _, count in pairs)]
-    axes = (given.pop("channel_multiplier", 0), *(step for step, _ in pairs))
-    return Index.of(given.pop("offset", 0)).with_axes(tuple(axes), tuple(counts))
+    axes = (arguments.pop("channel_multiplier", 0), *(step for step, _ in pairs))
+    return Index.of(arguments.pop("offset", 0)).with_axes(tuple(axes), tuple(counts))
 
 
-def counted(dst: Any, given: dict[str, object]) -> dict[str, object]:
+def counted(dst: Any, arguments: dict[str, object]) -> dict[str, object]:
     """Return the arguments of ``iota`` with its expression."""
-    return {"expr": pattern(dst, given), "dtype": dst.dtype, **given}
+    return {"expr": pattern(dst, arguments), "dtype": dst.dtype, **arguments}
 
 
-def selected(dst: object, given: dict[str, object]) -> dict[str, object]:
+def selected(dst: object, arguments: dict[str, object]) -> dict[str, object]:
     """Return the arguments of ``affine_select`` with its condition."""
-    form, compare = pattern(dst, given), getattr(given.pop("cmp_op", None), "nki_token", "equal")
+    form, compare = pattern(dst, arguments), getattr(arguments.pop("cmp_op", None), "nki_token", "equal")
     return {"pred": {"equal": form == 0, "greater": form > 0, "greater_equal": form >= 0, "less": form < 0,
-                     "less_equal": form <= 0}[compare], **given}
+                     "less_equal": form <= 0}[compare], **arguments}
 
 
-def added(dst: object, given: dict[str, object]) -> dict[str, object]:
+def added(dst: object, arguments: dict[str, object]) -> dict[str, object]:
     """Check that ``nc_matmul`` overwrites the destination: loops are not unrolled here, so that it cannot decide to
     add."""
-    if given.pop("accumulate", None) is not False:
+    if arguments.pop("accumulate", None) is not False:
         raise BadCall(what="nc_matmul() with dst overwrites it here, for which it has accumulate=False; "
                            "write dst += nc_matmul(stationary, moving) for a sum", form="nc_matmul(stationary, moving)"
                       ).here()
-    return given
+    return arguments
 
 
 OTHERWISE = {"memset": filled, "iota": counted, "affine_select": selected, "nc_matmul": added}

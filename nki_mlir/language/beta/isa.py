@@ -34,30 +34,30 @@ def computing(name: str, cls: type[Op], entry: Regular) -> object:
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
     accumulates = any(field.name == "accumulator" for field in cls.tiles)
 
-    def compute(given: dict[str, Any], attributes: dict[str, Any]) -> object:
-        dst, mask, asked = given.get("dst"), given.get("mask"), given.get("dtype")
-        tiles = {tile: as_operand(given[p]) for p, tile in entry.tiles.items()}
-        first = next(iter(tiles.values()))
-        if entry.positions and (entry.positions == "dst" or given[entry.positions] is not None):
-            require_from_first(name, mask, first.shape, *range(1, first.ndim))
-        shape: tuple[int, ...] = first.shape
-        kind = entry.dtype or first.dtype
+    def compute(arguments: dict[str, Any], attributes: dict[str, Any]) -> object:
+        dst, mask, explicit_dtype = arguments.get("dst"), arguments.get("mask"), arguments.get("dtype")
+        tiles = {tile: as_operand(arguments[p]) for p, tile in entry.tiles.items()}
+        first_tile = next(iter(tiles.values()))
+        if entry.positions and (entry.positions == "dst" or arguments[entry.positions] is not None):
+            require_from_first(name, mask, first_tile.shape, *range(1, first_tile.ndim))
+        shape: tuple[int, ...] = first_tile.shape
+        kind = entry.dtype or first_tile.dtype
         if dst is not None:
-            check_destination(name, dst, asked)
+            check_destination(name, dst, explicit_dtype)
         elif entry.shape is not None:
             shape = entry.shape([t.shape for t in tiles.values()], attributes)
         else:
             for tile, view in tiles.items():
-                kind = promote(kind, view.dtype) if view is not first else kind
+                kind = promote(kind, view.dtype) if view is not first_tile else kind
                 tiles[tile] = view if cls.broadcasts else view.broadcast_to(shape)
-        views = tiles | {tile: given[p] for p, tile in entry.rows.items()}
+        views = tiles | {tile: arguments[p] for p, tile in entry.rows.items()}
         for parameter, tile, number in scalars:
-            views[tile], attributes[number] = operand(given[parameter])
+            views[tile], attributes[number] = operand(arguments[parameter])
         if accumulates:
-            views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": given["reduce_res"]}
-        if asked is None and (entry.dtype is not None or "dtype" not in given):
-            asked = kind                        # nothing else makes the result's dtype another
-        return ops.compute(cls, shape, kind, views, mask, asked=asked, destination=dst, **attributes)
+            views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": arguments["reduce_res"]}
+        if explicit_dtype is None and (entry.dtype is not None or "dtype" not in arguments):
+            explicit_dtype = kind                        # nothing else makes the result's dtype another
+        return ops.compute(cls, shape, kind, views, mask, explicit_dtype=explicit_dtype, destination=dst, **attributes)
     return compute
 
 

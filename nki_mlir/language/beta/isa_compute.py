@@ -35,14 +35,14 @@ from nki_mlir.scalar.tokens import activation_token, alu_token
 def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
     """Return data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
-    shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
+    shape = ops.broadcast_shape(left.shape, right.shape, subject="tensor_tensor")
     name = alu_token(op).name
     kind = ops.result_dtype(name, left, right, dtype, False)
     if left.shape[0] != right.shape[0]:
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
         raise PartitionMismatch(tiles=tiles, op="tensor_tensor").here()
     return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
-                       asked=dtype, op=name, engine=core.engine_name(engine))
+                       explicit_dtype=dtype, op=name, engine=core.engine_name(engine))
 
 
 def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0: object, op1: object,
@@ -55,7 +55,8 @@ def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0:
     tile0, imm0 = core.operand(operand0, first)
     tile1, imm1 = core.operand(0.0 if operand1 is None else operand1, second)
     return ops.compute(elementwise.TensorScalarOp, source.shape, data.dtype,
-                       {"src": source, "operand0": tile0, "operand1": tile1}, mask, asked=dtype, op0=first, imm0=imm0,
+                       {"src": source, "operand0": tile0, "operand1": tile1}, mask, explicit_dtype=dtype, op0=first,
+                       imm0=imm0,
                        reverse0=bool(reverse0), op1=second, imm1=imm1, reverse1=bool(reverse1),
                        engine=core.engine_name(engine))
 
@@ -81,7 +82,7 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
         cls = accumulating.ActivationAccumulateOp                              # type: ignore[assignment]
         views |= {"accumulator": core.registers("scalar", source.shape[0]), "reduce_res": reduce_res}
         attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
-    return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
+    return ops.compute(cls, source.shape, kind, views, mask, explicit_dtype=dtype, destination=dst, **attributes)
 
 
 def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: View, bias: Tensor | None,
@@ -89,7 +90,7 @@ def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: 
     """Return op(data * scale + bias), and write its sum over the free axes to reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
-                       {"reduce_res": core.rows_like(reduce_res, source), **views}, mask, asked=dtype,
+                       {"reduce_res": core.rows_like(reduce_res, source), **views}, mask, explicit_dtype=dtype,
                        reduce_op=alu_token(reduce_op).name, **attributes)
 
 
@@ -100,7 +101,7 @@ def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_
     tile0, imm0 = core.operand(operand0)
     views = {"reduce_res": core.rows_like(reduce_res, source), "src": source,
              "operand0": core.over_row(tile0, source.shape)}
-    return ops.compute(reduction.TensorScalarReduceOp, source.shape, data.dtype, views, mask, asked=dtype,
+    return ops.compute(reduction.TensorScalarReduceOp, source.shape, data.dtype, views, mask, explicit_dtype=dtype,
                        op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
                        reduce_op=alu_token(reduce_op).name)
 
@@ -111,7 +112,7 @@ def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, 
     source = creation.as_operand(data)
     axes = ops.free_axes(source.ndim, axis)
     result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), data.dtype, {"src": source}, mask,
-                         asked=dtype, op=alu_token(op).name, axes=axes, negate=bool(negate))
+                         explicit_dtype=dtype, op=alu_token(op).name, axes=axes, negate=bool(negate))
     return ops.drop_axes(result, axes, keepdims)
 
 
@@ -135,21 +136,22 @@ def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask
     (expression, equal), = pred.terms
     if pred.negated:
         raise UnsupportedMask(what="affine_select has no != comparison").here()
-    return ops.compute(elementwise.AffineSelectOp, source.shape, on_true_tile.dtype, {"src": source}, mask, asked=dtype,
+    return ops.compute(elementwise.AffineSelectOp, source.shape, on_true_tile.dtype, {"src": source}, mask,
+                       explicit_dtype=dtype,
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
 def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> Tensor:
     """Return a constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
+    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=dtype, value=float(value),
                        engine=core.engine_name(engine))
 
 
 def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
     """Return the values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
-    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
+    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=dtype, expression=spread)
 
 
 def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary_onezero: object,
@@ -292,7 +294,7 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
     if sorted(permutation) != list(range(src.ndim)):
         raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").here()
     shape = tuple(src.shape[k] for k in permutation)
-    return ops.compute(movement.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
+    return ops.compute(movement.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, explicit_dtype=dtype,
                        permutation=permutation)
 
 

@@ -48,9 +48,9 @@ def fill(target: NkiTensor, value: float) -> None:
     dma(target, repeated)
 
 
-def is_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
+def is_regrouped(extents: Sequence[int], other: Sequence[int]) -> bool:
     """Return whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
-    starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (one, other))
+    starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (extents, other))
     return starts <= other_starts or other_starts <= starts
 
 

@@ -33,12 +33,12 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     return low.adopt(result) if isinstance(result, View) else result
 
 
-def as_beta(value: object, what: str, is_written: bool) -> object:
+def as_beta(value: object, subject: str, is_written: bool) -> object:
     """Convert an argument to the form that functions of the beta generation take."""
     match value:
         case NkiTensor():
             require(value.indirection is None or not is_written,
-                    f"{what} of a call in the beta generation's form has no run-time addresses",
+                    f"{subject} of a call in the beta generation's form has no run-time addresses",
                     fix="call it in the form of nki.isa, with dst= and .ap(...)")
             view = low.core_view(low.reading(value))
             return Tensor(view.buffer, view.partition, view.free, view.dims, view.dtype)
@@ -47,5 +47,5 @@ def as_beta(value: object, what: str, is_written: bool) -> object:
         case MemoryRegion():
             return value.value
         case list() | tuple():
-            return type(value)(as_beta(v, what, is_written) for v in value)
+            return type(value)(as_beta(v, subject, is_written) for v in value)
     return value

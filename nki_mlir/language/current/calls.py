@@ -29,19 +29,19 @@ class Current(Generation):
 
     def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: object) -> None:
         self.require_kernel(function)
-        what = f"{function.title} {parameter}"
+        subject = f"{function.title} {parameter}"
         if kind is kinds.DTYPE:
             dtype_argument(value)
         if kind is kinds.INTEGER:
-            integer(value, what)
+            integer(value, subject)
         if kind is kinds.TENSOR:
-            invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'",
+            invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'",
                     fix="make one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
         if kind.enumeration:
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
-            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}",
+            raise NkiTypeError(f"{subject}: expecting {kind.label}, got {shown(value)}",
                                fix="see help() of the function for what the parameter takes").here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:

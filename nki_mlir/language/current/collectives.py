@@ -71,13 +71,13 @@ def text_of(op: str, replica_group: object) -> str:
     return replica_group.text
 
 
-def transfer(what: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
+def transfer(operation: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
              **attributes: object) -> None:
     """Emit a collective operation ``cls`` from ``src``, and the named operands ``beside``, to ``dst``."""
     if "op" in attributes:
-        attributes["op"] = alu(attributes["op"], f"{what} op")
-    attributes |= {"groups": text_of(what, attributes["groups"])} if "groups" in attributes else {}
-    with low.writing(dst, what) as out:
+        attributes["op"] = alu(attributes["op"], f"{operation} op")
+    attributes |= {"groups": text_of(operation, attributes["groups"])} if "groups" in attributes else {}
+    with low.writing(dst, operation) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in ({"src": src} | (beside or {})).items()}
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
 

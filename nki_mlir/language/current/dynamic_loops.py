@@ -69,16 +69,16 @@ def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
     return value, None
 
 
-def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
+def _is_unchanged(before: tuple[object, Any], current: object) -> bool:
     """Return whether a value equals its snapshot ``before``. Entries added to a list or dictionary do not count."""
     value, inside = before
-    if isinstance(now, PLAIN):
-        return type(now) is type(value) and repr(now) == repr(value)
-    if now is not value or inside is None:
-        return now is value
-    if isinstance(now, list):
-        return len(now) >= len(inside) and all(map(_is_unchanged, inside, now))
-    parts = now if isinstance(now, dict) else vars(now)
+    if isinstance(current, PLAIN):
+        return type(current) is type(value) and repr(current) == repr(value)
+    if current is not value or inside is None:
+        return current is value
+    if isinstance(current, list):
+        return len(current) >= len(inside) and all(map(_is_unchanged, inside, current))
+    parts = current if isinstance(current, dict) else vars(current)
     return all(k in parts and _is_unchanged(part, parts[k]) for k, part in inside.items())
 
 
@@ -267,9 +267,9 @@ def while_register(register: VirtualRegister) -> bool | None:
     loops: list[OpenLoop] = builder.properties.setdefault("register_loops", [])
     position = node.lineno, node.col_offset
     if loops and loops[-1].frame is frame and loops[-1].position == position:
-        last = loops.pop()
-        register_move(last.condition, register)
-        last.loop.close()
+        innermost = loops.pop()
+        register_move(innermost.condition, register)
+        innermost.loop.close()
         return False
     check_jumps(node)
     older("while on a register is deprecated, use nl.while_loop")

@@ -73,7 +73,7 @@ def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
         active().report(NkiValidationError(text, fix=fix, code=code), contested=False)
 
 
-def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
+def integer(value: Any, subject: str, code: str = "NKI-INTEGER") -> int:
     """Return ``value`` as an integer by Python's rule for indices, which rejects floats such as a quotient of ``/``."""
     try:
         return operator.index(value)
@@ -81,18 +81,18 @@ def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
         raise
     except TypeError:
         fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else "give an integer"
-        raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
+        raise NkiTypeError(f"{subject}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
 
 
-def integers(value: Any, what: str, fix: str = "give a tuple of integers") -> None:
+def integers(value: Any, subject: str, fix: str = "give a tuple of integers") -> None:
     """Check that ``value`` is a tuple or a list of integers."""
-    require(is_shape(value), f"{what}: expecting 'sequence' of integers, got {value!r}", fix=fix)
+    require(is_shape(value), f"{subject}: expecting 'sequence' of integers, got {value!r}", fix=fix)
 
 
-def one_of(value: object, choices: Sequence[int], what: str) -> None:
+def one_of(value: object, choices: Sequence[int], subject: str) -> None:
     """Check that ``value`` is one of ``choices``."""
     numbers = [str(n) for n in choices]
-    require(value in choices, f"{what} {value} is {'none of' if numbers[1:] else 'not'} {', '.join(numbers)}",
+    require(value in choices, f"{subject} {value} is {'none of' if numbers[1:] else 'not'} {', '.join(numbers)}",
             fix=f"use {' or '.join(filter(None, (', '.join(numbers[:-1]), numbers[-1])))}")
 
 
@@ -101,26 +101,26 @@ def aligned_byte(byte: int, step: int, text: str) -> None:
     require(byte >= 0 and byte % step == 0, text, fix=f"use a multiple of {step}")
 
 
-def dimension(dim: int, least: int, limit: int, rank: int, what: str = "dimension") -> None:
+def dimension(dim: int, least: int, limit: int, rank: int, subject: str = "dimension") -> None:
     """Check that a dimension is at least ``least`` and less than ``limit``."""
-    require(least <= dim < limit, f"{what} {dim} of a tensor of {rank} dimensions", fix=f"use 0 to {rank - 1}")
+    require(least <= dim < limit, f"{subject} {dim} of a tensor of {rank} dimensions", fix=f"use 0 to {rank - 1}")
 
 
-def pair(value: Any, what: str) -> tuple[int, int]:
+def pair(value: Any, subject: str) -> tuple[int, int]:
     """Return ``value`` as a pair of integers, or raise an error."""
-    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{what}: expecting 'pair', got {value!r}",
+    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{subject}: expecting 'pair', got {value!r}",
             fix="give two integers")
-    first, second = (integer(n, what) for n in value)
+    first, second = (integer(n, subject) for n in value)
     return first, second
 
 
-def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
+def pairs(pattern: object, subject: str) -> list[tuple[int, int]]:
     """Return an access pattern as (step, count) pairs, outermost first, or raise an error."""
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
-            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}",
+            f"{subject}: a pattern is a list of [step, count] pairs, got {pattern}",
             fix="write for example [[64, 128], [1, 64]]")
-    return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
+    return [(integer(step, f"{subject} pattern"), integer(count, f"{subject} pattern")) for step, count in items]
 
 
 def of_core(error: KernelError) -> NkiValidationError:

@@ -169,8 +169,8 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: o
     """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements."""
     op = "gather_flattened"
     one_of(axis, (0,), f"{op} axis")
-    source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
-    result = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
+    source, index_tile = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
+    result = low.adopt(functions.gather_flattened(source, index_tile, dtype=result_type(dtype, data)))
     return result.reshape(indices.shape)
 
 

@@ -34,8 +34,8 @@ def ds(start: object, size: int) -> "slice | RegisterSlice":
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
         return RegisterSlice(start, count)
-    first = integer(start, "ds start")
-    return slice(first, first + count, 1)
+    begin = integer(start, "ds start")
+    return slice(begin, begin + count, 1)
 
 
 def subscript(tensor: NkiTensor, key: object) -> NkiTensor:

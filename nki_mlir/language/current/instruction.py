@@ -82,18 +82,19 @@ def named(token: object) -> str:
     return str(getattr(token, "__name__", repr(token)))
 
 
-def alu(token: object, what: str) -> str:
+def alu(token: object, subject: str) -> str:
     """Return the name of an ALU operator, or raise an error."""
     try:
         return alu_token(token).name
     except UnknownToken as error:
-        invalid(f"{what}: {named(token)} is not an operator", *error.advice, error.code)
+        invalid(f"{subject}: {named(token)} is not an operator", *error.advice, error.code)
 
 
-def activation_name(token: object, what: str) -> str:
+def activation_name(token: object, subject: str) -> str:
     """Return the name of an activation function, or raise an error."""
     name = token_name(token)
     if name not in ACTIVATION_FUNCTIONS:
         near = ", ".join(sorted(ACTIVATION_FUNCTIONS))
-        invalid(f"{what}: {named(token)} is not an activation function", fix=f"one of nl.: {near}", code="NKI-OPERATOR")
+        invalid(f"{subject}: {named(token)} is not an activation function", fix=f"one of nl.: {near}",
+                code="NKI-OPERATOR")
     return str(name)

@@ -55,9 +55,9 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
     operands = aligned([*views, values])
     if operands is None:
         return None
-    *rest, steps = operands
+    *aligned_views, steps = operands
     axes = (channel_multiplier, *(d.free for d in steps.dims[1:]))
-    return Index(offset, {}, axes, rest[0].shape), rest
+    return Index(offset, {}, axes, aligned_views[0].shape), aligned_views
 
 
 @instruction
@@ -95,12 +95,12 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
             code="NKI-OPERATOR")
     with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
-        made = None if not static else affine(
+        affine_form = None if not static else affine(
             op, pattern, multiplier, integer(offset, f"{op} offset"), target, source)
-        if made is None:
+        if affine_form is None:
             select_by_tile(target, source, pattern, multiplier, offset, float(on_false_value), comparison)
             return
-        form, (target, source) = made
+        form, (target, source) = affine_form
         predicate = {"equal": form, "greater_equal": form, "greater": form - 1, "less_equal": -form,
                      "less": -form - 1}[comparison]
         emit(elementwise.AffineSelectOp, {"dst": target, "src": source}, predicate=predicate,
@@ -110,15 +110,15 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
 def select_by_tile(target: View, source: View, pattern: object, multiplier: int, offset: object, value: float,
                    comparison: str) -> None:
     """Emit a selection with the predicate in a tile, for predicates that ``AffineSelectOp`` cannot express."""
-    places = low.allocate(target.shape, INT32)
-    iota(places, pattern, offset, multiplier)
-    view = low.core_view(places)
+    positions = low.allocate(target.shape, INT32)
+    iota(positions, pattern, offset, multiplier)
+    view = low.core_view(positions)
     flag = low.core_view(low.allocate(target.shape, UINT8))
     emit(elementwise.TensorScalarOp, {"dst": flag, "src": view}, op0=comparison)
-    other = low.core_view(low.allocate((target.shape[0], *(1 for _ in target.shape[1:])), target.dtype))
-    creation.memset(other, value)
+    filled = low.core_view(low.allocate((target.shape[0], *(1 for _ in target.shape[1:])), target.dtype))
+    creation.memset(filled, value)
     emit(movement.TensorCopyOp, {"dst": target, "src": source})
-    emit(elementwise.TensorCopyPredicatedOp, {"dst": target, "src": other, "predicate": flag}, reverse_pred=True)
+    emit(elementwise.TensorCopyPredicatedOp, {"dst": target, "src": filled, "predicate": flag}, reverse_pred=True)
 
 
 # -- searches ----------------------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
-        with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
-            emit(search.MatchReplace8Op, {**views, "dst_idx": backwards(low.flat_view(places))}, imm=float(imm))
+        with low.writing(dst_idx, op, "dst_idx", flat=True) as positions:
+            emit(search.MatchReplace8Op, {**views, "dst_idx": backwards(low.flat_view(positions))}, imm=float(imm))
 
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     """Set dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
-    places = movement.GROUP * indices.shape[1]
-    count = places if num_valid_indices is None else integer(num_valid_indices, f"{op} num_valid_indices")
+    capacity = movement.GROUP * indices.shape[1]
+    count = capacity if num_valid_indices is None else integer(num_valid_indices, f"{op} num_valid_indices")
     num_elem_per_idx = integer(num_elem_per_idx, f"{op} num_elem_per_idx")
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
@@ -184,13 +184,13 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
             warn(f"{op} writes {count} x {num_elem_per_idx} of the {flat.shape[1]} elements of each partition of dst; "
                  "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")
         full = target = flat.like(dims=(flat.dims[0], flat.dims[1]._replace(count=gathered)))
-        if count != places:
-            full = low.core_view(low.allocate((source.shape[0], places * num_elem_per_idx), out.dtype))
+        if count != capacity:
+            full = low.core_view(low.allocate((source.shape[0], capacity * num_elem_per_idx), out.dtype))
         emit(movement.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=num_elem_per_idx,
                  valid=-1 if num_valid_indices is None else count)
         if full is not target:
-            used = full.like(dims=(full.dims[0], full.dims[1]._replace(count=target.shape[1])))
-            emit(movement.TensorCopyOp, {"dst": target, "src": used})
+            part = full.like(dims=(full.dims[0], full.dims[1]._replace(count=target.shape[1])))
+            emit(movement.TensorCopyOp, {"dst": target, "src": part})
 
 
 @instruction
@@ -283,5 +283,5 @@ def rand_get_state(dst: NkiTensor, engine: e.engine) -> None:
     with low.writing(dst, "rand_get_state", flat=True) as out:
         words = _state_words("rand_get_state", "dst", out, chosen)
         assignment.fill(out, 0.0)
-        first = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions
-        emit(movement.TensorCopyOp, {"dst": first, "src": generator(chosen)})
+        first_partition = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions
+        emit(movement.TensorCopyOp, {"dst": first_partition, "src": generator(chosen)})

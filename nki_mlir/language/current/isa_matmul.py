@@ -184,18 +184,18 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
         yield [(start, end - start)]
         return
     inner = prod(counts[1:])
-    (first, before), (last, after) = divmod(start, inner), divmod(end, inner)
+    (outer_start, before), (outer_end, after) = divmod(start, inner), divmod(end, inner)
     if before:
-        for box in boxes(counts[1:], before, inner if last > first else after):
-            yield [(first, 1), *box]
-        if last == first:
+        for box in boxes(counts[1:], before, inner if outer_end > outer_start else after):
+            yield [(outer_start, 1), *box]
+        if outer_end == outer_start:
             return
-        first += 1
-    if last > first:
-        yield [(first, last - first), *((0, n) for n in counts[1:])]
+        outer_start += 1
+    if outer_end > outer_start:
+        yield [(outer_start, outer_end - outer_start), *((0, n) for n in counts[1:])]
     if after:
         for box in boxes(counts[1:], 0, after):
-            yield [(last, 1), *box]
+            yield [(outer_end, 1), *box]
 
 
 @instruction

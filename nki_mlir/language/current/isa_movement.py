@@ -58,10 +58,10 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
     require(dst.indirection is None and src.indirection is None,
             f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has",
             fix="use nl.add, or compute the address before")
-    target, other = (low.allocate(t.shape, t.dtype) for t in (dst, src))
+    target, operand = (low.allocate(t.shape, t.dtype) for t in (dst, src))
     assignment.dma(target, dst, mode=mode)
-    assignment.dma(other, src, mode=mode)
-    result, left, right = low.paired("dma_copy", dst=target, data1=target, data2=other)
+    assignment.dma(operand, src, mode=mode)
+    result, left, right = low.paired("dma_copy", dst=target, data1=target, data2=operand)
     emit(elementwise.TensorTensorOp, {"dst": result, **ops.of_one_kind(op, left, right)}, op=op)
     assignment.dma(dst, target, mode=mode)
 
@@ -129,7 +129,7 @@ def padded(dst: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 
 
 def fetched(op: str, tile: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
-    """Read the elements of ``src``, which has a run-time address, into ``made`` and return it. An index tensor of
+    """Read the elements of ``src``, which has a run-time address, into a tile and return it. An index tensor of
     several columns is read column by column."""
     indirection = src.indirection
     assert indirection is not None
@@ -146,8 +146,8 @@ def fetched(op: str, tile: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
         part = tile.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
         index = indirection.index[0:part.shape[0], k:k + 1]
         row_index = type(indirection)("vector", index, indirection.scale, indirection.extent)
-        one = src.like(shape=part.shape, indirection=row_index)
-        low.read_into(low.core_view(part), one, mode=mode)
+        row = src.like(shape=part.shape, indirection=row_index)
+        low.read_into(low.core_view(part), row, mode=mode)
     return tile
 
 
@@ -219,8 +219,8 @@ def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
     """Emit dst = the sum of srcs, rounded once: intermediate sums are float32."""
     partial = srcs[0]
     for k, source in enumerate(srcs[1:]):
-        last = k == len(srcs) - 2
-        result = dst if last else low.allocate((dst.size,), FLOAT32, private_hbm)
+        is_last = k == len(srcs) - 2
+        result = dst if is_last else low.allocate((dst.size,), FLOAT32, private_hbm)
         emit_sum(low.core_view(result), low.core_view(partial), low.core_view(source))
         partial = result
 
@@ -242,10 +242,10 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
 
 
 # -- values of registers -----------------------------------------------------------------------------------------------
-def writable(register: VirtualRegister, what: str) -> View:
+def writable(register: VirtualRegister, subject: str) -> View:
     """Return the tile of a register for an instruction that writes it. A loop counter is an error."""
-    check_register(register, what)
-    require(not register.frozen, f"{what}: a loop's own register cannot be written",
+    check_register(register, subject)
+    require(not register.frozen, f"{subject}: a loop's own register cannot be written",
             fix="copy it with nisa.register_move to a register from nisa.register_alloc")
     return register.state
 
@@ -262,8 +262,8 @@ def as_int32(tensor: NkiTensor) -> NkiTensor:
     return tensor
 
 
-def put(state: View, value: object, what: str) -> None:
-    wrapped = (integer(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
+def put(state: View, value: object, subject: str) -> None:
+    wrapped = (integer(value, subject) + (1 << 31)) % (1 << 32) - (1 << 31)
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
@@ -309,14 +309,16 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
 
 
 # -- between the cores of a launch -------------------------------------------------------------------------------------
-def other_cores(what: str, numbers: Sequence[int]) -> bool:
+def other_cores(instruction: str, numbers: Sequence[int]) -> bool:
     """Return whether an instruction involves several cores, all of which the launch must have. On one core it is a
     no-op."""
     if len(numbers) < 2:
         return False
-    cores = prod(active(what).grid)
-    require(all(0 <= n < cores for n in numbers), f"{what} names the cores {list(numbers)}, the launch has {cores}",
-            fix=f"launch the kernel on them, kernel[{max(numbers) + 1}](...), or leave {what} out in a launch of fewer")
+    cores = prod(active(instruction).grid)
+    require(all(0 <= n < cores for n in numbers), f"{instruction} names the cores {list(numbers)}, the launch has "
+                                                  f"{cores}",
+            fix=f"launch the kernel on them, kernel[{max(numbers) + 1}](...), or leave {instruction} out in a launch "
+                f"of fewer")
     return True
 
 

@@ -244,10 +244,11 @@ class Kernel(CoreKernel):
                 if (explanation := explained(error, bound.values)) is error:
                     raise
                 raise explanation from None
-        known = builder.properties.get("instruction_names", set())
+        instruction_names = builder.properties.get("instruction_names", set())
         for edge in self.options.get("schedule", ()):
             for name in edge:
-                require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel",
+                require(name in instruction_names, f"Schedule edge names '{name}', which is no instruction of the "
+                                                   f"kernel",
                         fix="give an instruction that name with name=")
         return result
 
@@ -414,19 +415,19 @@ def cpu_simulate(kernel: object) -> Simulation:
     return Simulation(kernel)
 
 
-def launched(what: str) -> Builder:
-    """Return the builder of the running launch. ``what`` names the function for the error outside of a kernel."""
+def launched(function: str) -> Builder:
+    """Return the builder of the running launch. ``function`` names the function for the error outside of a kernel."""
     builder = current.get()
     if builder is None:
-        invalid(f"{what} was called outside of a kernel",
+        invalid(f"{function} was called outside of a kernel",
                 fix="call it in a function decorated with nki.jit, and run that",
                 code="err_nki_api_outside_of_nki_kernel")
     return builder
 
 
-def grid_axis(value: object, what: str) -> int:
+def grid_axis(value: object, subject: str) -> int:
     """Return ``value`` as an axis of the launch grid. A negative number is an error."""
-    axis = integer(value, what)
+    axis = integer(value, subject)
     require(axis >= 0, f"invalid program axis {axis}", fix="use 0 for the first axis", code="NKI-GRID-AXIS")
     return axis
 

@@ -92,9 +92,9 @@ def _core_view(tensor: NkiTensor) -> View:
     if count > 1 and step % row:
         invalid(f"partition stride {step} of {tensor.name}; it must be {row}, the elements of a partition",
                 fix="copy the part to a separate tile first, with nisa.dma_copy")
-    first = Dim(1 if count == 1 else step // row, 0, count)
-    rest = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
-    return View(buffer, Index(partition), Index(free), (first, *(rest or (ONE_MORE,))), dtype)
+    partition_dim = Dim(1 if count == 1 else step // row, 0, count)
+    free_dims = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
+    return View(buffer, Index(partition), Index(free), (partition_dim, *(free_dims or (ONE_MORE,))), dtype)
 
 
 def table_of(tensor: NkiTensor) -> View:
@@ -253,29 +253,30 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
     tensor = is_tensor(dst, op, operand)
     if tensor.indirection is None:
         if scratch and repeated(tensor):
-            made = allocate(tensor.shape, tensor.dtype)
-            yield made
+            temporary = allocate(tensor.shape, tensor.dtype)
+            yield temporary
             shape = tuple(1 if k in repeated(tensor) else n for k, n in enumerate(tensor.shape))
-            last = made.offset + sum((made.shape[k] - 1) * made.strides[k] for k in repeated(tensor))
+            last_offset = temporary.offset + sum((temporary.shape[k] - 1) * temporary.strides[k]
+                                                 for k in repeated(tensor))
             emit(movement.TensorCopyOp, {"dst": core_view(tensor.like(shape=shape)),
-                                         "src": core_view(made.like(shape=shape, offset=last))})
+                                         "src": core_view(temporary.like(shape=shape, offset=last_offset))})
         elif flat and len(_rows(tensor).dims) != 2:
-            made = allocate((tensor.shape[0], tensor.size // tensor.shape[0]), tensor.dtype, tensor.buffer)
-            outside, inside = paired(op, dst=tensor, made=made)
+            temporary = allocate((tensor.shape[0], tensor.size // tensor.shape[0]), tensor.dtype, tensor.buffer)
+            outside, inside = paired(op, dst=tensor, temporary=temporary)
             if reads:
                 emit(movement.TensorCopyOp, {"dst": inside, "src": outside})
-            yield made
+            yield temporary
             emit(movement.TensorCopyOp, {"dst": outside, "src": inside})
         else:
             yield tensor
         write_history.note(core_view(tensor))
         write_history.mark(tensor.storage, core_view(tensor))
         return
-    made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
+    temporary = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
     if reads:
-        read_into(core_view(made), tensor, group=group_size(op))
-    yield made
-    write_from(tensor, core_view(made), group=group_size(op))
+        read_into(core_view(temporary), tensor, group=group_size(op))
+    yield temporary
+    write_from(tensor, core_view(temporary), group=group_size(op))
 
 
 def repeated(tensor: NkiTensor) -> list[int]:
@@ -337,7 +338,7 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
 
 def dma_views(*views: View) -> list[View] | None:
     """Return the views refined to one shape whose dimension 0 is the partition of each on-chip view, or None."""
-    aligned_views = aligned(views, first=0)
+    aligned_views = aligned(views, first_dim=0)
     if aligned_views is None:
         return None
     on_chip = [v for v in aligned_views if v.buffer.on_chip]
@@ -345,10 +346,10 @@ def dma_views(*views: View) -> list[View] | None:
         aligned_views = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else ONE_MORE, *v.dims)) for v in aligned_views]
         on_chip = [v for v in aligned_views if v.buffer.on_chip]
     for v in on_chip:
-        first, *rest = v.dims
-        if any(d.partition and d.count > 1 for d in rest) or (first.free and first.count > 1):
+        partition_dim, *free_dims = v.dims
+        if any(d.partition and d.count > 1 for d in free_dims) or (partition_dim.free and partition_dim.count > 1):
             return None
-        if first.count > PARTITIONS:
+        if partition_dim.count > PARTITIONS:
             return None
     return [v if v.ndim > 1 else v.like(dims=(*v.dims, ONE_MORE)) for v in aligned_views]
 
@@ -364,14 +365,14 @@ def paired(op: str, **operands: object) -> list[View]:
     """Return views of the operands with one common shape, elements paired in iteration order. The first is the
     destination."""
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
-    (first, head), *remaining = tensors.items()
+    (first_label, head), *remaining = tensors.items()
     for label, t in remaining:
         core_rule(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip, ShapeMismatch,
-                  what=f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}",
+                  what=f"{op} {label} has {t.shape[0]} partitions, {first_label} has {head.shape[0]}",
                   fix=PartitionMismatch.fix)
         if t.size != head.size:
             core_rule(False, ShapeMismatch, what=f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
-                      f"{first} has {head.size // head.shape[0]}", fix=ONE_WIDTH)
+                      f"{first_label} has {head.size // head.shape[0]}", fix=ONE_WIDTH)
         if t.buffer is psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
@@ -379,17 +380,17 @@ def paired(op: str, **operands: object) -> list[View]:
         dense = [head, *(_dense(t) for _, t in remaining)]
         views = aligned([core_view(t) for t in dense])
     if views is None:
-        invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands",
+        invalid(f"{op}: the shape {list(head.shape)} of {first_label} does not divide into those of the other operands",
                 fix="give all operands the same shape")
     return views
 
 
 @contextmanager
-def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False, **others: object
+def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False, **sources: object
              ) -> Iterator[list[View]]:
     """Yield the views of ``paired`` for the destination, which is open for ``writing``, and the other operands."""
     with writing(dst, op, reads=reads, scratch=scratch) as out:
-        yield paired(op, dst=out, **others)
+        yield paired(op, dst=out, **sources)
 
 
 def _dense(tensor: NkiTensor) -> NkiTensor:

@@ -77,8 +77,8 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
     key = key_of_bound(kernel.settings(), bound)
     with _lock:
         calls = _known.setdefault(kernel.func, {})          # type: ignore[arg-type]
-        known = calls.get(key)
-    if known is None:
+        record = calls.get(key)
+    if record is None:
         with watched() as has_output:
             result = simulated()
         with _lock:
@@ -87,17 +87,17 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
             clean = not has_output() and changes_nothing(kernel.func)
             calls[key] = KnownCall(Progress.CLEAN if clean else Progress.SIMULATED, kernel)
         return result
-    if known.progress is Progress.NATIVE:
-        return native(known.kernel, False)
-    known.count += 1
-    if known.progress is Progress.CLEAN and known.count >= WORTH:
-        known.progress = Progress.SIMULATED                 # stays so if the code below raises
-        if decided_by_shapes(known.kernel, bound):
-            fast = attempted(lambda: native(known.kernel, True))
+    if record.progress is Progress.NATIVE:
+        return native(record.kernel, False)
+    record.count += 1
+    if record.progress is Progress.CLEAN and record.count >= WORTH:
+        record.progress = Progress.SIMULATED                 # stays so if the code below raises
+        if decided_by_shapes(record.kernel, bound):
+            fast = attempted(lambda: native(record.kernel, True))
             with watched() as has_output:
                 result = simulated()
             if not has_output() and fast is not None and agree(fast, result):
-                known.progress = Progress.NATIVE
+                record.progress = Progress.NATIVE
             return result
     return simulated()
 
@@ -180,13 +180,13 @@ STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR")
 PLAIN = (int, float, complex, str, bytes, type(None), type(...), bool, range, slice, Enum, np.generic, np.dtype, DType)
 
 
-def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
+def changes_nothing(function: object, visited: set[int] | None = None) -> bool:
     """Return whether a function, and each function it calls by name, refers to no mutable state besides
     its arguments."""
-    seen = set() if seen is None else seen
-    if id(function) in seen:
+    visited = set() if visited is None else visited
+    if id(function) in visited:
         return True
-    seen.add(id(function))
+    visited.add(id(function))
     if not isinstance(function, FunctionType):
         return False
     if any(step.opname in STORES for code in codes_of(function.__code__) for step in dis.get_instructions(code)):
@@ -197,7 +197,7 @@ def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
     names = {name for code in codes_of(function.__code__) for name in code.co_names}
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     values += [cell.cell_contents for cell in function.__closure__ or () if cell_is_full(cell)]
-    return all(is_unchanged(value, seen) for value in (*values, *(function.__defaults__ or ())))
+    return all(is_unchanged(value, visited) for value in (*values, *(function.__defaults__ or ())))
 
 
 def cell_is_full(cell: CellType) -> bool:
@@ -215,18 +215,18 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
             yield from codes_of(constant)
 
 
-def is_unchanged(value: object, seen: set[int]) -> bool:
+def is_unchanged(value: object, visited: set[int]) -> bool:
     """Return whether no call can change a value: it is immutable, or a function without side effects."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
     if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
         return True
     if isinstance(value, (tuple, frozenset)):
-        return all(is_unchanged(part, seen) for part in value)
+        return all(is_unchanged(part, visited) for part in value)
     if isinstance(value, Kernel):
-        return changes_nothing(value.func, seen)
+        return changes_nothing(value.func, visited)
     if isinstance(value, FunctionType):
-        return changes_nothing(value, seen)
+        return changes_nothing(value, visited)
     return isinstance(value, type) or (callable(value) and type(value).__name__ == "builtin_function_or_method")
 
 
@@ -238,21 +238,21 @@ def attempted(native: Callable[[], object]) -> object:
         return None
 
 
-def agree(one: object, other: object) -> bool:
+def agree(result: object, other: object) -> bool:
     """Return whether two results are equal up to rounding."""
-    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        return len(one) == len(other) and all(map(agree, one, other))
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
-        return type(one) is type(other)
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if isinstance(result, (tuple, list)) and isinstance(other, (tuple, list)):
+        return len(result) == len(other) and all(map(agree, result, other))
+    if not isinstance(result, np.ndarray) or not isinstance(other, np.ndarray):
+        return type(result) is type(other)
+    if result.shape != other.shape or result.dtype != other.dtype:
         return False
-    if one.dtype.kind in "biu":
-        return bool((one == other).all())
-    a, b = one.astype(np.float64), other.astype(np.float64)
+    if result.dtype.kind in "biu":
+        return bool((result == other).all())
+    a, b = result.astype(np.float64), other.astype(np.float64)
     usual = np.isfinite(b)
     if not np.array_equal(a[~usual], b[~usual], equal_nan=True):
         return False
-    unit = {4: CLOSE, 2: 2.0 ** -9}.get(one.dtype.itemsize, 0.0)        # float32; 16 bits, rounded once; else exact
+    unit = {4: CLOSE, 2: 2.0 ** -9}.get(result.dtype.itemsize, 0.0)        # float32; 16 bits, rounded once; else exact
     return bool(np.linalg.norm(a[usual] - b[usual]) <= unit * np.linalg.norm(b[usual]))
 
 
@@ -271,8 +271,8 @@ def originals() -> list[dict[str, object]]:
 
 def replaced() -> bool:
     """Return whether a program has replaced a function in ``nki.isa`` or ``nki.language``."""
-    for name, ours in zip(VENDOR_NAMES, originals()):
-        now = vars(sys.modules[name]) if name in sys.modules else ours
-        if any(now.get(key) is not value for key, value in ours.items()):
+    for name, original in zip(VENDOR_NAMES, originals()):
+        current = vars(sys.modules[name]) if name in sys.modules else original
+        if any(current.get(key) is not value for key, value in original.items()):
             return True
     return False

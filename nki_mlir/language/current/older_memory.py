@@ -101,8 +101,8 @@ def _holds(start: tuple[int, int], size: tuple[int, int], inner: tuple[int, int]
     return all(s <= i and i + e <= s + n for s, n, i, e in zip(start, size, inner, extent))
 
 
-def _has_partitions(buffer: MemoryRegion, what: str) -> None:
-    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum {what}",
+def _has_partitions(buffer: MemoryRegion, predicate: str) -> None:
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum {predicate}",
             fix="use nl.sbuf or nl.psum")
 
 
@@ -140,12 +140,12 @@ def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
     _has_bytes(size, "give sizes of 1 or more")
     if start is None:
         return Window(buffer, (0, 0), size, WindowMemory(buffer, size, None))
-    known: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])
-    for memory in known:
+    memories: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])
+    for memory in memories:
         if memory.buffer is buffer and memory.start is not None and _holds(memory.start, memory.size, start, size):
             return Window(buffer, (start[0] - memory.start[0], start[1] - memory.start[1]), size, memory)
-    known.append(WindowMemory(buffer, size, start))
-    return Window(buffer, (0, 0), size, known[-1])
+    memories.append(WindowMemory(buffer, size, start))
+    return Window(buffer, (0, 0), size, memories[-1])
 
 
 def view(buffer: MemoryRegion, dtype: object, shape: object, name: str = "") -> NkiTensor:
@@ -186,18 +186,18 @@ def bare_names(function: object) -> Iterator[None]:
 
 def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
     """Yield (globals, name) for each of ``NAMES`` that a function, or one it refers to, uses undefined."""
-    pending, seen = [underlying(function)], set()
+    pending, visited = [underlying(function)], set()
     while pending:
         inner = pending.pop()
-        if inner is None or inner.__code__ in seen:
+        if inner is None or inner.__code__ in visited:
             continue
-        seen.add(inner.__code__)
+        visited.add(inner.__code__)
         scope = inner.__globals__
-        used, attributes = names_of(inner.__code__)
-        for name in NAMES.keys() & used:
+        global_names, attributes = names_of(inner.__code__)
+        for name in NAMES.keys() & global_names:
             if (name not in scope or (id(scope), name) in _uses) and not hasattr(builtins, name):
                 yield scope, name
-        values = [scope.get(name) for name in used]
+        values = [scope.get(name) for name in global_names]
         values += [cell.cell_contents for cell in inner.__closure__ or () if is_bound(cell)]
         for module in [m for m in values if type(m) is ModuleType]:
             values += [vars(module).get(name) for name in attributes]
@@ -210,15 +210,15 @@ def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
 @cache
 def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of (globals, attributes) that a code object and the functions inside it read."""
-    used, attributes = set(), set()
+    global_names, attributes = set(), set()
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            used.add(instruction.argval)
+            global_names.add(instruction.argval)
         elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             attributes.add(instruction.argval)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            more = names_of(inner)
-            used |= more[0]
-            attributes |= more[1]
-    return frozenset(used), frozenset(attributes)
+            inner_names = names_of(inner)
+            global_names |= inner_names[0]
+            attributes |= inner_names[1]
+    return frozenset(global_names), frozenset(attributes)

@@ -36,8 +36,8 @@ class OlderMethods(TensorObject):
     def __bool__(self) -> bool:
         """Return whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``.
         Any other tensor is true."""
-        own: Any = self
-        return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
+        tensor: Any = self
+        return not tensor.storage.verdict or tensor.sim_value is None or bool(tensor.sim_value.all())
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -46,7 +46,7 @@ class OlderMethods(TensorObject):
             self._no_operator(other)
         return False
 
-    def _no_operator(self, *others: object) -> NoReturn:
+    def _no_operator(self, *operands: object) -> NoReturn:
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs; only the device knows its elements",
                            fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").here()
@@ -65,8 +65,8 @@ class OlderMethods(TensorObject):
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> object:
         """Apply an operator with a NumPy number on its left. NumPy's other functions take tensors only at a prompt."""
-        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
-            return known
+        if (result := self._at_prompt(function, method, operands, keywords)) is not None:
+            return result
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], (OlderMethods, np.ndarray)):
             raise HostFunction(name=function.__name__).here()

@@ -13,20 +13,20 @@ from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
 
 
-def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
-    """Return the views with a common shape from dimension ``first`` on, or None if their extents do not nest.
+def aligned(views: Sequence[View], first_dim: int = 1) -> list[View] | None:
+    """Return the views with a common shape from dimension ``first_dim`` on, or None if their extents do not nest.
 
-    Element counts must agree. ``first`` is 1 if dimension 0 of each view is the partition.
+    Element counts must agree. ``first_dim`` is 1 if dimension 0 of each view is the partition.
     """
-    if first == 1 and all(len(v.dims) == 2 for v in views) and len({v.dims[1].count for v in views}) == 1:
+    if first_dim == 1 and all(len(v.dims) == 2 for v in views) and len({v.dims[1].count for v in views}) == 1:
         return list(views)
-    tails = [v.dims[first:] for v in views]
+    tails = [v.dims[first_dim:] for v in views]
     cuts = _cuts(tails)
     if cuts is None:
         return None
     split = [_split(dims, cuts) for dims in tails]
     merged = _merged(split)
-    return [v.like(dims=(*v.dims[:first], *(dims or (ONE_MORE,)))) for v, dims in zip(views, merged)]
+    return [v.like(dims=(*v.dims[:first_dim], *(dims or (ONE_MORE,)))) for v, dims in zip(views, merged)]
 
 
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:

@@ -217,21 +217,21 @@ class SpikeModel:
 
     def _allocate_outputs_with_aliases(self, inputs: Mapping[str, SpikeTensor]) -> dict[str, SpikeTensor]:
         """Return a tensor for each output by name. An output that aliases an input is the input's tensor."""
-        known = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
-        return {str(t.name): known[str(t.name)] if t.name in self.alias_info else t
+        by_name = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
+        return {str(t.name): by_name[str(t.name)] if t.name in self.alias_info else t
                 for t in self.allocate_output_tensors()}
 
-    def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], what: str) -> None:
+    def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], subject: str) -> None:
         """Check tensors against the kernel's inputs or outputs. Raises ValueError for other names, AssertionError for
         other shapes, dtypes and cores."""
         if set(tensors) != set(infos):
-            raise ValueError(f"the {what} of {self.name} are {', '.join(infos)}; got {', '.join(tensors) or 'none'}")
+            raise ValueError(f"the {subject} of {self.name} are {', '.join(infos)}; got {', '.join(tensors) or 'none'}")
         for name, tensor in tensors.items():
             info = infos[name]
-            assert tuple(tensor.shape) == info.shape, f"{what} {name} has shape {info.shape}, got {tensor.shape}"
+            assert tuple(tensor.shape) == info.shape, f"{subject} {name} has shape {info.shape}, got {tensor.shape}"
             same = dtype_of(tensor.dtype).name == info.dtype
-            assert same, f"{what} {name} has dtype {info.dtype}, got {tensor.dtype}"
-            assert tensor.core_id == self.model_ref.core_id, f"{what} {name} is on core {tensor.core_id}"
+            assert same, f"{subject} {name} has dtype {info.dtype}, got {tensor.dtype}"
+            assert tensor.core_id == self.model_ref.core_id, f"{subject} {name} is on core {tensor.core_id}"
 
     def __call__(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
                  save_trace: bool = False, ntff_name: str | None = None) -> dict[str, SpikeTensor] | None:
@@ -341,8 +341,8 @@ class Spike:
         text = os.environ.get(CORES, "").strip() or "0"
         cores: set[int] = set()
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            cores |= set(range(int(first), int(last or first) + 1))
+            begin, _, end = part.partition("-")
+            cores |= set(range(int(begin), int(end or begin) + 1))
         return len(cores)
 
     def load_model(self, neff_path: str, core_id: int = 0, **options: object) -> SpikeModel:

@@ -16,11 +16,11 @@ def note_execution(milliseconds: float, first_core: int, cores: int) -> None:
         session.executions += 1
         for core in range(first_core, first_core + cores):
             session.tracked += 1
-            for phase, when in (("start", began), ("stop", ended)):
+            for phase, time in (("start", began), ("stop", ended)):
                 session.events.append({
                     "event_type": "nc_exec_running", "phase": phase, "tracking_id": session.tracked,
-                    "timestamp_ns": when, "nc_idx": first_core,
-                    "data": {"nc_timestamp_ns": when, "exec_id": session.executions,
+                    "timestamp_ns": time, "nc_idx": first_core,
+                    "data": {"nc_timestamp_ns": time, "exec_id": session.executions,
                              "device_core_idx": core}})
 
 

@@ -154,22 +154,22 @@ class ExactMemory:
         return self.held[at]
 
     def values(self, memory: np.ndarray, dtype: DType) -> np.ndarray:
-        known = self.beside(memory)
-        if dtype not in known:
-            known[dtype] = widened(flat_view(memory, dtype.numpy), dtype)
-        return known[dtype]
+        copies = self.beside(memory)
+        if dtype not in copies:
+            copies[dtype] = widened(flat_view(memory, dtype.numpy), dtype)
+        return copies[dtype]
 
     def perform(self, step: UnroundedStep, arrays: Arrays, values: Values = ()) -> None:
         step.run([a if low is None else self.values(a, low) for a, low in zip(arrays, step.low)], values)
         for k, dtype, pattern, exact in step.targets:
-            memory, known = arrays[k], self.beside(arrays[k])
+            memory, copies = arrays[k], self.beside(arrays[k])
             target = pattern.at(memory, values)
             if dtype in LOW:
-                target[...] = rounded(exact.at(known[dtype], values), dtype)
-            for other in known:
-                if other is not dtype:
-                    anew = touched(target, memory, other.itemsize)
-                    known[other][anew] = widened(flat_view(memory, other.numpy)[anew], other)
+                target[...] = rounded(exact.at(copies[dtype], values), dtype)
+            for other_dtype in copies:
+                if other_dtype is not dtype:
+                    anew = touched(target, memory, other_dtype.itemsize)
+                    copies[other_dtype][anew] = widened(flat_view(memory, other_dtype.numpy)[anew], other_dtype)
 
 
 def address(array: np.ndarray) -> int:
@@ -263,7 +263,8 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
         return simulate_bound(kernel, bound, target, updates)
     from nki_mlir.language.current import native_simulation  # start-up: loads MLIR
     return native_simulation.run(kernel, bound, lambda: simulate_bound(kernel, bound, target, updates),
-                                 lambda known, apart: natively(known, arguments, keywords, updates, apart))
+                                 lambda native_kernel, apart: natively(native_kernel, arguments, keywords, updates,
+                                                                       apart))
 
 
 def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], updates: bool, apart: bool
@@ -283,20 +284,21 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
     tensors = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in tensors]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
-    used = memory.arrays
+    working = memory.arrays
 
     core: Callable[..., EagerCore] = EagerCore
     if not rounds():
-        check_apart(used)
+        check_apart(working)
         core = partial(UnroundedCore, exact=ExactMemory())
-    structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
+    structure, values = results(kernel, bound, working, partial(core, target=target, fill=sentinel), report_races)
     memory.write_back()
-    back = {id(mine): g for g, array, mine in zip(tensors, arrays, used)
-            if array.flags.writeable and framework(g) != "jax"}         # arrays that can be updated in place
+    array_of = {id(copy): g for g, array, copy in zip(tensors, arrays, working)
+                if array.flags.writeable and framework(g) != "jax"}         # arrays that can be updated in place
     name = next((f for f in map(framework, tensors) if f is not None), None)
     if structure is None and not updates:
         return None
-    return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
+    return assemble(structure, [array_of[id(v)] if id(v) in array_of else from_numpy(np.asarray(v), name)
+                                for v in values])
 
 
 @without_own_frames
@@ -309,7 +311,7 @@ def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], ta
     chosen = kernel if target is None else replace(kernel, target=target)
     arrays = [map_leaves(a, is_array, to_numpy) for a in arguments]
     if executor != "eager":                 # compile before the ranks run concurrently
-        for one in arrays:
-            chosen.specialize(chosen.bind(one, {}, is_array, chosen.describe)).program(executor)
-    bodies = [partial(chosen.run, one, {}, executor) for one in arrays]
+        for rank_arguments in arrays:
+            chosen.specialize(chosen.bind(rank_arguments, {}, is_array, chosen.describe)).program(executor)
+    bodies = [partial(chosen.run, rank_arguments, {}, executor) for rank_arguments in arrays]
     return Mesh(bodies, RANKS, parallel=executor == "jit").run()

@@ -47,8 +47,8 @@ def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, 
         return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
     strides = [d.partition * flags.shape[1] + d.free for d in dims]
     start = partition * flags.shape[1] + free
-    seen: np.ndarray = np.ndarray(tuple(d.count for d in dims), np.bool_, flags, start, strides)
-    return seen
+    view: np.ndarray = np.ndarray(tuple(d.count for d in dims), np.bool_, flags, start, strides)
+    return view
 
 
 def note(view: View) -> None:

@@ -142,8 +142,8 @@ def domain(name: str) -> str:
     if function is None or not function.is_bounded:
         return ""
     low, high = function.valid_range
-    what = "magnitudes" if function.by_magnitude else "x"
-    return f" Beyond {what} from {low:.3g} to {high:.3g}, where the engine's table ends, the simulator warns."
+    quantity = "magnitudes" if function.by_magnitude else "x"
+    return f" Beyond {quantity} from {low:.3g} to {high:.3g}, where the engine's table ends, the simulator warns."
 
 
 def description(function: "Function", sentence: str) -> str:

@@ -113,9 +113,10 @@ class Generation(ABC):
             try:
                 self.defaults[text] = ast.literal_eval(text)
             except ValueError:
-                first, *rest = text.split(".")
-                source = self.names[first]
-                self.defaults[text] = reduce(getattr, rest, importlib.import_module(source) if isinstance(source, str)
+                root, *attributes = text.split(".")
+                source = self.names[root]
+                self.defaults[text] = reduce(getattr, attributes, importlib.import_module(source)
+                                             if isinstance(source, str)
                                              else source)
         return self.defaults[text]
 
@@ -193,9 +194,9 @@ class Function:
 
         @wraps(function)
         def run(*values: object, **named: object) -> object:
-            given = defaults | dict(zip(names, values)) | named
+            arguments = defaults | dict(zip(names, values)) | named
             for need in needs:
-                if need.is_asked(given):
+                if need.is_asked(arguments):
                     require_generation(need.generation, need.what, need.instead)
             return function(*values, **named)
         return run
@@ -242,10 +243,11 @@ class Function:
 
     def candidates(self) -> list[tuple[Signature, bool]]:
         """Return the signatures that a call may follow, with whether they are the other generation's; best first."""
-        own, other = self.generation.name, CURRENT if self.generation.name == BETA else BETA
-        used = table.FOLLOWED.get(self.name, ()) if own == CURRENT else ()
-        mine = [self.own, *table.signatures(self.name, own), *(table.parsed(r, text) for r, text in used)]
-        return [(s, False) for s in mine] + [(s, True) for s in table.signatures(self.name, other)]
+        generation, other_generation = self.generation.name, CURRENT if self.generation.name == BETA else BETA
+        followed = table.FOLLOWED.get(self.name, ()) if generation == CURRENT else ()
+        signatures = [self.own, *table.signatures(self.name, generation),
+                      *(table.parsed(r, text) for r, text in followed)]
+        return [(s, False) for s in signatures] + [(s, True) for s in table.signatures(self.name, other_generation)]
 
     # -- binding -------------------------------------------------------------------------------------------------------
     def kind(self, parameter: str) -> ParameterKind | None:
@@ -263,8 +265,8 @@ class Function:
         kind = self.kind(at if isinstance(at, str) and at in KINDS else parameter.name)
         if kind is None:
             return BoundArgument(at, target, None, None)
-        own = self.parameters.get(target)
-        default = own.default if own is not None else None
+        target_parameter = self.parameters.get(target)
+        default = target_parameter.default if target_parameter is not None else None
         take = kind.make(self.generation.values)
         if parameter.default is not None and (kind.holds_none or parameter.default == "None" or default is None):
             take = or_none(take, None if default is inspect.Parameter.empty else default)
@@ -283,12 +285,12 @@ class Function:
         not bind."""
         by_name = {p.name: p for p in signature.parameters} | {
             n: Parameter(n, "None", True) for n in signature.described}
-        places = signature.positional
-        if count > len(places) and not signature.takes_all:
+        positional = signature.positional
+        if count > len(positional) and not signature.takes_all:
             return None
         pairs: list[tuple[int | str, Parameter | None]] = [
-            (k, by_name[places[k]] if k < len(places) else None) for k in range(count)]
-        bound_names = set(places[:count])
+            (k, by_name[positional[k]] if k < len(positional) else None) for k in range(count)]
+        bound_names = set(positional[:count])
         for keyword in keywords:
             match = next((n for n in (keyword, *table.same(self.name, keyword)) if n in by_name), None)
             if match is not None and match not in bound_names:
@@ -307,18 +309,20 @@ class Function:
 
     def form(self, signature: Signature, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
              ) -> BindingForm | None:
-        bound_arguments, own = [], self.own.positional
+        bound_arguments, positional = [], self.own.positional
         for at, parameter in pairs:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
             if target is None:
                 return None
             bound_arguments.append(self.bound_argument(at, parameter, target))
-        placed = not crosses and all(g.parameter == (own[g.at] if g.at < len(own) else "") for g in bound_arguments
+        placed = not crosses and all(g.parameter == (positional[g.at] if g.at < len(positional) else "")
+                                     for g in bound_arguments
                                      if isinstance(g.at, int))
         if not placed and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
             return None
-        known = set(self.newest.names)
-        direct = placed and all(g.parameter == g.at and g.at in known for g in bound_arguments if isinstance(g.at, str))
+        newest_names = set(self.newest.names)
+        direct = placed and all(g.parameter == g.at and g.at in newest_names for g in bound_arguments
+                                if isinstance(g.at, str))
         return BindingForm(signature, tuple(bound_arguments), placed, direct, crosses)
 
     def plan(self, count: int, keywords: tuple[str, ...]) -> BindingPlan:
@@ -352,8 +356,8 @@ class Function:
             plan_of_all = self.plan(0, tuple(keywords))
             self.plans[key] = plan_of_all._replace(forms=tuple(f for f in plan_of_all.forms if not f.crosses))
         plan = self.plans[key]
-        _, given, _ = self.resolve(plan, (), keywords)
-        return self.function(**given)
+        _, arguments, _ = self.resolve(plan, (), keywords)
+        return self.function(**arguments)
 
     def departure(self, form: BindingForm) -> str:
         """Describe how a call differs from the newest form."""
@@ -380,9 +384,9 @@ class Function:
                 return *placed(form, values), form
         if refused is None or plan.forms[0].crosses:
             raise self.generation.unbound(self, self.unknown(keywords) or self.mismatch(arguments, keywords))
-        given, value = refused
-        assert given.kind is not None
-        self.generation.refuse(self, given.parameter, given.kind, value)
+        refused_argument, value = refused
+        assert refused_argument.kind is not None
+        self.generation.refuse(self, refused_argument.parameter, refused_argument.kind, value)
         form = plan.forms[0]                            # the function itself says what is wrong
         values = [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.arguments]
         return *placed(form, values), form
@@ -452,14 +456,14 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                             named = named | {name: converted}
                     else:
                         return run(*values, **named)
-            own = arguments[:skip]
-            given, keywords, form = record.resolve(plan, arguments[skip:], keywords)
+            bound_arguments = arguments[:skip]
+            resolved, keywords, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
                 if os.environ.get(STRICT):
                     generation.report(record.departure(form))
                 if form.crosses:
                     return generation.cross(record, keywords)
-            return run(*own, *given, **keywords)
+            return run(*bound_arguments, *resolved, **keywords)
         except KernelError as error:
             translated = generation.translated(error)
             if translated is error:

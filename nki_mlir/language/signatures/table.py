@@ -82,8 +82,8 @@ class Need(NamedTuple):
     what: str
     instead: str
 
-    def is_asked(self, given: dict[str, object]) -> bool:
-        value = given.get(self.parameter)
+    def is_asked(self, arguments: dict[str, object]) -> bool:
+        value = arguments.get(self.parameter)
         return not self.parameter or (getattr(value, "name", value) == self.value if self.value else value is not None)
 
 
@@ -140,10 +140,10 @@ def needs_of(name: str) -> tuple[Need, ...]:
     """Return what calls of a function need from the machine."""
     needs = []
     for text in (text for word, text in texts().get(name, ()) if word == "needs"):
-        asked, what, instead = text.split(": ")
-        generation, _, argument = asked.partition(" ")
+        requirement, feature, instead = text.split(": ")
+        generation, _, argument = requirement.partition(" ")
         parameter, _, value = argument.partition("=")
-        needs.append(Need(int(generation), parameter, value, what, instead))
+        needs.append(Need(int(generation), parameter, value, feature, instead))
     return tuple(needs)
 
 
@@ -164,14 +164,14 @@ def parsed(release: str, text: str) -> Signature:
 @cache
 def signatures(name: str, generation: str) -> tuple[Signature, ...]:
     """Return the distinct signatures of a generation's function, newest first."""
-    entries, first = histories().get(name, ()), {}      # type: ignore[var-annotated]
+    entries, first_release = histories().get(name, ()), {}      # type: ignore[var-annotated]
     if generation == CURRENT:                           # the last form of the beta generation continues
-        last = [(RELEASES[FIRST_OF_CURRENT], t) for r, t in entries if generation_of(r) == BETA][-1:]
-        entries = (*last, *entries) if RELEASES[FIRST_OF_CURRENT] not in dict(entries) else entries
+        continued = [(RELEASES[FIRST_OF_CURRENT], t) for r, t in entries if generation_of(r) == BETA][-1:]
+        entries = (*continued, *entries) if RELEASES[FIRST_OF_CURRENT] not in dict(entries) else entries
     for release, text in entries:
         if text.startswith("(") and generation_of(release) == generation:
-            first.setdefault(text, release)
-    return tuple(parsed(release, text) for text, release in reversed(first.items()))
+            first_release.setdefault(text, release)
+    return tuple(parsed(release, text) for text, release in reversed(first_release.items()))
 
 
 def states_of(name: str) -> Iterator[tuple[str, str]]:
@@ -190,9 +190,9 @@ def releases_with(name: str) -> tuple[str, ...]:
 @cache
 def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
     """Return the names that a public module has: those of the newest release, or of any of the beta generation."""
-    last, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
-    return tuple(n for whole in histories() for home, _, n in [whole.rpartition(".")] if home == module
-                 and set(releases_with(whole)) & (beta if generation == BETA else last))
+    newest, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
+    return tuple(n for full_name in histories() for home, _, n in [full_name.rpartition(".")] if home == module
+                 and set(releases_with(full_name)) & (beta if generation == BETA else newest))
 
 
 def published(module: str, generation: str, *sources: ModuleType) -> dict[str, object]:
@@ -201,10 +201,10 @@ def published(module: str, generation: str, *sources: ModuleType) -> dict[str, o
             if name in vars(source)}
 
 
-def listing(home: Mapping[str, object], module: str, generation: str, *more: str) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a public module: the names of any of its releases, and ``more`` that public
+def listing(home: Mapping[str, object], module: str, generation: str, *extra: str) -> Callable[[], list[str]]:
+    """Return the ``__dir__`` of a public module: the names of any of its releases, and ``extra`` that public
     code uses."""
-    public = sorted({*names_of(module, generation), *more} & home.keys())
+    public = sorted({*names_of(module, generation), *extra} & home.keys())
     return lambda: public
 
 

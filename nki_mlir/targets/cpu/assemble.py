@@ -90,7 +90,7 @@ class LiveRanges:
 
     def __init__(self) -> None:
         self.known: dict[ScratchBuffer, LiveRange] = {}
-        self.outer: list[list[ScratchBuffer]] = []          # of each open block: buffers of enclosing ones that it uses
+        self.outer: list[list[ScratchBuffer]] = []  # for each open block, the buffers of enclosing blocks that it uses
 
     def begin(self, buffer: ScratchBuffer, position: int) -> None:
         self.known[buffer] = LiveRange(buffer.size, len(self.outer), position)
@@ -119,7 +119,7 @@ class NativeProgram:
         self.lives = LiveRanges()
         self.block(function.body)
         self.items.append(None)
-        self.sizes: dict[int, int] = {}                     # of the memories, by their slots
+        self.sizes: dict[int, int] = {}                     # bytes of each memory, by its slot
         for memory in dict.fromkeys(buffer.memory for buffer in self.lives.known):
             self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.known.items()
                                                  if buffer.memory == memory and live.is_used])

@@ -49,7 +49,7 @@ class ChunkLoop:
     parts: Sequence[Chunk]
     routines: Sequence[Nest | AddressedNest]
     common: set[object]
-    halves: dict[object, int] = field(default_factory=dict)     # of these that two chunks need: how far they are apart
+    halves: dict[object, int] = field(default_factory=dict)     # distance of a buffer's halves, if two chunks need it
 
     def write(self) -> None:
         heavy = self.heavy_call()

@@ -18,7 +18,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Step
 from nki_mlir.waist.recognize import product_of
 
-VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
+VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
 ROWS = {16: 8, 8: 6, 4: 6}
 UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
@@ -78,7 +78,7 @@ def contraction_of(nest: Nest) -> NestContraction | None:
         columns = [x for x in parallel if out.strides[x] == 1 and b.strides[x] == 1 and a.strides[x] == 0]
         if columns:
             rows = [x for x in parallel if b.strides[x] == 0 and a.strides[x] and x != columns[0]]
-            # One that fills the register tile, and of these the one of the smallest step.
+            # Choose a size that fills the register tile; of several, the one with the smallest step.
             sizes = {x: (min(nest.extents[x], ROWS[host.lanes()]), -abs(a.strides[x])) for x in rows}
             return NestContraction(max(sizes, key=sizes.__getitem__, default=None), columns[0], broadcast, vector)
     return None

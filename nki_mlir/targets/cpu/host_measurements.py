@@ -27,12 +27,12 @@ from nki_mlir.targets.runtime.host import Caches
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 ROUNDS = 20
-DEPTH, PANELS = 256, (16, 4)        # of the product that is timed: its factors stay in the first two caches
-ARGUMENTS = 1 << 13                 # of a function that is timed beside its table: they stay in the first cache
+DEPTH, PANELS = 256, (16, 4)        # sizes of the timed product, whose factors fit the first two caches
+ARGUMENTS = 1 << 13                 # arguments of a timed function: they and its table fit the first cache
 SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
 MOST_READ = 128 << 20              # bytes to measure memory by
 LEAST_FIRST = 32 << 10              # bytes of the first cache, which loads of this kind do not tell from the second
-FALLS = 0.7                         # of the rate at which a cache is read, in the next one
+FALLS = 0.7                         # a cache ends where the rate of reading falls below this share
 
 
 def caches() -> Caches:

@@ -81,7 +81,7 @@ class HostOperations:
         try:
             self.runners[site](words)
             return 0
-        except BaseException as error:      # it must not end in compiled frames; the caller raises it
+        except BaseException as error:      # an exception must not end in compiled frames; the caller raises it
             self.failures[threading.get_ident(), site] = error
             return site
 

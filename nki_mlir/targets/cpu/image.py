@@ -22,10 +22,10 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
-SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: which check, and by how much it failed
+SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: bits of the check that failed, its most excess
 MOST_BYTES = object_cache.MOST_BYTES >> 4
 
-# What an address is of: a function of the machine by name, a constant by number, or a routine by its batch's key, how
+# An address is of a function of the machine by name, a constant by number, or a routine by its batch's key, how
 # many functions that has, and its number among them.
 Target = str | int | tuple[str, int, int]
 
@@ -63,7 +63,7 @@ class ProgramImage(NamedTuple):
     relocations: bytes                  # pairs: a word, the number of a target
     frame_bytes: int
     memory: int
-    cost: float                         # of one run, in nanoseconds, roughly
+    cost: float                         # nanoseconds of one run, roughly
 
 
 class KernelImage(NamedTuple):
@@ -73,7 +73,7 @@ class KernelImage(NamedTuple):
     sites: tuple[Site, ...]
     arrays: int                         # inputs and shared outputs
     parallel: bool                      # whether a program uses the pool
-    pairs: tuple[int, ...]              # of arrays that must not overlap: a number, bytes, another number, bytes
+    pairs: tuple[int, ...]              # arrays that must not overlap: a number, bytes, another number, bytes
     unbounded: bool                     # whether data decide how often a loop runs
     merged: int                         # programs along the grid's last axis that one program of the image runs
 

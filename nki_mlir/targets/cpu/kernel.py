@@ -53,12 +53,12 @@ class NativeKernel:
         order = [0] * prod(grid) if len(modules) == 1 else [
             modules.index(captured.variant_for(point).module) for point in np.ndindex(*grid)]
         self.hosts: HostOperations | None = None
-        self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with inputs that overlap
+        self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with overlapping inputs
         key = key_of(modules, (order, grid, may_alias))
         try:
             self.image = find(key)
             self.words = self.linked_programs()
-        except NotLoadable:                     # it is made anew, and replaced
+        except NotLoadable:                     # the kernel is compiled again, and the entry replaced
             from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel that is kept needs none of it
             self.image, self.hosts = image_of(modules, len(grid), may_alias)
             self.words = self.linked_programs()
@@ -66,7 +66,7 @@ class NativeKernel:
         programs = self.image.programs
         launched = (*grid[:-1], grid[-1] // self.image.merged) if grid else grid
         order = order[:prod(launched)]
-        frame = max(p.frame_bytes for p in programs)     # one for all: memory begins behind the largest
+        frame = max(p.frame_bytes for p in programs)     # all share it: memory begins behind the largest
         self.bytes = frame + max(p.memory for p in programs)
         cost = sum(programs[k].cost for k in order)
         self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
@@ -82,7 +82,7 @@ class NativeKernel:
         neighbours = neighbours_of(launched, host.threads()) if self.parallel else 0
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
-                                *launched], np.int64)           # what the machine's launch reads
+                                *launched], np.int64)           # the words that the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
@@ -141,7 +141,7 @@ class NativeKernel:
             if status := machine().launch(kernel.where, data):
                 raise kernel.error(status)
             return 0
-        except BaseException as error:              # it must not end in compiled frames; the caller raises it
+        except BaseException as error:              # an exception must not end in compiled frames; the caller raises it
             self.failures.append(error)
             return OVERLAP_FAILED
 

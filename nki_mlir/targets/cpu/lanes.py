@@ -16,7 +16,7 @@ from nki_mlir.waist.nest import Operand
 
 Value = Any
 NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
-NAN_AS_BEFORE = 0x11                # what the instruction that repairs special values returns: NaN of its other operand
+NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
 
@@ -78,7 +78,7 @@ class FunctionEmitter(ScalarEmitter):
         branch = self.scf.IfOp(usual, [words], has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
-        with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
+        with ir.InsertionPoint(branch.then_block):      # the usual case comes first in the layout of the code
             half, full = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
             narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=full)
                       for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
@@ -312,7 +312,7 @@ class FunctionEmitter(ScalarEmitter):
         return self._llvm(f"intr.masked.{name}", operands, result, alignment=self._alignment(dtype, 32))
 
     def _alignment(self, dtype: DType, bits: int) -> Attribute:
-        # Of the element: without it, that of the whole vector would be assumed.
+        # State the element's alignment: LLVM would assume that of the vector otherwise.
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
 
     def _lane_addresses(self, pointer: Value, step: int, element: Type, lanes: int) -> Value:
@@ -364,7 +364,7 @@ class FunctionEmitter(ScalarEmitter):
                 part = self._load(source, kind, dtype)
             # Lanes found so far are in front. In the first round they still have to be picked from the first vector.
             held_lanes = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
-            offset = -(k * lanes) % step                         # of this vector's elements that count
+            offset = -(k * lanes) % step                         # the first element of this vector that counts
             lanes_taken = [*held_lanes, *(lanes + j for j in range(offset, lanes, step))]
             result = self.vector.ShuffleOp(result, part, [*lanes_taken, *[0] * (lanes - len(lanes_taken))]).result
         return result

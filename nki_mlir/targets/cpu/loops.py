@@ -21,7 +21,7 @@ from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
 
 MOST_ASKED = 4 * host.LINE             # bytes that one prefetch covers at most
-BLOCKS_AHEAD = 2                       # how far ahead of the loop transposed blocks are prefetched
+BLOCKS_AHEAD = 2                       # blocks by which the prefetch of transposed blocks is ahead of the loop
 
 Carried = list[Value]
 
@@ -57,7 +57,7 @@ class Loops:
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
         self.blocked = turned_operands(nest, plan)
-        self.held = dict[int, list[Value]]()            # of a block: what outputs get, one vector a position
+        self.held = dict[int, list[Value]]()            # the results of a block by output, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.level(0, Point(tuple(pointers), {}), [])

@@ -37,7 +37,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     functions = read_functions(map(the_kernel, copies), axes, common)
     costs = [running_cost(function.body) for function in functions]
     unbounded = any(isinstance(node, NativeWhile) for function in functions for node in nodes_in(*function.body.nodes))
-    pairs = () if may_alias else pairs_apart(functions)         # of what the functions say before passes change them
+    pairs = () if may_alias else pairs_apart(functions)         # read before passes change the functions
     for function in functions:
         function.has_variants = len(functions) > 1
     programs = [optimized(function) for function in functions]

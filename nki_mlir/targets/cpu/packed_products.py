@@ -37,7 +37,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
-UNITS = ("float32", "pairs", "amx")                               # which instruction multiplies
+UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
 
 JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", INT32, (), "", 16),
@@ -160,7 +160,7 @@ class PackedProduct:
         """Return the blocks that the options name, or of those that fit the product the ones that cost least."""
         options, panel, tile = self.options, self.a.width, self.b.width
         caches, shared = host_measurements.caches(), self.columns // (2 * host.threads())
-        step = PIECE if self.unit == "amx" else 1               # what a register has of the summed axis
+        step = PIECE if self.unit == "amx" else 1               # positions of the summed axis in a register
         most_depth = options.most_depth(PANEL if self.unit == "amx" else 2 * ROWS[host.lanes()])
         depth = step * divisor(self.depth // step, most_depth // step)
         rates = replace(host_measurements.rates(), multiply_adds=host_measurements.words_of_unit(self.unit))

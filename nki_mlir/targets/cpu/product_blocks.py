@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nki_mlir.targets.runtime.host import Caches
 
-HIDDEN = 0.5                        # of the time of the multiply-adds: what may be read meanwhile at no cost
+HIDDEN = 0.5                        # reads that take up to this share of the time of the multiply-adds cost nothing
 
 
 @dataclass(frozen=True)

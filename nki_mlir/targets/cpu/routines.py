@@ -29,7 +29,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import integer_sums
 
 ASKED = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
-MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself prefetches the rest of longer ones
+MOST_ASKED = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class RowCopies:
     """
 
     count: int
-    rows: int                   # of the table
+    rows: int                   # rows of the table
     index_dtype: DType
     index_step: int
     table_step: int
     piece_step: int
-    row: Nest                   # one source, one destination
+    row: Nest                   # the nest of a row, with one source and one destination
     gathers: bool
     skips: bool                 # numbers that are no row of the table; else they are an error
     streams: bool = False       # whether the piece is stored past the caches

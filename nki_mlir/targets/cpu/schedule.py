@@ -13,7 +13,7 @@ from nki_mlir.waist.recognize import Fold, fold_of, integer_sums, product_of
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
 WITH_32_REGISTERS = 16              # lanes of a host that has so many
-ORDERLESS = frozenset({"maximum", "minimum"})       # of these any order gives the same; three instructions, not one
+ORDERLESS = frozenset({"maximum", "minimum"})  # any order gives the same result, and a step takes three instructions
 LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
 

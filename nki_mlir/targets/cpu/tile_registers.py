@@ -20,7 +20,7 @@ ROW_BYTES = 64
 PANEL = 2 * SIDE                # rows of a panel of a, columns of one of b
 PALETTE = 1
 FEATURES = '#llvm.target_features<["+amx-tile", "+amx-bf16"]>'
-SUMS, ROWS, COLUMNS = (0, 1, 2, 3), (4, 5), (6, 7)          # what each register holds
+SUMS, ROWS, COLUMNS = (0, 1, 2, 3), (4, 5), (6, 7)          # registers of the sums, of rows and of columns
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from nki_mlir.scalar.dtypes import TFLOAT32, DType, convert
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
-ActiveBox = tuple[list[int], list[int], np.ndarray]         # starts, counts, which of its elements are active
+ActiveBox = tuple[list[int], list[int], np.ndarray]         # starts, counts, and which of its elements are active
 Runner = Callable[[Arrays, Values], None]
 
 
@@ -53,9 +53,9 @@ def compile_op(op: Op) -> Runner:
     forms = op.index_forms()
     counts = op.iteration().extents if forms else ()
     reference: Callable[..., Results] = op.reference
-    if type(op).reference is Elementwise.reference:         # whose dtype is worked out here, once
+    if type(op).reference is Elementwise.reference:         # their dtype is computed here, once
         reference = partial(op.body, ArrayScalars(compute))     # type: ignore[attr-defined]
-    counted = np.int64 if compute is None else compute.numpy       # what forms are given in
+    counted = np.int64 if compute is None else compute.numpy       # the dtype of the values of forms
 
     def run(arrays: Arrays, values: Values) -> None:
         sources = []
@@ -84,7 +84,7 @@ def _result_dtype(value: object, compute: DType | None) -> DType | None:
 
 
 # -- patterns ----------------------------------------------------------------------------------------------------------
-# Access patterns as NumPy views of their buffer's array, with bounds checked on every access.
+# Access patterns become NumPy views of their buffer's array, with bounds checked on every access.
 
 Start = Callable[[Sequence[int]], int]
 
@@ -118,7 +118,7 @@ class Pattern:
         steps = [step for step, _ in free]
         self.steps = tuple([self.dims[0][0] * self.row, *steps] if self.on_chip else steps)
         self.strides = tuple(s * tile.dtype.itemsize for s in self.steps)
-        self.is_whole = self.shape == tile.base_shape and self.steps == dense(self.shape)      # as arrays have it
+        self.is_whole = self.shape == tile.base_shape and self.steps == dense(self.shape)      # in the form of arrays
         access = tile.access
         self.partition = compile_linear(access.partition) if access.partition is not None else lambda values: 0
         self.free = compile_linear(access.free)
@@ -178,7 +178,7 @@ def active_part(mask: Mask, extents: Sequence[int], values: Values
     return None if active is not None and not active.any() else (starts, counts, active)
 
 
-Patterns = dict[str, tuple[Pattern, int]]       # of an operand, with its number
+Patterns = dict[str, tuple[Pattern, int]]       # pattern of an operand, with its number
 
 
 def _masked(op: Op) -> Runner:

@@ -20,8 +20,8 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, symbol_range
 from nki_mlir.dialects.op import Op
 from nki_mlir.waist.reader import control_around, ends_memory, scalar_value
 
-MOST_ELEMENTS = 1 << 26         # of an output that is looked at
-MOST_POINTS = 1 << 22           # of one write under conditions
+MOST_ELEMENTS = 1 << 26         # elements of an output up to which it is checked
+MOST_POINTS = 1 << 22           # points of one write under conditions
 
 
 class UndecidedWrites(Exception):
@@ -149,7 +149,7 @@ class Space:
         low = start + sum(min(0, s * (n - 1)) for s, n in zip(steps, shape))
         high = start + sum(max(0, s * (n - 1)) for s, n in zip(steps, shape))
         if low < 0 or high >= written.size:
-            raise UndecidedWrites                     # a run says so
+            raise UndecidedWrites                     # the run reports it
         np.ndarray(tuple(shape), np.bool_, written, start, tuple(steps))[...] = True
 
 

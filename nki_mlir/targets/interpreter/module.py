@@ -47,7 +47,7 @@ from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("in the interpreter")
 
-Env = list[Any]                     # one slot per SSA value
+Env = list[Any]                     # a slot per SSA value
 Step = Callable[[Env], None]
 
 
@@ -79,7 +79,7 @@ class Freedom(NamedTuple):
 
 USUAL = Freedom()
 MEETINGS = (".core_barrier", ".sendrecv", ".rank_id")       # programs that meet keep their order
-FREEDOM = 0                                                 # slot of what this run is free to choose
+FREEDOM = 0                                                 # slot of the choices that this run is free to make
 
 
 class FunctionCompiler:
@@ -109,7 +109,7 @@ class FunctionCompiler:
             begin = len(self.touched)
             compiled.append(self.observed(node, self.step(node)))
             allocates = isinstance(node, BufferAllocation)
-            for slot in self.touched[begin:]:   # also by what is inside of it
+            for slot in self.touched[begin:]:   # the key includes the operations inside
                 if allocates or slot in last_step:
                     last_step[slot] = len(compiled)
         ends: dict[int, list[int]] = {}

@@ -118,7 +118,7 @@ class Uses:
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
         self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
         self.run: Runner | None = None
-        self.patterns: dict[tuple[int, int], Pattern] = {}  # of the flags of operands, by unit, without a mask
+        self.patterns: dict[tuple[int, int], Pattern] = {}  # patterns of the flags of operands, by unit, without a mask
 
     def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Callable[[], Location | None]
                 ) -> None:
@@ -160,7 +160,7 @@ class Uses:
         if array.reported or flags.all():
             return
         if part.dtype == np.bool_:
-            # Places of units by the addresses of their flags.
+            # Indices of units by the addresses of their flags.
             base = array.written_units.__array_interface__["data"][0]
             start = part.__array_interface__["data"][0] - base
             position = np.argwhere(~flags)[0]
@@ -212,7 +212,7 @@ class Uses:
                 raw[~array.written_units] = target if k in self.writes else source        # type: ignore[attr-defined]
         try:
             self.run(copies, values)
-        except NkiMlirError:                    # the run itself says so
+        except NkiMlirError:                    # the run itself reports it
             return None
         return copies
 
@@ -232,7 +232,7 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
 
     def units_of(array: "Tracked") -> np.ndarray:
         units = tile.dtype.itemsize // array.unit
-        elements = np.unique_counts(pattern.elements(array, values, positions)).values  # which sorts: hashes collide
+        elements = np.unique_counts(pattern.elements(array, values, positions)).values  # it sorts: hashes collide
         return (elements[:, None] * units + np.arange(units)).reshape(-1)
     return units_of
 

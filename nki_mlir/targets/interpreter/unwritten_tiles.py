@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
 from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
-NUMBER = np.dtype(np.uint16)                        # of an origin; 0: it was written
+NUMBER = np.dtype(np.uint16)                        # number of an origin; 0: it was written
 
 
 @dataclass
@@ -35,9 +35,9 @@ class FreshTile:
     is_reported: bool = False
 
 
-# Of a buffer: the number of the origin of each element; the origin of all; None: all has been written.
+# A buffer's shadow: the number of the origin of each element; the origin of all; None: all has been written.
 Shadow = np.ndarray | FreshTile | None
-Part = tuple[list[int], list[int], np.ndarray | None]       # what a mask leaves: ``active_part``
+Part = tuple[list[int], list[int], np.ndarray | None]       # the part that a mask leaves: ``active_part``
 
 
 class UnwrittenTiles:
@@ -59,7 +59,7 @@ class UnwrittenTiles:
         for k, (_, tile) in enumerate(operands):
             shadow = after[k]
             if shadow is not None and tile.dtype.itemsize != tile.base_dtype.itemsize:
-                shadow = after[k] = None            # elements of another size: taken for written
+                shadow = after[k] = None            # elements of another size count as written
             views.append(None if shadow is None else self.view(after, k, operands, values))
         adds = op.is_loop_nest and not isinstance(op, MatrixProduct)        # to what is in its destination
         passes_on = not op.chooses

@@ -41,7 +41,7 @@ T = TypeVar("T")
 POISON = 0xFF
 ALL_ENGINES = (1 << isa.COMPLETIONS) - 1        # DMA engines, a bit each
 OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables of the compiler, not of the kernel
-Agent = tuple[int, Engine | int]    # the number of a core, and its engine or the number of its queue
+Agent = tuple[int, Engine | int]    # number of a core, and its engine or the number of its queue
 
 
 class SemaphoreRange(NkiMlirError):
@@ -120,7 +120,7 @@ class Core:
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
         self.held = 0                               # transfers that wait at a meeting with other cores
-        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait
+        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # the meetings at which engines wait
 
     def leave(self) -> None:
         """Make the on-chip memories available to another run of the program."""
@@ -350,7 +350,7 @@ def in_turn(cores: Sequence[Core], step_limit: int) -> None:
 def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, advance: Advance) -> None:
     while running:
         before = sum(core.executed for core in running)
-        if not any([core.turn() for core in running]):          # a list: every core takes its turn
+        if not any([core.turn() for core in running]):          # a list, so that every core takes its turn
             raise stuck(cores)
         if any(core.executed > step_limit for core in running):
             raise StepLimit(steps=step_limit)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 
-# How the pool's code says "wait on this word" (a system call's number) and "this is a spinning loop" (an instruction).
+# The pool's code waits on a word by a system call's number, and marks a spinning loop by an instruction.
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
 MOST_THREADS = 256                  # places in the pool
 LINE = 64                           # bytes every buffer starts at a multiple of

@@ -21,7 +21,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
 if TYPE_CHECKING:
     from nki_mlir.passes.pass_manager import PassObserver
 
-# What LLVM has no operation for becomes calls of the C library, a lane at a time; the rest is lowered before.
+# Operations that LLVM lacks become calls of the C library, a lane at a time; the rest is lowered before.
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
           "reconcile-unrealized-casts")
 ADDRESSES = "nki_addresses"
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 _batches: dict[str, Batch] = {}
 # Code is never unloaded: addresses of it are in programs, in frameworks, in threads.
 _loaded: list[object] = []          # memory of code that the cache had
-_compiled: list[object] = []        # of code that was compiled here, an engine where it is no object file
+_compiled: list[object] = []        # code that this process compiled; an engine where there is no object file
 
 
 @cache
@@ -91,7 +91,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     key = object_cache.key_of(description.encode())
     try:
         return find_batch(key, len(names))
-    except NotLoadable:                         # it is compiled, and replaced
+    except NotLoadable:                         # the code is compiled, and the entry replaced
         _batches[key] = Batch(key, compile_anew(make, len(names), key))
         return _batches[key]
 
@@ -118,7 +118,7 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
     """Compile a module, and return the addresses of so many functions. The cache keeps their code if there is a key."""
     findings: list[str] = []
 
-    def collect(diagnostic: object) -> bool:           # which would otherwise be printed
+    def collect(diagnostic: object) -> bool:           # MLIR would print them otherwise
         findings.append(str(diagnostic))
         return True
     with ALONE, code_context() as context, ir.Location.unknown():

@@ -83,7 +83,7 @@ class RoutineMachine:
         # The launch lets go of Python's lock, so that threads run kernels at the same time.
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self.launch_watched = self._callable("nki_launch_watched", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-        self.interruption: BaseException | None = None      # that ended the last watched launch
+        self.interruption: BaseException | None = None      # the exception that ended the last watched launch
         polls = self.polls()
         next(polls)
         self._poll = ctypes.CFUNCTYPE(ctypes.c_int64)(polls.__next__)
@@ -93,7 +93,7 @@ class RoutineMachine:
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self._callable("nki_memory_start", None)()
         self.pool = folder / "pool.mlir"
-        self.threads = 1                # that run, the calling one included
+        self.threads = 1                # running threads, the calling one included
 
     def _callable(self, name: str, *kinds: Any) -> Any:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
@@ -111,7 +111,7 @@ class RoutineMachine:
                 status = 0
             except GeneratorExit:
                 return
-            except BaseException as error:          # it must not end in compiled frames; the caller raises it
+            except BaseException as error:          # an exception must not end in compiled frames; the caller raises it
                 self.interruption, status = error, INTERRUPTED
 
     def raised(self) -> BaseException:

@@ -90,7 +90,7 @@ def keep(key: str, content: bytes) -> None:
         return
     try:
         write_file(file, digest_of(file, content) + content, 0o600)
-        if file.name[:2] == "00":               # of 256 new entries one looks at all
+        if file.name[:2] == "00":               # one of 256 new entries checks the size of the cache
             make_room(file.parent)
     except OSError:
         pass

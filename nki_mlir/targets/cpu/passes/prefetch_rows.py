@@ -20,7 +20,7 @@ from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
-LEAST_ROWS = 8                      # of a tile: the first ones are not prefetched
+LEAST_ROWS = 8                      # rows that a tile has at least, since its first rows are not prefetched
 
 
 class PrefetchRows(FunctionPass, name="prefetch-rows"):

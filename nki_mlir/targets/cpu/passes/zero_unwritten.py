@@ -65,7 +65,7 @@ class Piecewise:
 class Fresh:
     """What is known of one buffer."""
 
-    depth: int                          # how many blocks were open
+    depth: int                          # the number of open blocks
     zeroed: bool = False
     state: Piecewise | bool = False
 
@@ -159,7 +159,7 @@ class FreshBuffers:
         steps, start, symbols = list(dims), offset.const, dict(offset.symbols)
         for block in inner:
             if block.span is None:
-                fresh.zeroed = True                     # it may not run
+                fresh.zeroed = True                     # the operation may not run
                 return
             if factor := symbols.pop(block.slot, 0):
                 steps.append((factor * block.span.step, len(block.span)))

@@ -25,7 +25,7 @@ from nki_mlir.targets.neuron.order import Step
 
 EXECUTED = 100_000              # instructions that are followed
 PATHS = 32                      # ways through branches that data decide
-VIOLATIONS = 20                 # of a kind that are reported
+VIOLATIONS = 20                 # reported violations of a kind
 
 
 @dataclass

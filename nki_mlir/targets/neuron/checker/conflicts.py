@@ -297,6 +297,6 @@ class Conflicts:
                 part.reads[(access.lane, by_data) if bytes_known else access] = access
             elif not by_data:
                 part.writes = (*part.writes, access)
-            else:               # what comes after this write comes after those that it comes after
+            else:               # accesses after this write come after those before it
                 part.writes = (*(w for w in part.writes if not (
                     w.by_data and w.footprint is footprint and w.number <= ended[w.lane])), access)

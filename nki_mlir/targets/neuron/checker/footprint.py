@@ -14,7 +14,7 @@ import numpy as np
 from nki_mlir.dialects.access import Access
 from nki_mlir.targets.neuron.checker.trace import Number, bounds, key_of
 
-RUNS = 1 << 20                  # of a pattern that is compared run by run
+RUNS = 1 << 20                  # runs of a pattern up to which it is compared run by run
 Dims = tuple[tuple[int, int], ...]              # steps in bytes and counts
 Memory = tuple[Hashable, ...]   # ("sbuf", core), ("input", number), ("internal", core, name) ...
 
@@ -118,7 +118,7 @@ class ByteFootprint:
         if row is not None:
             self.low, self.high = max(self.low, 0), min(self.high, row)
         self.exact = runs.unbroken and self.symbolic is None
-        self.initialised = -1          # how many buffers had begun around it when all of it was written
+        self.initialised = -1          # buffers that had begun around the footprint when all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
         """Return whether this footprint contains every byte of the other one."""

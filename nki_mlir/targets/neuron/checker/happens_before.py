@@ -56,7 +56,7 @@ class HappensBefore:
         self.trace = trace
         self.implied: dict[WaitKey, dict[int, int]] = {}
         self.epoch_of: dict[WaitKey, Epoch] = {}
-        self.final: dict[int, Clock] = {}           # what an engine knows at its end, by lane
+        self.final: dict[int, Clock] = {}           # the clock of an engine at its end, by lane
         self.propagate()
         while self.withdraw():
             self.propagate()
@@ -186,7 +186,7 @@ class HappensBefore:
             if len(epoch.updates) == 1:
                 (only, updates), = epoch.updates.items()
                 if not self.trace.is_queue[only] and not updates.down_indices:
-                    continue                # one engine that counts up: exact
+                    continue                # a single engine counts up: the count is exact
             confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch, implied)
             supported = {counted: min(count, confirmed.get(counted, 0)) for counted, count in implied.items()}
             if supported != implied:

@@ -28,7 +28,7 @@ class BuffersOfAddress:
         self.firsts = {engine: [begin for begin, _, _ in of] for engine, of in self.spans.items()}
         self.ends = {engine: list(accumulate((end for _, end, _ in of), max)) for engine, of in self.spans.items()}
 
-        self.begun = 0                  # how many buffers have begun that share a byte with these
+        self.begun = 0                  # number of the buffers that have begun and share a byte with these
 
     def at(self, event: Event) -> Sequence[DeviceLiveRange]:
         """Return the buffers that are live at an instruction."""
@@ -64,7 +64,7 @@ class LiveBuffers:
                 self.near[buffers.space, part].append(buffers)
         self.containing: dict[ByteFootprint, list[BuffersOfAddress]] = {}
         self.sharing: dict[BuffersOfAddress, list[BuffersOfAddress]] = {}
-        self.begun: dict[DeviceLiveRange, int] = {}     # how often
+        self.begun: dict[DeviceLiveRange, int] = {}     # how often each range has begun
         self.last: dict[Engine, int] = {}               # number of the instruction that each engine executed last
         self.jumps: dict[Engine, Counter[tuple[int, int]]] = defaultdict(Counter)   # backwards, by their two numbers
 

@@ -61,7 +61,7 @@ class Operands:
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.variables: dict[tuple[int, Variable], Memory] = {}
-        self.shared: set[Memory] = set()        # that several cores touch
+        self.shared: set[Memory] = set()        # memories that several cores touch
         for core, program in enumerate(programs):
             for v in program.variables:
                 shared = v.kind in ("input", "output")
@@ -115,7 +115,7 @@ class Operands:
         for field, tile in op.operands():
             name = field.name
             read, written = name in reads, name in writes
-            # Of a table data choose the elements that count; with zeros a mask has left out others.
+            # Data choose the elements of a table that count; a mask has left out others, which hold zeros.
             whole = read and name != table and not (table and written) and FRESH not in op.extra
             reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile
             touches += self.touch(event, reached, read, written, whole, name == table)
@@ -256,7 +256,7 @@ class MemoryCheck:
                 begun = live.begun_around(footprint)
                 if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
-                if writes:              # what an operation reads, it reads first
+                if writes:              # an operation reads before it writes
                     targets.append((flags, footprint, begun))
                 if whole and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)

@@ -51,12 +51,12 @@ class Event:
     pc: int
     lane: int
     index: int
-    values: tuple[Number, ...] = ()         # of the operation's symbols
+    values: tuple[Number, ...] = ()         # values of the operation's symbols
     queue_lane: int = -1
     queue_index: int = 0
     met: bool = False
     clock: tuple[int, ...] = ()             # filled by ``happens_before``: what is known to be complete when it starts
-    done: tuple[int, ...] = ()              # of what met others: what its completion tells
+    done: tuple[int, ...] = ()              # for an event that meets others, the clock at its completion
 
 
 @dataclass(slots=True, eq=False)

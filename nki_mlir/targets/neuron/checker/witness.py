@@ -13,7 +13,7 @@ from nki_mlir.targets.neuron.checker.conflicts import Conflict
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 from nki_mlir.targets.neuron.order import EngineStep, QueueStep, Step
 
-HELD_ENGINE = isa.COMPLETIONS - 1       # of the DMA engines, the one that does not report what is held up
+HELD_ENGINE = isa.COMPLETIONS - 1       # the DMA engine that holds up its report
 
 
 @dataclass

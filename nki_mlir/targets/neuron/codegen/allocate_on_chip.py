@@ -169,7 +169,7 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 # -- packing -----------------------------------------------------------------------------------------------------------
 GENEROUS = 32                   # bytes: rows that start so are read without partial sectors
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
-BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # which room is taken
+BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
 Placed = tuple[Lifetime, int, int]      # a buffer that has its interval
 

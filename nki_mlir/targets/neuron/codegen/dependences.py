@@ -17,7 +17,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
-BUCKETS = 256                   # of the smallest size, that a memory is cut into
+BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
 LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
 FEW = 12                        # accesses of a memory that are one list
 COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
@@ -106,7 +106,7 @@ class Dependences:
             return
         for access in accesses:
             if access.writes == writes and access.stream == stream and access.region == region:
-                access.node = node              # it completes after the one before
+                access.node = node              # the node completes after the one before
                 return
         accesses.append(TrackedAccess(region, node, writes, stream))
         if len(accesses) > FEW:
@@ -170,7 +170,7 @@ class Dependences:
         key = region, writes, stream
         before = self.latest.get(key)
         if before is not None and before.live:
-            before.node = node                      # it completes after the one before
+            before.node = node                      # the node completes after the one before
             return
         access = self.latest[key] = TrackedAccess(region, node, writes, stream)
         width, level = self.widths[region.memory], 0

@@ -79,18 +79,18 @@ class Emission:
     None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
 
     unroll_limit: int | None = None
-    fuse: bool = True           # one instruction for two, where values stay
-    coalesce: bool = True       # one copy for several whose tiles lie side by side
+    fuse: bool = True           # fuse two instructions into one where the values stay equal
+    coalesce: bool = True       # copy tiles that lie side by side with one instruction
     reorder: bool = True        # take the fastest of several orders; else program order
-    engines: bool = True        # instructions for which the kernel names no engine go to any that has them
-    issuers: bool = True        # transfers for which it names none are triggered by any engine that can
-    loads: bool = True          # data that stays unchanged is loaded once where memory allows
-    evict: bool = True          # results leave PSUM where products would wait for its banks
-    overlap: bool = True        # iterations of loops of the device do not wait for the end of the one before
-    pipeline: bool = True       # loops of the device that code of many instructions keeps are pipelined
-    spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
-    vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
-    static: bool = False        # the compiler writes all descriptors of transfers, as its option --disable-dge says
+    engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
+    issuers: bool = True        # let any engine that can trigger the transfers for which the kernel names none
+    loads: bool = True          # load data that stays unchanged once where memory allows
+    evict: bool = True          # evict results from PSUM where products would wait for its banks
+    overlap: bool = True        # overlap iterations of the device's loops
+    pipeline: bool = True       # pipeline the loops that remain in long code
+    spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
+    vendor: bool = False        # choose engines as the vendor's compiler evidently does
+    static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says
     level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 

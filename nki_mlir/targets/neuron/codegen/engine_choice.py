@@ -31,7 +31,7 @@ class EngineChoice:
         self.issued = issued and (machine.generates_descriptors or not written)
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.known: dict[object, tuple[Engine, ...]] = {}
-        self.costs: dict[object, Any] = {}      # by form: what the step is on each of its engines
+        self.costs: dict[object, Any] = {}      # by form: the step on each of its engines
 
     def of(self, op: Op) -> tuple[Engine, ...]:
         """The class's choice first; that alone where the kernel or the class names it."""

@@ -49,22 +49,22 @@ LOADS = 85, 60                  # percent of SBUF that loads may fill, tried whe
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
-ORDERED = 12_000                # steps that are put in order at level 1, in all orders together; at least TWO orders
+ORDERED = 12_000                # steps that are ordered at level 1, in all orders together; at least TWO orders
 TWO = 2
-GOOD = 1.03                     # an order may be worse than the best by so much to be timed
-NEARLY = 1.01                   # what an order says of its time is off by so much
-HOPELESS = 1.1                  # where TWO orders, or a candidate, are worse than a program by so much, others are left
-NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
-CLOSE = 1.01                    # the same of short bodies, which longer ones are often faster than
+GOOD = 1.03                     # an order up to this factor worse than the best is timed
+NEARLY = 1.01                   # an order's estimate of its time is off by this factor
+HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
+NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
+CLOSE = 1.01                    # the same of short bodies: longer ones are often faster
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
-ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
+ROOM = 20                       # further percent of SBUF that an order may fill with early loads
 ROUNDS = 1.08                   # times the bound of balanced engines: behind pipelined loops no longer bodies are tried
-AGAIN = 1.5                     # times the bytes of what is accessed in HBM: more are moved if data are loaded again
+AGAIN = 1.5                     # times the bytes of the accessed HBM: more are moved if data are loaded again
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
-WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
+WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 SHORT = 64                      # instructions of bodies whose iterations overlap
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
@@ -113,7 +113,7 @@ class Prepared:
         step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
-        self.pipelined = 0                              # loops
+        self.pipelined = 0                              # the loops that are written out
         if candidate.pipelined:
             self.balanced = Schedules(code, choice).bound(balanced=True)
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
@@ -334,7 +334,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
     if not search.timed:
         assert failed is not None
         written = next(candidate for candidate in several if candidate.body >= BODY)
-        in_program_order_where_it_fits(rolled, written, choice, spill)           # the error that it has
+        in_program_order_where_it_fits(rolled, written, choice, spill)           # raise the error of program order
         raise failed
     ns, best = search.best()
     if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level] and (

@@ -248,7 +248,7 @@ class _FusedRun:
         ops = first, second, new
         if any([op.mask or op.limits or op.symbols for op in ops]):
             return self.judge(*ops)
-        numbers: dict[DeviceBuffer, int] = {}               # which operands are in one buffer
+        numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
         buffers = [numbers.setdefault(tile.handle, len(numbers)) for op in ops for _, tile in op.operands()]
         key = *[op.outline() for op in ops], *buffers
         if key not in self.judged:

@@ -27,7 +27,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop,
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
 ITERATIONS = 6                  # after which two have had the same waits, or the engines meet
-Clock = NDArray[np.int64]       # for each lane, until when its events are known to be complete
+Clock = NDArray[np.int64]       # for each lane, the time up to which its events are known to be complete
 
 
 def straight_loops(code: Code) -> list[Loop]:
@@ -69,15 +69,15 @@ class IterationWaits:
         self.steps, self.issuers, self.engines, self.stores = steps, issuers, engines, stores
         groups = len(stores)
         self.before, self.carried = before, carried
-        self.length = 2 * len(steps)                # of an iteration, in times
+        self.length = 2 * len(steps)                # times of an iteration
         self.used: list[list[int]] = [[] for _ in range(groups)]
-        self.waiting: dict[int, int] = {}           # by lane of a queue the engine that waits for it
+        self.waiting: dict[int, int] = {}           # by lane of a queue, the engine that waits for it
         self.lanes = self.choose_queues()
         number = engines + QUEUES * groups
         self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
         self.latest = [0] * number                  # the last event of each lane
-        self.times: list[list[int]] = [[] for _ in range(number)]          # of the events of each lane
-        self.reported: list[list[Clock]] = [[] for _ in range(number)]     # what each tells
+        self.times: list[list[int]] = [[] for _ in range(number)]          # times of the events of each lane
+        self.reported: list[list[Clock]] = [[] for _ in range(number)]     # the clock that each event reports
         self.plan: PlannedIteration | None = None
         earlier = None
         for iteration in range(ITERATIONS):
@@ -118,7 +118,7 @@ class IterationWaits:
         for k, (engine, _) in enumerate(self.issuers):
             lane = self.lanes[k]
             needed: dict[int, int] = {}
-            if lane != engine:                      # one transfer of a queue is under way
+            if lane != engine:                      # a queue has one transfer under way
                 self.need(engine, lane, self.latest[lane], needed)
             for other in self.before[k]:
                 self.need(engine, self.lanes[other], self.begin + 2 * other + 1, needed)
@@ -148,7 +148,7 @@ class IterationWaits:
         waits = plan.relays.setdefault((2 * k, teller), [])
         if time > self.known[teller][queue]:
             waits += self.wait(teller, {queue: time})
-        if self.latest[teller] == relay:            # which tells of another queue
+        if self.latest[teller] == relay:            # the transfer reports another queue
             self.times[teller].pop()
             self.reported[teller].pop()
         self.complete(teller, relay, self.known[teller])

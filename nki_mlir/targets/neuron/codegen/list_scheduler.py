@@ -29,8 +29,8 @@ from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
-LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is kept apart
-FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)      # who chooses first
+LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
+FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)  # the order in which engines choose
 
 
 class ListSchedule(NamedTuple):
@@ -78,7 +78,7 @@ class _ListScheduler:
         for k, rank in enumerate(self.ranks):
             self.by_rank[rank] = k
         self.is_transfer = [transfer is not None for transfer in graph.transfers]
-        self.engine_of = [0] * count            # of each step that was started
+        self.engine_of = [0] * count            # the engine of each started step
         self.missing = [len(before) for before in graph.before]
         self.set_up_memory(order, base)
         self.oldest = 0                         # the first step in program order that was not started
@@ -92,7 +92,7 @@ class _ListScheduler:
         self.refused: list[object] = [None] * len(self.engines)     # the state in which none could start
         self.events: list[tuple[float, int]] = []
         self.dma = DmaEngines(machine, Hbm(machine, 1))
-        self.triggered: list[tuple[int, int]] = []      # now: by the engine's number in ENGINES, the steps
+        self.triggered: list[tuple[int, int]] = []      # ready steps, by the engine's number in ENGINES
         self.queues = [0] * (2 * len(self.engines))     # transfers that are under way: loads and stores of each engine
         self.port_free = True
         ramps = [machine.costs.engines[engine].ramp for engine in self.engines]
@@ -123,10 +123,10 @@ class _ListScheduler:
     def set_up_memory(self, order: Order, base: dict[str, int] | None) -> None:
         graph, machine = self.graph, self.machine
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.most = [int(graph.needed[s].max()) for s in SPACES]    # at least what ``needed`` has from now on
+        self.most = [int(graph.needed[s].max()) for s in SPACES]    # at least all of ``needed`` from now on
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
         self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
-        self.pending: list[list[tuple[int, int, int]]] = [[] for _ in SPACES]   # what is to be added to that: from, to
+        self.pending: list[list[tuple[int, int, int]]] = [[] for _ in SPACES]   # changes to add to that: from, to
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.spare = self.limit[0]              # the least that loads have left
@@ -266,7 +266,7 @@ class _ListScheduler:
         if not soon:
             return False
         for buffer, _ in soon:
-            self.uses[buffer] = self.count      # its last user does not give it back again
+            self.uses[buffer] = self.count      # its last user does not free it again
             self.give_back(buffer)
         self.soon[engine] = [entry for entry in self.soon[engine] if entry not in soon]
         return True
@@ -293,7 +293,7 @@ class _ListScheduler:
             return -1                           # nothing has changed since none was found
         turns = self.graph.takes_turns and engine == self.scalar
         deferred: list[int] = []                  # if none needs the functions that are there
-        waits = False                           # a step is left to an engine that is not free yet: that depends on time
+        waits = False                           # an engine that is not free yet takes the step: that depends on time
         memory = 2 * self.version + idle
         by_rank, no_room, only = self.by_rank, self.no_room, self.only
         full = not idle and (loads >= QUEUES or stores >= QUEUES)
@@ -369,7 +369,7 @@ class _ListScheduler:
         new = [buffer for buffer in graph.buffers[k] if not live[buffer]]
         if not new or self.memory_allows(k, new):
             return True
-        if transfer:                            # other steps may be given what their engine used last
+        if transfer:                            # other steps may get buffers that their engine used last
             self.no_room[k] = 2 * self.version + (not self.events)
         return False
 
@@ -389,7 +389,7 @@ class _ListScheduler:
                     return False
                 self.spare = min(self.spare, room - size)
             elif size > room:
-                # Nothing gives room back any more, or sums that are in use throughout take more than there is.
+                # Nothing frees memory any more, or sums that are live throughout take more than there is.
                 if not (k == self.oldest and not self.events and not self.free_ranges):
                     return False
                 continue

@@ -56,11 +56,11 @@ from nki_mlir.waist.function import (
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("in an instruction stream", "lower to the nisa level")
-PREDICATES = {name: number for number, name in enumerate(COMPARISONS[:6])}           # those of arith.cmpi, with a sign
+PREDICATES = {name: number for number, name in enumerate(COMPARISONS[:6])}           # predicates of arith.cmpi, signed
 FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *PREDICATES)
-ADDRESS = "nki.address"         # of a memref.alloc: [partition, byte in the partition]
-ADDRESSES = "nki.addresses"     # of each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
-PLACED = "nki.placed"           # beside an address that allocate-on-chip chose, which it may choose again
+ADDRESS = "nki.address"         # the attribute of a memref.alloc: [partition, byte in the partition]
+ADDRESSES = "nki.addresses"  # an element for each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
+PLACED = "nki.placed"           # marks an address that allocate-on-chip chose and may choose again
 
 
 def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None) -> Code:
@@ -254,7 +254,7 @@ LOGIC = {"and": "arith.andi", "or": "arith.ori"}
 AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "mod": ir.AffineExpr.get_mod,
     "floordiv": ir.AffineExpr.get_floor_div}
-LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # of affine expressions
+LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # leaves of affine expressions
 
 
 def write_code(kernel: KernelFunction, code: Code) -> None:

@@ -50,9 +50,9 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
 
 WINDOW = 1_000                  # instructions that are ordered to see how iterations follow each other
 LEAST, MOST = 4, 12             # iterations of the window
-COPIES = 4                      # of a buffer, at most
+COPIES = 4                      # copies of a buffer at most
 LONGER = 1, 1.5, 2, 3, 5        # times the interval: longer rounds have fewer stages, and need fewer copies
-SWEEPS = 50                     # over the steps, until each is behind those that it depends on
+SWEEPS = 50                     # passes over the steps, until each is behind those that it depends on
 EARLY = 0.5                     # intervals by which a load starts before its data are needed
 BEHIND = 1e-6                   # ns: the next time in a round
 
@@ -84,7 +84,7 @@ def pipeline_loops(code: Code, choice: EngineChoice, memory: int = MEMORY) -> in
     return count
 
 
-Dependences = list[list[tuple[int, int]]]       # of each step: a step, and how many iterations before it is that one's
+Dependences = list[list[tuple[int, int]]]  # for each step, the steps that it depends on with the distance in iterations
 
 
 class Stages:

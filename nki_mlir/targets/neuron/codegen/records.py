@@ -30,7 +30,7 @@ class LoopVariable:
     name: str
     low: int                        # least and greatest value
     high: int
-    axis: int | None = None         # of the grid, for a program id
+    axis: int | None = None         # the grid's axis, for a program id
 
 
 @dataclass(eq=False)

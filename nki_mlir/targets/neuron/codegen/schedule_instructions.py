@@ -38,7 +38,7 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingG
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
-NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
+NO_REORDER = "nki.no_reorder"   # no instruction moves across an operation with this attribute
 
 
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
@@ -87,8 +87,8 @@ class Schedules:
         outside, times = shared_buffers(code.body), run_counts(code.body)
         self.before = [(block, list(block.nodes)) for block in blocks(code.body)]
         self.runs: list[list[InstructionStep]] = []
-        self.parts: list[list[tuple[int, int, SchedulingGraph]]] = []       # of each run: from, to
-        self.times: list[int] = []                                          # how often each runs
+        self.parts: list[list[tuple[int, int, SchedulingGraph]]] = []       # for each run: from, to
+        self.times: list[int] = []                                          # the number of times that each runs
         for block, nodes in self.before:
             for run in runs_of(nodes):
                 self.runs.append(run)
@@ -236,7 +236,7 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int], run: Seque
                 steps = users.setdefault(tile[1].handle, [])
                 if not steps or steps[-1] != k:
                     steps.append(k)
-    again: dict[int, list[int]] = {}            # of a step those that had the memory before
+    again: dict[int, list[int]] = {}            # for each step, the steps that had the memory before
     memories = {space: Predecessors() for space in SPACES}
     for buffer, steps in users.items():         # in the order in which they are first used
         address = buffer.address[1]             # type: ignore[index]

@@ -213,7 +213,7 @@ class SchedulingGraph:
         has first in program order: it waits for operands, not for memory, queues and DMA engines."""
         dma = self.machine.costs.dma
         free = dict.fromkeys(Engine, 0.0)
-        visible: list[tuple[Engine | None, float, float]] = []     # of each step: engine, end for it, for others
+        visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
         for choices, transfer, before in zip(self.choices, self.transfers, self.before):
             engine, busy, result, own_result = choices[0][:4]
             start = free[engine]

@@ -22,7 +22,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
-QUEUES = 8                      # of a group, which are an engine's transfers in one direction: it has 16 in all
+QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
 Clock = NDArray[np.int64]       # for each lane, how many of its instructions are known to be complete
 
 
@@ -49,7 +49,7 @@ class SegmentWaits:
         number = engines + QUEUES * groups
         self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
         self.totals = [0] * number
-        self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
+        self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: the clock then
         self.planned: list[Planned] = []
         self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
         for step, (engine, group), earlier in zip(steps, issuers, before or dependences_of(steps, issuers)):

@@ -62,7 +62,7 @@ def sunk(block: Block) -> Iterator[object]:
         else:
             yield node
     for buffer, steps in waiting.items():
-        if buffer not in local:               # what follows the block may use it
+        if buffer not in local:               # code behind the block may use it
             yield from steps
 
 

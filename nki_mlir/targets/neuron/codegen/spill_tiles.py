@@ -112,18 +112,18 @@ class _SpilledTile:
     buffer: DeviceBuffer
     size: int
     uses: list[int] = field(default_factory=list)
-    position: int = 0                   # of the next use
+    position: int = 0                   # index of the next use
     there: DeviceBuffer | None = None
     latest: DeviceBuffer | None = None
     stale: bool = True
     behind: list["InstructionStep | _Copy"] = field(default_factory=list)
     recipe: int | None = None
     slot: int | None = None
-    elsewhere: DeviceBuffer | None = None       # of PSUM: where it is read from now on
+    elsewhere: DeviceBuffer | None = None       # for a tile of PSUM, the buffer that readers use from now on
     last_write: int = -1
     copy_ns: float = 0.0
     recipe_ns: float = 0.0
-    overwritten: tuple[int, bool] = (-1, False)         # for a use: whether that step writes all of it, unread
+    overwritten: tuple[int, bool] = (-1, False)         # by use: whether that step writes all of it, without reading it
 
     def next_use(self) -> float:
         return self.uses[self.position] if self.position < len(self.uses) else inf
@@ -166,8 +166,8 @@ class _Run:
         self.slots: dict[_SpilledTile, DeviceBuffer] = {}
         self.tiles: dict[DeviceBuffer, _SpilledTile] = {}
         self.last: dict[DeviceBuffer, int] = {}         # use of each buffer in the run
-        self.writes: dict[DeviceBuffer, int] = {}      # how often, so far
-        self.versions: list[dict[DeviceBuffer, int]] = [{} for _ in run]    # of steps that compute tiles: the operands
+        self.writes: dict[DeviceBuffer, int] = {}      # number of writes so far
+        self.versions: list[dict[DeviceBuffer, int]] = [{} for _ in run]    # by step that computes a tile: its operands
         for k, step in enumerate(run):
             for tile in dict.fromkeys(t.handle for t in tiles_of(step)):
                 self.last[tile] = k
@@ -273,7 +273,7 @@ class _Run:
             self.before[k].append(InstructionStep(changed(again, lambda t: renamed(t, names)),
                                                   self.run[tile.recipe].location))
             if tile.slot is None and tile.uses[tile.position - 1] == tile.recipe:
-                self.unused.add(tile.recipe)            # nothing read what it computed
+                self.unused.add(tile.recipe)            # nothing read its result
             moved.repeated += 1
             moved.ns += tile.recipe_ns
             tile.stale, tile.behind = True, self.before[k]

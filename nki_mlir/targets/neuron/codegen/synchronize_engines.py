@@ -56,7 +56,7 @@ from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, Segme
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-WAITS = 1                       # that one instruction carries; more stand before it
+WAITS = 1                       # waits that an instruction carries; further ones precede it
 
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
@@ -117,7 +117,7 @@ class _Emitter:
         self.tiles_of: dict[DeviceBuffer, dict[Access, Tile]] = {}
         self.live: dict[DeviceBuffer, dict[Engine, tuple[int, int]]] = {}
         self.meets = False
-        self.table = ""                                 # that the scalar engine has, as far as that is known
+        self.table = ""                                 # the table of the scalar engine, as far as it is known
         self.block(code.body, ends_program=True)
         self.finish()
 
@@ -162,14 +162,14 @@ class _Emitter:
                 case Load():
                     self.load(part)
                     if not isinstance(segments[k + 1] if k + 1 < len(segments) else None, Load):
-                        self.barrier()              # nobody writes what another has not read yet
+                        self.barrier()              # no engine writes what another one has not read yet
             self.release([v for v, at in last_uses.items() if at == k])
 
     def segments(self, block: Block) -> Iterator[object]:
         """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[object, int] = {}
-        before: Sequence[Sequence[int]] | None = None           # what steps of the whole run come after
+        before: Sequence[Sequence[int]] | None = None  # for each step of the run, the steps that it comes after
         start = 0                                               # step of it that the segment begins with
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
@@ -217,7 +217,7 @@ class _Emitter:
         tables = self.enter(loop.body)
         overlapping = self.signalled.get(loop.body)
         if overlapping is not None:
-            self.add(overlapping, 1)                    # as if an iteration had been: what is in front is complete
+            self.add(overlapping, 1)  # assume a complete iteration: everything in front of the loop is complete
         heads: dict[Engine, int] = {}
         registers: dict[Engine, isa.Register] = {}
         for engine in self.engines:
@@ -231,7 +231,7 @@ class _Emitter:
             self.block(loop.body)
         for engine in self.engines:
             register = registers[engine]
-            self.registers[engine].forget()             # what was computed from the variable's last value
+            self.registers[engine].forget()             # these hold values computed from the variable's last value
             self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
             self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.registers[engine].release(loop.variable)

@@ -102,7 +102,7 @@ def does_nothing(body: Block) -> bool:
 
 
 # -- what stays a loop -------------------------------------------------------------------------------------------------
-Sizes = dict[object, int]          # of loops, branches and blocks
+Sizes = dict[object, int]          # instructions of loops, branches and blocks
 
 
 def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
@@ -180,7 +180,7 @@ class Unroller:
         self.known: dict[tuple[object, ...], Value] = {}
         self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
         self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
-        self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols keep it in its buffers
+        self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """The block for these values of the variables around it."""
@@ -202,7 +202,7 @@ class Unroller:
                     multiple = len(node.span) // copies * copies
                     self.loop(target, node, node.span[:multiple:copies], copies, values, buffers)
                     self.iterations(target, node, node.span[multiple:], values, buffers)
-                case Loop() if not does_nothing(node.body):     # which may have more iterations than anyone can count
+                case Loop() if not does_nothing(node.body):     # the number of iterations may be too large to count
                     self.iterations(target, node, node.span, values, buffers)
                 case Branch():
                     self.branch(target, node, values, buffers)

@@ -39,7 +39,7 @@ class NeffContent(NamedTuple):
 
     programs: "list[Program]"
     mode: str
-    digest: str             # of the file's bytes: a trace names the kernel that it belongs to
+    digest: str             # digest of the file's bytes, by which a trace names its kernel
 
     @property
     def kernel(self) -> str:
@@ -133,7 +133,7 @@ def _packed(members: dict[str, bytes]) -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as out:
         for name, data in members.items():
-            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)         # dated 1980: equal bytes
+            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)         # 1980, for equal bytes
     return archive.getvalue()
 
 

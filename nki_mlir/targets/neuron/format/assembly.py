@@ -23,9 +23,9 @@ from nki_mlir.targets.neuron.format.assembly_operation import (
 from nki_mlir.targets.neuron.validate import Validator
 
 VERSION = 1
-DIGITS = 40                     # of an integer: an address has at most 20
+DIGITS = 40                     # digits of an integer: an address has at most 20
 LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
-DATA_LINE = 64                  # bytes of a constant on a line
+DATA_LINE = 64                  # bytes of a constant in a line
 
 
 def print_program(program: Program) -> str:

@@ -149,7 +149,7 @@ def byte_text(offset: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-_pattern = cache(re.compile)         # of a few patterns; the memo of ``re`` is slower
+_pattern = cache(re.compile)         # memoize the few patterns: the memo of ``re`` is slower
 
 
 class Line:

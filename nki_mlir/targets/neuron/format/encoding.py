@@ -78,7 +78,7 @@ class Encoder:
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
-        self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile is equal to itself alone
+        self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile equals itself only
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update

@@ -24,7 +24,7 @@ from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 
 __all__ = ["Document", "check_folder", "page", "profile_of", "write_profile"]
 
-ADVISED = 300_000               # instructions; of longer runs no advice is given
+ADVISED = 300_000               # instructions; longer runs get no advice
 JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
 
 
@@ -92,7 +92,7 @@ STYLES = "uplot.css", "page.css"
 def page(document: Document) -> str:
     """Return the HTML text of the page."""
     parts = {"TITLE": escape(document["timing"]["kernel"]), "STYLE": "\n".join(map(_read, STYLES)),
-             # No text of a kernel can end the element that it is in.
+             # No text of a kernel can end the element that contains it.
              "PROFILE": json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"),
              "SCRIPT": "\n".join([f"/*\n{_read('uplot.license')}*/", *map(_read, SCRIPTS)])}
     pieces = _read("page.html").split("@")

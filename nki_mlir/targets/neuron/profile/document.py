@@ -28,7 +28,7 @@ from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
 
 VERSION = 1
 SLICES = 1_000_000              # more are thinned
-BINS = 400                      # of the bandwidth over time
+BINS = 400                      # bins of the bandwidth over time
 HELD = 100_000                  # values on chip that are shown
 LEVELS = 200_000                # times at which a memory's level is shown
 Document = dict[str, Any]
@@ -327,7 +327,7 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-LONG = 1 << 14                  # elements of a partition, beside which an instruction's fixed cycles are nothing
+LONG = 1 << 14                  # elements of a partition for which an instruction's fixed cycles are negligible
 
 
 def ceilings(machine: Machine, cores: int) -> dict[str, float]:

@@ -17,8 +17,8 @@ from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.timing.machine import CoreState, TimedMachine
 
-Where = tuple[int, int]         # agent and place in its stream
-BUCKET = 2048                   # bytes of a partition whose values are looked through together
+Where = tuple[int, int]         # agent and position in its stream
+BUCKET = 2048                   # bytes of a partition whose values are searched together
 
 
 class Footprint(NamedTuple):

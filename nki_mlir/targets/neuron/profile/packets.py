@@ -33,7 +33,7 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     packets = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
     free = {core: [0.0] * core.dma.count for core in run.cores}
-    for event, movement in record.movements.items():            # as they were triggered
+    for event, movement in record.movements.items():            # in the order in which they were triggered
         agent = run.agents[record.agent[event]]
         transfer = agent.stream.details[record.position[event]]
         assert isinstance(transfer, TimedTransfer)
@@ -42,7 +42,7 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
             continue
         parts = transfer.parts
         if max(free_at) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(free_at):
-            free_at[:] = [movement.end] * len(free_at)                  # each moves as much, from the same time on
+            free_at[:] = [movement.end] * len(free_at)  # each moves as many bytes, from the same time on
             packets.add(slice_of[event], len(free_at), launch + movement.first, launch + movement.end,
                         parts[0] / sum(parts))
             continue
@@ -51,7 +51,7 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
         last_engine, even = ends.index(max(ends)), len(set(zip(begins, transfer.parts))) == 1
         for k, ns in enumerate(transfer.parts):
             if even or k == last_engine:
-                ends[k] = movement.end                          # HBM may have had no more to give
+                ends[k] = movement.end                          # HBM may have been at its limit
             if ns:
                 free_at[k] = ends[k]
         total = sum(transfer.parts)

@@ -25,7 +25,7 @@ from nki_mlir.targets.neuron.timing.record import SEMAPHORE
 from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
 
 ENGINE, QUEUE = "engine", "queue"
-ROUNDING = 1e-6                 # ns: times that differ by less are one time
+ROUNDING = 1e-6                 # ns: times that differ by less are equal
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def _put_in_order(run: TimedMachine, slices: Slices) -> None:
 
 
 def _transfers(run: TimedMachine, slices: Slices, numbers: list[list[int]], launch: float) -> None:
-    lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}          # by queue: until when each is taken, its track
+    lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}          # by queue: end of use of each lane, its track
     for event, movement in sorted(run.record.movements.items(), key=lambda item: item[1].begin):
         agent = run.agents[run.record.agent[event]]
         core, position = run.cores.index(agent.core), run.record.position[event]
@@ -243,7 +243,7 @@ def _track(slices: Slices, core: int, name: str, kind: str) -> int:
 def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[int]]:
     """Return the number of the instruction at each position of each agent; equal instructions share one."""
     number_of: dict[Executed, int] = {}
-    alike: dict[tuple[object, ...], int] = {}           # the number by what it depends on
+    alike: dict[tuple[object, ...], int] = {}           # number of an instruction, by all that it depends on
     numbers = []
     for agent in run.agents:
         core, agent_numbers = run.cores.index(agent.core), list[int]()

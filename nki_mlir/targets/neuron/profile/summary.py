@@ -12,8 +12,8 @@ from rich.text import Text
 from nki_mlir.targets.neuron.profile.document import Document
 from nki_mlir.targets.neuron.timing.result import duration, with_interval
 
-LINES = 8                       # of source that are shown
-WIDTH = 24                      # of a bar
+LINES = 8                       # source lines that are shown
+WIDTH = 24                      # characters of a bar
 
 
 def show(document: Document, out: TextIO, width: int | None = None) -> None:

@@ -31,7 +31,7 @@ def tensor_rows(document: Document) -> list[Row]:
     names, rows = variable_names(document), list[Row]()
     for tensor in document["tensors"]:
         name = tensor["name"]
-        if tensor["core"] or name not in names:         # the cores of a launch share them
+        if tensor["core"] or name not in names:         # the cores of a launch share the channels
             continue
         rows.append({
             "variable_name": names[name], "type": TYPES[tensor["kind"]], "format": tensor["dtype"],

@@ -18,13 +18,13 @@ SOURCE = "model"
 TOOL = f"nki_mlir {__version__}"
 VENDOR_ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 FLOPS_OF_A_PE = 2
-# Of a whole graph, of a NEFF and of the runtime's trace.
+# These are for a graph, a NEFF and the runtime's trace.
 UNKNOWN = ("model_flops", "throttle_active_time", "mfu_hlo_estimated_percent",
            "mfu_hlo_max_achievable_estimated_percent", "event_count", "total_row_count", "cc_cores_instruction_time",
            "cc_cores_instruction_active_time", "cc_cores_instruction_active_time_percent",
            "cc_cores_instruction_count")
-INPUTS = "input", "constant"                    # tensors that a kernel is given
-DGE = "static", "software_dynamic", "hardware_dynamic"      # who writes descriptors
+INPUTS = "input", "constant"                    # tensors that a caller passes to a kernel
+DGE = "static", "software_dynamic", "hardware_dynamic"      # writers of descriptors
 
 
 def vendor_summary(document: Document) -> dict[str, Any]:

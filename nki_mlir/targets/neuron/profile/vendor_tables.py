@@ -55,7 +55,7 @@ def write_into(document: Document, target: Path) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for name, rows in vendor_tables(document).items():
-        if rows:                                    # a table is there only where it has rows
+        if rows:                                    # the document has a table only where it has rows
             files.append(target / f"{name}.parquet")
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), files[-1])
     return files

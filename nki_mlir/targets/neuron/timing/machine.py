@@ -47,7 +47,7 @@ from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
 from nki_mlir.waist.overlap import boxes_overlap
 
-Change = tuple[float, int, int]                 # when, by how much, by which event
+Change = tuple[float, int, int]                 # time, amount, event
 
 
 class TimedSemaphore:
@@ -59,7 +59,7 @@ class TimedSemaphore:
     def __init__(self) -> None:
         self.value = 0
         self.coming: deque[Change] = deque()
-        self.sleepers: dict[int, int] = {}      # who waits -> for which value
+        self.sleepers: dict[int, int] = {}      # a waiting engine -> the value that it waits for
 
     def settle(self, time: float) -> int:
         """Return the value at ``time``. The times of successive calls never decrease."""
@@ -91,7 +91,7 @@ class TimedSemaphore:
 
 EVENT_LIMIT = 50_000_000
 KEPT_LOOSE = 1_000_000          # values of events, until they are put into columns
-Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a core loads into registers, in order
+Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # values that an engine of a core loads into registers, in order
 
 
 class CoreState:
@@ -101,7 +101,7 @@ class CoreState:
         self.program = program
         self.semaphores = [TimedSemaphore() for _ in program.semaphores]
         self.dma = DmaEngines(machine, hbm)
-        self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # free from when on, after which event
+        self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # time from which it is free, and the event before
         self.hbm_bytes = 0
 
 
@@ -120,13 +120,13 @@ class Agent:
         self.event = self.last_event = -1
         self.registers: list[int | None] = [0] * isa.REGISTERS
         self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
-        self.branched: dict[int, int] = {}          # how often an undecided branch was met, by place
+        self.branched: dict[int, int] = {}          # number of visits of an undecided branch, by position
         self.waits_for: TimedSemaphore | None = None
-        self.met = False                            # the meeting that it is at is complete
-        self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when it may read their results
+        self.met = False                            # whether the meeting that it is at is complete
+        self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when results can be read
         self.parts = (number, stream.entries, stream.instructions, stream.details, stream.waits_for_itself,
-                      core.semaphores, self.recent, ramp, stream.shares)     # what ``advance`` looks at each time
-        self.why, self.cause = BEGIN, -1            # of the wait that it is in
+                      core.semaphores, self.recent, ramp, stream.shares)  # the state that ``advance`` reads each time
+        self.why, self.cause = BEGIN, -1            # reason and cause of the current wait
 
 
 def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None:
@@ -139,7 +139,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self.engines: list[Agent] = []
-        self.transfers: list[tuple[Agent, int, TimedTransfer, int]] = []         # agent, place, what, event
+        self.transfers: list[tuple[Agent, int, TimedTransfer, int]] = []         # agent, position, transfer, event
 
 
 class EventLimit(NkiMlirError):
@@ -215,7 +215,7 @@ class TimedMachine:
             start, reason, cause = free, ORDER, agent.event
             if waits or port or kind:
                 if free > time:
-                    if heap and heap[0][0] < free:          # another engine comes first
+                    if heap and heap[0][0] < free:          # another engine advances first
                         agent.at, agent.free = at, free
                         self.come_back(agent, waits)
                         return
@@ -266,7 +266,7 @@ class TimedMachine:
             if kind == TRANSFER:
                 self.transfer(agent, at - 1, event - 1, start)
                 continue
-            if update is not None:                      # what an engine counts down it sees itself at once
+            if update is not None:                      # an engine sees at once what it counts down itself
                 self.signal(semaphores[update.semaphore], complete if update.amount > 0 or kind == WORK else free,
                             update.amount, event - 1)
             agent.met = False
@@ -396,7 +396,7 @@ class TimedMachine:
         if update is None:
             return
         semaphore = core.semaphores[update.semaphore]
-        if update.amount != core.dma.count:         # not one for each engine: when all are done
+        if update.amount != core.dma.count:         # one signal for all DMA engines, when all are done
             self.signal(semaphore, notified, update.amount, event)
             return
         for time, engines in finished:

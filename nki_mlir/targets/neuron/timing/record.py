@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-# Why an instruction did not start earlier.
+# Reasons why an instruction did not start earlier.
 BEGIN, ORDER, SEMAPHORE, OWN_RESULT, PORT, MEETING = range(6)
 WIDTH = 7                       # columns
 
@@ -97,16 +97,16 @@ def pieces_of(record: Record) -> list[tuple[int, str, float, float]]:
 def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]:
     """Yield the pieces from the completion of an event back to time 0."""
     time = record.complete[event]
-    awaited = True                                     # whether its result is what was waited for
+    awaited = True                                     # whether the next instruction waited for its result
     while True:
-        while awaited and event in record.held:        # another one's result was later
+        while awaited and event in record.held:        # the result of another transfer was later
             event = record.held[event]
         movement = record.movements.get(event) if awaited else None
         if movement is not None:
             moved = min(movement.end, time)
             yield (event, NOTIFIES, moved, time)
             time = moved
-            while movement.behind >= 0:             # its DMA engine had another one's part before
+            while movement.behind >= 0:             # its DMA engine moved another transfer's part before
                 begin = min(movement.begin, time)
                 yield (event, MOVES, begin, time)
                 event, time = movement.behind, begin
@@ -127,7 +127,7 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
             yield (event, ISSUE if event in record.movements else RUNS, start, time)
             time = start
         reason, cause = record.why[event], record.cause[event]
-        while reason == MEETING and cause >= 0:        # the last to come began when the meeting did
+        while reason == MEETING and cause >= 0:        # the last to arrive began when the meeting did
             event = cause
             reason, cause = record.why[event], record.cause[event]
         if reason == BEGIN or cause < 0:

@@ -191,7 +191,7 @@ def _engine_times(run: TimedMachine) -> list[EngineTime]:
     names, causes = stall_causes(run, waited, kinds)
     keys = np.concatenate((agent_of[waited] * len(names) + causes, agent_of[controlled] * len(names)
                            + np.where(kinds[controlled] == TABLE_LOAD, names.index(TABLE), names.index(CONTROL))))
-    order = np.concatenate((2 * waited, 2 * controlled + 1)).argsort()        # a stall is before what it delays
+    order = np.concatenate((2 * waited, 2 * controlled + 1)).argsort()        # a stall precedes what it delays
     keys, ns = keys[order], np.concatenate((gaps[waited], durations[controlled]))[order]
     sums = np.bincount(keys, ns, len(agents) * len(names)).tolist()
     stalls: list[dict[str, float]] = [{} for _ in agents]
@@ -245,7 +245,7 @@ def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) 
     ns_of: dict[tuple[str, str, str, str], float] = {}
     engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
     instructions = [a.stream.instructions for a in run.agents]
-    texts: dict[object, str] = {}                   # of locations
+    texts: dict[object, str] = {}                   # texts of locations
     for event, phase, begin, end in pieces:
         agent = agents[event]
         instruction = instructions[agent][positions[event]]

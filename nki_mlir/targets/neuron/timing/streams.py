@@ -44,7 +44,7 @@ class Occasion(NamedTuple):
     key: object
 
 
-WITH_DETAILS = (Move, RegisterAlu, CompareBranch, TensorLoad, RangeClear)      # control that does more than it costs
+WITH_DETAILS = (Move, RegisterAlu, CompareBranch, TensorLoad, RangeClear)      # control with further effects
 Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
 
 

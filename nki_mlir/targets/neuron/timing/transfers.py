@@ -141,7 +141,7 @@ class DmaEngines:
         finished: dict[float, int] = {}
         self.runs = []
         for k, (at, (number, ns, before, holder)) in enumerate(zip(ends, pieces)):
-            if k == slowest:                           # the first of these is the last of all
+            if k == slowest:                           # the first one with the latest end
                 self.add(1, end if ns else before, event if ns else holder)
                 finished[end] = finished.get(end, 0) + 1
                 at_last = self.runs[-1][1:]

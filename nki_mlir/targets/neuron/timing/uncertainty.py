@@ -24,9 +24,9 @@ from nki_mlir.machine.engine import Engine
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import RESULT
 
-LEVEL = 0.8                     # share of devices' times that an interval is to hold
-DEVIATIONS = 1.2816             # of a normal distribution, to either side, which hold that share
-SURE = 0.9                      # from which on one of two is called the faster one
+LEVEL = 0.8                     # share of devices' times that an interval contains
+DEVIATIONS = 1.2816             # deviations of a normal distribution, to either side, that contain that share
+SURE = 0.9                      # probability from which on one of two kernels is called the faster one
 # Standard deviation of the logarithm of model / published that whole kernels have besides their laws' residuals: with
 # it the intervals hold four of five published latencies (bench/calibration).
 STRUCTURE = 0.12
