@@ -217,7 +217,7 @@ class VirtualRegister:
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
 
-    def _no_number(self, *others: object) -> NoReturn:
+    def _no_number(self, *operands: object) -> NoReturn:
         raise NkiTypeError("a register is not a Python number: only the device knows its value; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store",
                            fix="store it to a tile with nisa.register_store, and compute there",
@@ -232,7 +232,7 @@ class VirtualRegister:
         return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
 
 
-def check_register(value: object, what: str) -> None:
+def check_register(value: object, subject: str) -> None:
     """Check that an argument is a register, not a number or a tile."""
-    require(isinstance(value, VirtualRegister), f"{what}: expecting 'register', got '{type(value).__name__}'",
+    require(isinstance(value, VirtualRegister), f"{subject}: expecting 'register', got '{type(value).__name__}'",
             fix="make one with nisa.register_alloc")

@@ -108,15 +108,15 @@ class NkiTensor(OlderMethods):
         check_reach(self)
         flat = self.storage.buffer.handle.reshape(-1).view(self.dtype.numpy)
         size = self.itemsize
-        seen = np.ndarray(tuple(self.shape), self.dtype.numpy, flat, self.offset * size,
+        view = np.ndarray(tuple(self.shape), self.dtype.numpy, flat, self.offset * size,
                           tuple(s * size for s in self.strides))
-        copied: np.ndarray = seen.copy()
+        copied: np.ndarray = view.copy()
         return copied
 
     def is_contiguous(self) -> bool:
         """Return whether the elements are dense and row-major; on chip within each partition."""
-        first = 1 if self.on_chip else 0
-        return is_dense(self.shape[first:], self.strides[first:])
+        first_free = 1 if self.on_chip else 0
+        return is_dense(self.shape[first_free:], self.strides[first_free:])
 
     def is_indirect(self) -> bool:
         return self.indirection is not None
@@ -141,10 +141,10 @@ class NkiTensor(OlderMethods):
         """The number of leading dimensions that views keep: 1 where dimension 0 is the partition or is gathered."""
         return int(self.on_chip or self._has_rows)
 
-    def _replaced(self, first: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
-        """Return a view in which ``shape`` and ``strides`` replace the dimensions ``first`` to ``end - 1``."""
-        return self.like(shape=(*self.shape[:first], *shape, *self.shape[end:]),
-                         strides=(*self.strides[:first], *strides, *self.strides[end:]))
+    def _replaced(self, start: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
+        """Return a view in which ``shape`` and ``strides`` replace the dimensions ``start`` to ``end - 1``."""
+        return self.like(shape=(*self.shape[:start], *shape, *self.shape[end:]),
+                         strides=(*self.strides[:start], *strides, *self.strides[end:]))
 
     @reported
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
@@ -277,9 +277,9 @@ class NkiTensor(OlderMethods):
                 older(f"reshape of {list(self.shape)} to fewer elements: {list(wanted)}")
                 return part
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
-            why = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
+            reason = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
             invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
-                    why=why if size > limit else "", fix="give a shape with as many elements", code="NKI-RESHAPE")
+                    why=reason if size > limit else "", fix="give a shape with as many elements", code="NKI-RESHAPE")
         head = self._head
         require(extents[:head] == self.shape[:head],
                 f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition",
@@ -343,14 +343,14 @@ class NkiTensor(OlderMethods):
 
     reinterpret_cast = view
 
-    def check_direct(self, what: str) -> None:
+    def check_direct(self, subject: str) -> None:
         """Raise an error if the tensor has a run-time index already: it can have only one."""
-        require(self.indirection is None, f"{what} cannot address a tensor that is already indexed at run time",
+        require(self.indirection is None, f"{subject} cannot address a tensor that is already indexed at run time",
                 fix="copy the part to a tile first, and index that")
 
-    def check_steps(self, dim: int, how: str) -> None:
+    def check_steps(self, dim: int, use: str) -> None:
         """Raise an error if ``dim`` is broadcast: a run-time index is scaled by its stride, which is 0."""
-        require(self.strides[dim] != 0, f"a broadcast dimension cannot be {how} at run time",
+        require(self.strides[dim] != 0, f"a broadcast dimension cannot be {use} at run time",
                 fix="copy the tensor to a tile of its full shape first")
 
     def check_rows(self, dim: int, indices: "NkiTensor", text: str, fix: str) -> None:
@@ -374,9 +374,10 @@ class NkiTensor(OlderMethods):
         strides, counts = zip(*pairs(pattern, "ap"))
         require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive",
                 fix="give counts of 1 or more")
-        own = self.offset * self.dtype.itemsize
-        aligned_byte(own, kind.itemsize, f"ap: the view starts at byte {own}, which is not aligned to {kind}")
-        start = own // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
+        start_byte = self.offset * self.dtype.itemsize
+        aligned_byte(start_byte, kind.itemsize, f"ap: the view starts at byte {start_byte}, which is not aligned to "
+                                                f"{kind}")
+        start = start_byte // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
         row = self.storage.row(kind)
         if self.on_chip:
             require(counts[0] == 1 or strides[0] in (row, 0),
@@ -465,10 +466,10 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     if tensor.on_chip:
         (step, count), *steps = steps
         rows, before = tensor.storage.buffer.shape[0], start // row
-        last = before + (count - 1) * step // row
-        if not free_only and not 0 <= before <= last < rows:
-            out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
-                         f"{rows}", fix="shorten the pattern, or start it at an earlier partition")
+        last_partition = before + (count - 1) * step // row
+        if not free_only and not 0 <= before <= last_partition < rows:
+            out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last_partition}, "
+                         f"{tensor.name} has {rows}", fix="shorten the pattern, or start it at an earlier partition")
         start, part = start % row, "a partition"
     low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
     if low < 0 or high >= row:
@@ -476,22 +477,22 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
                      f"has {row}", fix="shorten the pattern, or start it earlier")
 
 
-def check_integers(value: object, what: str, dtype: str = "nl.int32") -> None:
+def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None:
     """Check that ``value``, which holds run-time indices, is a tensor of integers."""
-    require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{what} is a tensor of integers",
+    require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{subject} is a tensor of integers",
             fix=f"make it with dtype={dtype}")
 
 
-def one_index(value: object, what: str) -> None:
+def one_index(value: object, subject: str) -> None:
     """Check that ``value`` is a scalar run-time index: a register or a tensor of one integer."""
     if not isinstance(value, (NkiTensor, VirtualRegister)):
-        invalid(f"{what} requires scalar argument, got {type(value).__name__}",
+        invalid(f"{subject} requires scalar argument, got {type(value).__name__}",
                 fix="give a number, or a tile of one element")
     if isinstance(value, NkiTensor):
-        require(value.size == 1, f"{what} requires scalar argument, got a tensor of shape {list(value.shape)}",
+        require(value.size == 1, f"{subject} requires scalar argument, got a tensor of shape {list(value.shape)}",
                 fix="give a tile of one element")
         if not value.dtype.is_integer:
-            raise of_core(WrongDtype(operand=what, op="a subscript", found=value.dtype, expected="an integer type"))
+            raise of_core(WrongDtype(operand=subject, op="a subscript", found=value.dtype, expected="an integer type"))
 
 
 CURRENT.values.tiles = (NkiTensor,)
