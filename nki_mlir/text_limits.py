@@ -19,6 +19,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
+from nki_mlir.plain_text import CHUNK, PlainChunks, characters_of
 
 DEPTH = 250                     # levels of brackets; the deepest module of the project has about 40
 OPERATORS = 2_000               # operators between two separators: terms of one affine expression
@@ -33,10 +34,8 @@ BITS = 1_024                    # of an integer type: MLIR makes each element of
 LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
-# Parts without structure become blanks of the same length, so that offsets stay those of the text.
-_TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n\r]*|->|[<>=]=|=>')
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
+_LONG_INTEGER = re.compile(rf"(?<![0-9])[0-9]{{{DIGITS + 1},}}")
 _LONG_HEXADECIMAL = re.compile(rf"0x[0-9a-fA-F]{{{HEXADECIMAL + 1},}}")
 _LONG_SHAPE = re.compile(rf"<\s*(?:(?:[0-9]+|\?)\s*x\s*){{{RANK + 1}}}")
 _LONG_MAP = re.compile(rf"affine_(?:map|set)\s*<\s*(?:\((?:[^(),]*,){{{RANK}}}|\([^()]*\)\s*\[(?:[^],]*,){{{RANK}}})")
@@ -46,7 +45,7 @@ _DISTINCT = re.compile(r"\bdistinct\s*\[")
 _LAYOUT = re.compile(r"(?:\bdim_numbers|\bconv\s*<)[^{}:]*")
 _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
-_SEPARATOR = re.compile(r"[][(){}<>,:;]")
+WORDS = b"floordiv", b"ceildiv", b"mod", b"and"
 _RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
 _WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{4,})\b")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
@@ -57,6 +56,9 @@ _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
 _SEPARATES = np.zeros(256, np.bool_)
 _SEPARATES[list(b"][(){}<>,:;")] = True
+_OPERATES = np.zeros(256, np.bool_)
+_OPERATES[list(b"-+*")] = True
+_IN_WORD = np.array([chr(character).isalnum() or character == ord("_") for character in range(256)])
 
 
 class TextTooDeep(NkiMlirError):
@@ -73,6 +75,13 @@ class TextNotUnicode(NkiMlirError):
     fix = "write the character itself, or both halves"
 
 
+class StrayCharacter(NkiMlirError):
+    code = "NKI-TEXT-CHARACTER"
+    message = "a {character} is where it makes the end of a string ambiguous"
+    why = "MLIR has backslashes in strings alone, and writes carriage returns in strings as \\0D"
+    fix = "remove it, or write it in a string as \\5C or \\0D"
+
+
 class AliasCycle(NkiMlirError):
     code = "NKI-ALIAS-CYCLE"
     message = "alias {alias} refers to {alias} again"
@@ -85,48 +94,81 @@ def check_text(text: str, name: str = "<text>") -> None:
     TEXT_BYTES.check(len(text), "the text", name)
     if not text.isascii() and (half := _SURROGATE.search(text)) is not None:
         raise TextNotUnicode(character=f"U+{ord(half[0]):X}").located(_location(text, name, half.start()))
-    plain = plain_text(text)
-    characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
-    level = _check_depth(characters, text, name)
-    before, digits = _large_numbers(characters)
-    if digits.max(initial=0) > DIGITS and (integer := _LONG_INTEGER.search(plain)) is not None:
+    scan = _Scan(text, name)
+    plain, level = scan.characters.tobytes().decode("latin-1"), scan.level
+    if scan.digits > DIGITS and (integer := _LONG_INTEGER.search(plain)) is not None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
                      "write the value as a hexadecimal string or with fewer digits")
     for layout in _LAYOUT.finditer(plain) if "dim_numbers" in plain or "conv" in plain else ():
         _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
                        DIMENSIONS, "number the dimensions of the tensors from 0")
-    if (np.logical_or(before == ord(":"), before == ord("#")) & (digits > LARGE)).any():
+    if scan.has_result_number:
         _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
-    if (before == ord("i")).any():
+    if scan.has_width:
         _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
-    if _longest_without(_SEPARATES[characters]) > OPERATORS:        # an operator is at least a character
-        _check_operators(plain, text, name)
+    if scan.longest > OPERATORS:                    # an operator is at least a character
+        _check_operators(scan.characters, plain, text, name)
         _refuse(_LONG_HEXADECIMAL, plain, text, name, "an integer of many hexadecimal digits", HEXADECIMAL,
                 "write fewer digits")
         _refuse(_LONG_SHAPE, plain, text, name, "a shape of many dimensions", RANK, "use fewer dimensions")
     if "affine_" in plain:
         _refuse(_LONG_MAP, plain, text, name, "an affine map of many dimensions or symbols", RANK, "use fewer of them")
     _check_names(plain, text, name)
-    _check_aliases(plain, characters, level, text, name)
+    if "#" in plain or "!" in plain:
+        _check_aliases(plain, scan.characters, level, text, name)
 
 
-def plain_text(text: str) -> str:
-    """Return the text with blanks for strings, comments and arrows, whose brackets have no meaning; its
-    length stays."""
-    pieces = text.split('"')
-    strings = pieces[1::2]
-    if len(pieces) % 2 == 0 or any([other in text for other in ("\\", "//", "=>")]) or any(
-            ["\n" in string for string in strings]):
-        return _TEXT_ONLY.sub(_blanks, text)
-    pieces[1::2] = [" " * len(string) for string in strings]        # each quote begins or ends a string
-    plain = " ".join(pieces)
-    for arrow in ("->", "<=", ">=", "=="):
-        plain = plain.replace(arrow, "  ")
-    return plain
+class _Scan:
+    """What one pass over a text finds, in chunks: its characters with blanks for strings, comments and arrows, the
+    number of brackets that are open at each, its largest numbers and its longest part without a separator."""
 
+    def __init__(self, text: str, name: str) -> None:
+        source = characters_of(text)
+        self.characters = np.empty_like(source)
+        self.level = np.empty_like(source)
+        self.digits = self.longest = 0
+        self.has_result_number = self.has_width = False
+        total, least, deepest, deep = 0, 0, 0, -1
+        numbers, separated = 0, -1
+        for chunk in PlainChunks(source):
+            if chunk.stray >= 0:
+                raise StrayCharacter(character="backslash" if text[chunk.stray] == '"' else "carriage return").located(
+                    _location(text, name, chunk.stray - (text[chunk.stray] == '"')))
+            end = chunk.first + chunk.characters.size
+            self.characters[chunk.first:end] = chunk.characters
+            steps = _STEPS[chunk.characters]
+            level = np.cumsum(steps, dtype=np.int32) if steps.any() else steps.astype(np.int32)
+            level += total
+            total = int(level[-1])
+            if int(level.min()) < least:                    # brackets that close none
+                lows = np.minimum.accumulate(np.minimum(level, least))
+                least = int(lows[-1])
+                level -= lows
+            else:
+                level -= least
+            if (highest := int(level.max())) > DEPTH and deep < 0:
+                deep = chunk.first + int(np.argmax(level > DEPTH))
+            deepest = max(deepest, highest)
+            self.level[chunk.first:end] = np.minimum(level, DEPTH + 1)
+            separators = np.flatnonzero(_SEPARATES[chunk.characters]) + chunk.first
+            if separators.size:
+                self.longest = max(self.longest, int(np.diff(separators, prepend=separated).max()) - 1)
+                separated = int(separators[-1])
+            numbers = self._add_numbers(numbers, end)
+        self.longest = max(self.longest, source.size - separated - 1)
+        if deep >= 0:
+            raise _error(text, name, deep, f"nesting of {deepest:,} levels", DEPTH,
+                         "nest regions, attributes, types and expressions less deeply")
 
-def _blanks(match: re.Match[str]) -> str:
-    return " " * (match.end() - match.start())
+    def _add_numbers(self, first: int, end: int) -> int:
+        """Add the numbers between two characters; return where the next ones begin: a number may go on there."""
+        digit = self.characters[max(first, end - DIGITS - 2):end] - ord("0") <= 9
+        rest = 0 if end == self.characters.size else int(np.argmin(digit[::-1])) if not digit.all() else digit.size
+        before, digits = _large_numbers(self.characters[first:end])
+        self.digits = max(self.digits, int(digits.max(initial=0)))
+        self.has_result_number |= bool((((before == ord(":")) | (before == ord("#"))) & (digits > LARGE)).any())
+        self.has_width |= bool((before == ord("i")).any())
+        return max(first, end - rest - 1)
 
 
 def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,23 +182,6 @@ def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     edges = np.flatnonzero(np.diff(begins, prepend=False, append=False))
     first, end = edges[::2], edges[1::2]
     return np.where(first > 0, characters[first - 1], 0), end - first + LARGE - 1
-
-
-def _longest_without(marks: np.ndarray) -> int:
-    """Return the length of the longest run of characters without a mark."""
-    positions = np.flatnonzero(marks)
-    return int(np.diff(positions, prepend=-1, append=marks.size).max()) - 1
-
-
-def _check_depth(characters: np.ndarray, text: str, name: str) -> np.ndarray:
-    """Return the number of brackets that are open at each character, and check the limit."""
-    level = np.cumsum(_STEPS[characters], dtype=np.int32)
-    if level.size and int(level.min()) < 0:
-        level -= np.minimum.accumulate(np.minimum(level, 0))
-    if level.size and int(level.max()) > DEPTH:
-        raise _error(text, name, int(np.argmax(level > DEPTH)), f"nesting of {int(level.max()):,} levels", DEPTH,
-                     "nest regions, attributes, types and expressions less deeply")
-    return level
 
 
 def _check_numbers(matches: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
@@ -221,16 +246,44 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
                      limit, "use fewer aliases in the definition of an alias")
 
 
-def _check_operators(plain: str, text: str, name: str) -> None:
-    operators = np.array([match.start() for match in _OPERATOR.finditer(plain)])
-    if operators.size <= OPERATORS:
-        return
-    separators = np.array([match.start() for match in _SEPARATOR.finditer(plain)])
-    expressions, counts = np.unique(np.searchsorted(separators, operators), return_counts=True)
-    if counts.max() > OPERATORS:
-        first = operators[np.searchsorted(separators, operators) == expressions[np.argmax(counts)]][0]
-        raise _error(text, name, int(first), f"an expression of {int(counts.max()):,} operators", OPERATORS,
-                     "divide the expression")
+def _check_operators(characters: np.ndarray, plain: str, text: str, name: str) -> None:
+    """Check the number of operators between two separators, in chunks that count on from the one before."""
+    words = [np.frombuffer(word, np.uint8) for word in WORDS if word.decode() in plain]
+    begin, count, most, largest = 0, 0, 0, 0
+    for first in range(0, characters.size, CHUNK):
+        chunk = characters[first:first + CHUNK]
+        operators = _OPERATES[chunk]
+        for word in words:
+            operators |= _begins(word, characters, first, chunk.size)
+        separators = np.flatnonzero(_SEPARATES[chunk])
+        total = int(np.count_nonzero(operators))
+        if not total and not separators.size:
+            continue
+        counts = np.diff(np.cumsum(operators, dtype=np.int32)[separators], prepend=-count)
+        if separators.size and int(counts.max()) > most:
+            number = int(np.argmax(counts))
+            most, largest = int(counts[number]), begin if number == 0 else first + int(separators[number - 1])
+        if separators.size:
+            begin, count = first + int(separators[-1]), int(np.count_nonzero(operators[separators[-1]:]))
+        else:
+            count += total
+    if count > most:
+        most, largest = count, begin
+    if most > OPERATORS:
+        operator = _OPERATOR.search(plain, largest)
+        raise _error(text, name, operator.start() if operator else largest, f"an expression of {most:,} operators",
+                     OPERATORS, "divide the expression")
+
+
+def _begins(word: np.ndarray, characters: np.ndarray, first: int, size: int) -> np.ndarray:
+    """Return at which of ``size`` characters from ``first`` on a word begins that no longer word has."""
+    around = np.zeros(size + word.size + 1, np.uint8)           # with one character before and behind
+    part = characters[max(0, first - 1):first + size + word.size]
+    around[(first == 0):(first == 0) + part.size] = part
+    found: np.ndarray = ~_IN_WORD[around[:size]] & ~_IN_WORD[around[word.size + 1:]]
+    for at, letter in enumerate(word):
+        found &= around[at + 1:at + 1 + size] == letter
+    return found
 
 
 def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, what: str, limit: int, fix: str) -> None:

@@ -276,7 +276,7 @@ class View:
         if shape == self.shape:
             return self
         dims = (ONE_MORE,) * (len(shape) - self.ndim) + self.dims
-        if len(dims) != len(shape) or any(d.count not in (1, n) for d, n in zip(dims, shape)):
+        if len(dims) != len(shape) or any(d.count not in (1, n) or n < 0 for d, n in zip(dims, shape)):
             raise BadBroadcast(shape=tuple(self.shape), wanted=tuple(shape))
         spread = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
         return self.remapped(spread, lambda index: index.spread(shape))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nki_mlir.cli.source import SourceError
-from nki_mlir.text_limits import plain_text
+from nki_mlir.plain_text import plain_text
 
 OPENING, CLOSING = "([{", ")]}"
 NUMBER = re.compile(r"(?<![\w.%@#!^$])\d+(?![\w.]*\.)")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError, shortened
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.text_limits import check_text
@@ -59,7 +59,7 @@ class Diagnostic:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: error: {self.message}"
+        return f"{self.file}:{self.line}:{self.column}: error: {shortened(self.message)}"
 
 
 class MalformedInput(NkiMlirError):

@@ -151,7 +151,9 @@ def test_attributes_of_older_releases(on):
 def test_what_does_not_reshape(on):
     for make, text in ((lambda t: t.reshape((32, 25)), "too large for buffer"),
                        (lambda t: t.reshape((16, 24)), r"cannot reshape \[32, 4, 6\] with 768 elements to \[16, 24\]"),
-                       (lambda t: t.broadcast_to((32, 4, 7)), "does not broadcast")):
+                       (lambda t: t.broadcast_to((32, 4, 7)), "does not broadcast"),
+                       (lambda t: nl.copy(nl.broadcast_to(t[:, 0:1], (32, -4, 6))),
+                        r"shape \(32, 1, 6\) does not broadcast to \(32, -4, 6\)")):
         with pytest.raises(AssertionError, match=text):
             check(on, lambda d, t, make=make: make(t), Z, Z)
 

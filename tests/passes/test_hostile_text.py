@@ -5,13 +5,18 @@ import base64
 import json
 import re
 import signal
+import sys
 import threading
+import tracemalloc
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nki_mlir import plain_text as plain
+from nki_mlir import text_limits
 from nki_mlir.cli import language_server, opt, run
 from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import NkiMlirError
@@ -19,16 +24,18 @@ from nki_mlir.frameworks.recovery import configs_of_stablehlo
 from nki_mlir.graph.custom_call import BadConfig, read_record
 from nki_mlir.input_limits import InputTime, InputTooLarge, limited_time
 from nki_mlir.passes.safety import IndexDivisor, LoopIterations, LoopStep
+from nki_mlir.plain_text import plain_text
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.text_limits import (
     DEPTH,
+    DIGITS,
     LARGE,
     OPERATORS,
     AliasCycle,
+    StrayCharacter,
     TextTooDeep,
     _large_numbers,
     check_text,
-    plain_text,
 )
 
 N = 20_000
@@ -143,10 +150,79 @@ def test_depth_counts_brackets_outside_of_texts_and_comments(depth, pair, betwee
             assert refused
 
 
-@given(st.text('"a</>=-{\\\n ', max_size=12))
-def test_plain_text__has_blanks_for_strings_and_arrows(text):
+@given(st.text('"a</>=-{\\\n ', max_size=20), st.integers(1, 21))
+def test_plain_text__has_blanks_for_strings_and_arrows(text, chunk):
     marked = re.sub(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|->|<=|>=|==|=>', lambda match: " " * len(match[0]), text)
-    assert plain_text(text) == marked
+    with patch.object(plain, "CHUNK", chunk):
+        assert plain_text(text) == marked
+
+
+PARTS = ["a", "mod", "floordiv", "-", "->", "*", ":", "#", ";", "(", ")", "[", "]", "<", ">", "i32", "i1234", "%a:123456", "12",
+         "12345", "1234567", '"', "\\\\", "//", "\n", " ", "=", "!b = ", "#a = ", "é"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=30).map("".join), st.integers(1, 50))
+def test_chunks_of_a_text_have_one_verdict(text, chunk):
+    """Wherever the borders of chunks are, the error of a text is the same."""
+    def verdict(size):
+        with patch.multiple(text_limits, CHUNK=size, DEPTH=3, OPERATORS=4, DIGITS=6), patch.object(plain, "CHUNK", size), \
+                patch.object(text_limits, "_LONG_INTEGER", re.compile("(?<![0-9])[0-9]{7,}")):
+            try:
+                check_text(text)
+            except NkiMlirError as error:
+                return str(error)
+        return ""
+    assert verdict(chunk) == verdict(1000)
+
+
+@pytest.mark.parametrize("text, character, at", [
+    ('module {\n  #x.y<\\"">, [[[ "', "backslash", "2:8"), ('module {\n  "a\rb"', "carriage return", "2:5")])
+def test_characters_that_hide_the_end_of_a_string(text, character, at):
+    with pytest.raises(StrayCharacter) as error:
+        check_text(text, "stray.mlir")
+    assert str(error.value).splitlines()[0] == (
+        f"stray.mlir:{at}: error: a {character} is where it makes the end of a string ambiguous [NKI-TEXT-CHARACTER]")
+
+
+@pytest.mark.parametrize("text", ["module {} // \\\"", 'module attributes {a = "\\\\", b = "\\"[", c = "\\00"} {}\r\n', "// a \r\nmodule {}",
+                                  '// "\rmodule {}'])
+def test_backslashes_and_returns_of_valid_texts(text):
+    check_text(text)
+
+
+LARGE_TEXTS = {"comments": "// a\n", "strings": '"a" ', "escapes": '"\\00" ', "blanks": " ", "operators": "-", "brackets": "{}",
+               "quotes of comments": '// "\n', "integers": "9" * DIGITS + " "}
+
+
+@pytest.mark.parametrize("kind", LARGE_TEXTS)
+def test_large_texts_take_few_calls_and_little_memory(kind):
+    """Whatever a text repeats, it is not matched piece by piece, and takes some bytes for each character."""
+    part = LARGE_TEXTS[kind]
+    text = part * (4 * plain.CHUNK // len(part)) + "9" * (DIGITS + 1 if kind == "integers" else 0)
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+    tracemalloc.start()
+    sys.setprofile(count)
+    try:
+        check_text(text)
+    except TextTooDeep:
+        assert kind in ("operators", "integers")
+    finally:
+        sys.setprofile(None)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert calls < 2_000 and peak < 6 * len(text) + 40 * plain.CHUNK
+
+
+def test_an_error_of_mlir_has_a_length(tmp_path, capsys):
+    file = tmp_path / "name.mlir"
+    file.write_text("a" * 100_000)
+    assert opt.main([str(file)]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"{file}:1:1: error: custom op 'aaaa") and " ... aaaa" in printed and len(printed) < 3_000
 
 
 def test_expressions_of_many_operators_are_bounded():
