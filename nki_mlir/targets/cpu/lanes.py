@@ -201,9 +201,12 @@ class FunctionEmitter(ScalarEmitter):
     def transposed(self, rows: Sequence[Value]) -> list[Value]:
         """Return the columns of the matrix whose rows are n vectors of n elements; n a power of two.
 
-        Each round interleaves the first half of the vectors with the second.
+        Each round interleaves the first half of the vectors with the second. Words of 16 bits in half a register are
+        widened before: shuffles of 32 bits take fewer instructions, and what follows widens such words anyhow.
         """
         lanes, turned = len(rows), list(rows)
+        if lanes == host.lanes() and rows[0].type == ir.VectorType.get([lanes], ir.IntegerType.get_signless(16)):
+            return [self.trunci(row, "i16") for row in self.transposed([self.extui(row, "i32") for row in rows])]
         low, high = ([i // 2 + (k * lanes // 2) + i % 2 * lanes for i in range(lanes)] for k in range(2))
         for _ in range(lanes.bit_length() - 1):
             pairs = list(zip(turned[:lanes // 2], turned[lanes // 2:]))

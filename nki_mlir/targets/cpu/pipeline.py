@@ -2,7 +2,7 @@
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
 PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
-            "forward-copies": "", "store-rows": "", "merge-programs": "", "chunk-rows": "", "widen-factors": "",
-            "prefetch-rows": "", "load-fields": "", "store-products": ""}
+            "forward-copies": "", "store-rows": "", "merge-programs": "", "widen-tiles": "", "widen-factors": "",
+            "store-products": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

@@ -13,13 +13,15 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu import tabulated
 from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
     merge_programs,
     parallelize,
-    tabulate_functions,
     widen_factors,
+    widen_tiles,
     zero_unwritten,
 )
 from nki_mlir.targets.cpu.pipeline import NAMES
@@ -101,7 +103,8 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields.fields_beside
 AT_TARGET = ElementMove.at_target
 MERGED = merge_programs.merged_call
-TABLE_OF = tabulate_functions.table_of
+WIDE_OUTPUT = widen_tiles.with_wide_output
+TABLE_OF = tabulated.table_of
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
@@ -110,9 +113,12 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
+    "widen-tiles": ("passes.widen_tiles", "with_wide_output", lambda nest, number: replace(
+        WIDE_OUTPUT(nest, number), outputs=(replace(nest.outputs[0], dtype=FLOAT32, strides=tuple(
+            64 * (stride > 1) for stride in nest.outputs[0].strides)),)), narrow_products),
     "load-fields": ("passes.load_fields", "fields_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
-    "tabulate-functions": ("passes.tabulate_functions", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
+    "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),
     "store-products": ("passes.store_products.ElementMove", "at_target", lambda *arguments: (
         found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (

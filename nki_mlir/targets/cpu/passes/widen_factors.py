@@ -60,7 +60,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
 
     def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
         """Whether there are factors to convert, all of them small and read often."""
-        counts = [prod(n for n, step in zip(nest.extents, nest.inputs[k].strides) if step) for k in narrow]
+        counts = [elements_of(nest, k) for k in narrow]
         return bool(narrow) and not nest.symbols and all(
             count * self.least <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
 
@@ -83,3 +83,8 @@ class WidenFactors(FunctionPass, name="widen-factors"):
                           (Operand(FLOAT32, packed_strides),), (Step("convert", FLOAT32, (0,)),), (2,))
         function.add(compute(conversion.simplified, [region, widened]))
         return wide, widened
+
+
+def elements_of(nest: Nest, factor: int) -> int:
+    """Count the elements of a factor."""
+    return prod(n for n, step in zip(nest.extents, nest.inputs[factor].strides) if step)

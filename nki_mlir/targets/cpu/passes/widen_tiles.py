@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""widen-tiles: store tiles of floats narrower than float32 that only products read in float32.
+
+before:  copy(x, tile); out += convert(tile) * convert(other)
+after:   tile = convert(x); out += tile * other                    the tile has four bytes an element
+
+All narrower floats are float32 numbers, and what the tile rounds is still rounded, so results keep their bits. Each
+product must read all of the tile: a part is converted to a tile without gaps, which products read faster.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    Compute,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+    compute,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.passes.widen_factors import elements_of
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.recognize import integer_sums
+
+
+class WidenTiles(FunctionPass, name="widen-tiles"):
+    least: int = 8              # times that each product must read each element of a tile
+    most: int = 1_048_576       # bytes of a tile in float32
+
+    def rewrite(self, function: NativeFunction) -> None:
+        new_calls: dict[RoutineCall, Compute] = {}
+        for buffer, users in function.users().items():
+            calls = [new_calls.get(user, user) for user in users]
+            if self.can_be_wide(buffer, calls):
+                dtype = next(o.dtype for k, o in operands_in(buffer, calls[0]))
+                scale = FLOAT32.itemsize // dtype.itemsize
+                new_calls |= {user: widened(buffer, call, scale) for user, call in zip(users, calls)
+                              if isinstance(call, Compute)}
+                buffer.size *= scale
+        if new_calls:
+            for block in blocks(function.body):
+                block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
+                                  for node in block.nodes]
+
+    def can_be_wide(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> bool:
+        """Whether all that use a buffer write it as a narrow float or are products that read it as that often."""
+        dtypes: set[DType] = set()
+        products = 0
+        for call in calls:
+            if not isinstance(call, Compute):
+                return False
+            for number, operand in operands_in(buffer, call):
+                dtypes.add(operand.dtype)
+                if number >= len(call.nest.inputs):
+                    if call.nest.uses(call.nest.first_output + number - len(call.nest.inputs)):
+                        return False
+                elif self.is_read_often(call.nest, number) and (
+                        elements_of(call.nest, number) * operand.dtype.itemsize == buffer.size):
+                    products += 1
+                else:
+                    return False
+        return products > 0 and len(dtypes) == 1 and all(
+            dtype.is_float and dtype.itemsize < FLOAT32.itemsize for dtype in dtypes) and (
+            buffer.size * FLOAT32.itemsize <= self.most * min(dtype.itemsize for dtype in dtypes))
+
+    def is_read_often(self, nest: Nest, factor: int) -> bool:
+        """Whether a nest is a product that reads each element of a factor many times."""
+        return contraction_of(nest) is not None and not integer_sums(nest) and not nest.symbols and (
+            elements_of(nest, factor) * self.least <= nest.elements)
+
+
+def operands_in(buffer: ScratchBuffer, call: RoutineCall) -> list[tuple[int, Operand]]:
+    """List the operands of a computation that lie in a buffer, with their numbers."""
+    if not isinstance(call, Compute):
+        return []
+    return [(k, call.nest.operands[k]) for k, region in enumerate(call.regions) if region.root is buffer]
+
+
+def widened(buffer: ScratchBuffer, call: Compute, scale: int) -> Compute:
+    """Return a call that reads and writes a buffer in float32, whose elements are ``scale`` times as large."""
+    nest, regions = call.nest, list(call.regions)
+    for k, _ in operands_in(buffer, call):
+        region = regions[k]
+        regions[k] = replace(region, size=region.size * scale, offset=Linear().plus(region.offset, scale))
+        nest = with_wide_input(nest, k) if k < len(nest.inputs) else with_wide_output(nest, k - len(nest.inputs))
+    return compute(nest, regions, call.symbols, call.streams)
+
+
+def with_wide_input(nest: Nest, number: int) -> Nest:
+    """Return a nest whose input is float32 already: the steps that convert it are gone."""
+    inputs = tuple([replace(o, dtype=FLOAT32) if k == number else o for k, o in enumerate(nest.inputs)])
+    is_gone = [step.kind == "convert" and step.operands == (number,) and step.dtype is FLOAT32 for step in nest.steps]
+    values = {value: value for value in range(nest.first_step)}
+    for k, gone in enumerate(is_gone):
+        values[nest.first_step + k] = number if gone else nest.first_step + k - sum(is_gone[:k])
+    steps = [replace(step, operands=tuple([values[v] for v in step.operands]))
+             for step, gone in zip(nest.steps, is_gone) if not gone]
+    return replace(nest, inputs=inputs, steps=tuple(steps), results=tuple([values[v] for v in nest.results]))
+
+
+def with_wide_output(nest: Nest, number: int) -> Nest:
+    """Return a nest that stores an output in float32, rounded as before."""
+    outputs = tuple([replace(o, dtype=FLOAT32) if k == number else o for k, o in enumerate(nest.outputs)])
+    result = nest.first_step + len(nest.steps)
+    return replace(nest, outputs=outputs, steps=(*nest.steps, Step("convert", FLOAT32, (nest.results[number],))),
+                   results=tuple([result if k == number else v for k, v in enumerate(nest.results)]))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles of narrow floats that are stored in float32 for products: which are, and the same bits as where they stay."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
+from nki_mlir.targets.cpu.passes.widen_tiles import WidenTiles
+from nki_mlir.targets.cpu.pipeline import PIPELINE
+
+from .compiled import set_options
+from .test_widened_factors import of_dtype
+
+DTYPES = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2)
+
+
+def scores(q, k):
+    """exp of a tile, rounded to its dtype, as a factor of products in a loop."""
+    depth, rows = q.shape
+    out = nl.ndarray((rows, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
+    for j in nl.affine_range(k.shape[1] // 128):
+        some = nl.ds(j * 128, 128)
+        nl.store(out[:, some], nl.copy(nisa.nc_matmul(left, nl.load(k[:, some]))))
+    return out
+
+
+def added(q, k):
+    """A tile that is read by an addition as well."""
+    out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.ndarray(q.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
+    nl.store(out, nl.copy(nisa.nc_matmul(left, nl.load(k))))
+    nl.store(sums, nl.add(left, 1.0, dtype=nl.float32))
+    return out, sums
+
+
+def parts(q, k):
+    """Products that read parts of a tile."""
+    out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    right = nl.copy(nl.exp(nl.load(k)), dtype=k.dtype)
+    for j in nl.affine_range(k.shape[1] // 128):
+        some = nl.ds(j * 128, 128)
+        nl.store(out[:, some], nl.copy(nisa.nc_matmul(nl.load(q), right[:, some])))
+    return out
+
+
+@pytest.fixture
+def factors(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The dtypes of the factors of products after the pass, for each kernel."""
+    dtypes: list[set[str]] = []
+    rewrite = WidenTiles.rewrite
+
+    def watched(self: WidenTiles, function: NativeFunction) -> None:
+        rewrite(self, function)
+        dtypes.append({str(o.dtype) for call in calls_in(*function.body.nodes) if isinstance(call, Compute)
+                       and call.nest.reduced for o in call.nest.inputs})
+    monkeypatch.setattr(WidenTiles, "rewrite", watched)
+    monkeypatch.setenv("NKI_MLIR_CACHE", "off")
+    set_options(monkeypatch, "form-products", worth=1 << 40)
+    return dtypes
+
+
+def results_of(kernel, *arrays: np.ndarray) -> list[np.ndarray]:
+    results = nki.jit(kernel).on("jit")(*arrays)
+    return [*results] if isinstance(results, tuple) else [results]
+
+
+@pytest.mark.parametrize("edges", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel, is_wide", [(scores, True), (added, False), (parts, False)])
+def test_tiles__have_the_same_bits(monkeypatch, factors, kernel, is_wide: bool, dtype: type, edges: bool) -> None:
+    q, k = of_dtype(dtype, (64, 96), edges), of_dtype(dtype, (64, 256), edges)
+    wide = results_of(kernel, q, k)
+    monkeypatch.delitem(PIPELINE, "widen-tiles")
+    for a, b in zip(wide, results_of(kernel, q, k), strict=True):
+        assert np.array_equal(a.view(np.uint32)[~np.isnan(a)], b.view(np.uint32)[~np.isnan(b)])
+        assert np.array_equal(np.isnan(a), np.isnan(b))
+    assert (factors[0] == {str(FLOAT32)}) == is_wide
+
+
+def test_tiles__that_are_large_or_read_seldom_stay(monkeypatch, factors) -> None:
+    q, k = (of_dtype(ml_dtypes.bfloat16, (64, n), False) for n in (96, 256))
+    for options in ({"most": 4 * 64 * 96 - 1}, {"least": 129}):
+        set_options(monkeypatch, "widen-tiles", **options)
+        results_of(scores, q, k)
+    assert "bfloat16" in factors[0] and "bfloat16" in factors[1]
