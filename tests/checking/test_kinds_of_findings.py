@@ -214,7 +214,7 @@ def current_tiles_at_one_address(x):
 
 
 # -- what a simulator may accept, and the device does not --------------------------------------------------------------
-@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "lay the tile out")
+@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "start the tile")
 @beta.jit
 def beta_start_partition(x):
     out = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -223,7 +223,7 @@ def beta_start_partition(x):
     return out
 
 
-@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "lay the tile out")
+@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "start the tile")
 @nki.jit
 def current_start_partition(x):
     out = nlc.ndarray((32, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

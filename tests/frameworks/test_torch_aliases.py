@@ -94,7 +94,7 @@ def test_tensors_that_overlap_at_other_positions():
     base = memory()
     with pytest.raises(OverlappingArguments) as error:
         shifted(base[:8, :8], base[:8, :8].T)
-    assert error.value.headline.startswith("the kernel writes its parameter b, whose array overlaps the array of a at")
+    assert error.value.headline.startswith("the kernel writes its parameter b, whose array overlaps the array of a with a shift")
     assert error.value.at.file == __file__
     with pytest.raises(RepeatedElements, match=r"share memory \(shape \(8, 8\), strides \(0, 4\)\)"):
         shifted(base[:8, :8], base[:1, :8].expand(8, 8))

@@ -79,7 +79,7 @@ VIOLATIONS = {
 GROUP = "ncc.ReplicaGroup([[0]])"
 VIOLATIONS |= {
     "x.slice(1, 0, 65)": "out of range", "x.slice(1, 4, 4)": "out of range", "x.select(1, 64)": "out of range",
-    "x.vector_select(0, i)": "for tensors in HBM", "x_in.vector_select(1, i)": "for dimension 0",
+    "x.vector_select(0, i)": "needs a tensor in HBM", "x_in.vector_select(1, i)": "for dimension 0",
     "x.permute((1, 0))": "stays first", "x.permute((0, 0))": "is not a permutation", "x.broadcast(1, 4)": "does not broadcast",
     "x[0:1, :].broadcast(0, 4)": "cannot be broadcast", "x.expand_dim(0)": "is the partition",
     "x.squeeze_dim(1)": "more than one element", "x.reshape_dim(1, (3, 4))": "does not split", "x.flatten_dims(0, 1)": "is the partition",
@@ -135,12 +135,12 @@ LANGUAGE_VIOLATIONS = {
        for n in ("affine_range", "sequential_range", "static_range")},
     "nl.arange()": ("without bounds", ""), "nl.fori_loop(0, 4, lambda i: 3)": ("", "returns nothing"),
     "nl.while_loop(nisa.register_alloc(1), lambda i: 3)": ("", "returns the next condition"),
-    "nl.program_id(1)": ("axis 1 of a launch grid", ""), "nl.num_programs(1)": ("axis 1 of a launch grid", ""),
+    "nl.program_id(1)": ("has no axis 1", ""), "nl.num_programs(1)": ("has no axis 1", ""),
     "nl.device_print(3, x)": ("takes a string", "expecting 'string'"),
     "nl.is_sbuf('no')": ("", "expecting 'buffer type'"), "nl.arange(1, 2, 3)": ("takes no step", ""),
     "nl.static_cast(1, 'no')": ("is not an element type", ""), "nl.loop_reduce(x, 3, [])": ("is not an ALU operator", ""),
     "nl.atomic_rmw(o, x, op=np.add)": ("indexed by a tile", ""),
-    "nl.all_reduce(x, op=nl.add, program_axes=[0])": ("axis 0 of a launch grid", ""),
+    "nl.all_reduce(x, op=nl.add, program_axes=[0])": ("has no axis 0", ""),
 }
 
 

@@ -122,7 +122,7 @@ for name, calls, kind, words in [
         lambda: nisa.dropout(tile(4, 8), tile(4, 8), "x")], WRONG_KIND, "expecting 'number'"),
     ("axis", [lambda: nl.sum(tile(4, 8), axis=3), lambda: nl.softmax(tile(4, 8), axis=5),
               lambda: nl.var(tile(4, 8), axis=-3), lambda: nl.sum(tile(4, 8), axis=()),
-              lambda: nisa.tensor_reduce(tile(4, 1), nl.add, tile(4, 8), 3)], REFUSED, "of a tile of 2 dimensions"),
+              lambda: nisa.tensor_reduce(tile(4, 1), nl.add, tile(4, 8), 3)], REFUSED, "a tile of 2 dimensions has no axis"),
     ("dimension", [lambda: nl.expand_dims(tile(4, 8), 4), lambda: tile(4, 8).slice(2, 0, 1)], REFUSED,
      "of a tensor of 2 dimensions"),
     ("program axis", [lambda: nl.program_id(-1), lambda: nl.num_programs([0, -1])], REFUSED,

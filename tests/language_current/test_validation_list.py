@@ -163,7 +163,7 @@ REFUSED = {
         "nc_matmul with tile_position () and tile_size (64, 64): both must be given, with two integers each"),
     "matmul: tile multiple": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64), tile_position=(32, 0)),
-        "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position is not a multiple of the size"),
+        "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position must be a multiple of the size"),
     "matmul: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(32, 32), tile_position=(0, 0)),
         "nc_matmul with tile_position (0, 0) and tile_size (32, 32): rows and columns must be of (64, 128)", "trn1"),
