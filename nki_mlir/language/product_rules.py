@@ -20,7 +20,7 @@ class BadPosition(KernelError, ValueError):
 class BadPerfMode(KernelError):
     code = "NKI-PERF-MODE"
     message = "nc_matmul with perf_mode {mode}: {what}"
-    fix = "use perf_mode double_row from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N], to multiply"
+    fix = "use perf_mode double_row from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
 
 
 class ArrayPart:

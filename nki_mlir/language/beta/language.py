@@ -176,7 +176,8 @@ def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: 
 def atomic_rmw(dst: IndirectView | DynamicView, value: View | float, op: object, *, mask: object) -> None:
     """Set dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
-        raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").here()
+        raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile",
+                            fix="index dst with a tile of row numbers: dst[indices, nl.arange(n)[None, :]]").here()
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
