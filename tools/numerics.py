@@ -26,33 +26,33 @@ Errors = Mapping[str, float | None]
 
 HEAD = """# Numbers
 
-Written by `tools/numerics.py` (`make docs`) from `bench/numeric_errors.json`, which `make numerics` measures anew: some
-20 minutes. Errors are in units in the last place (ulp) of the result's dtype, against formulas in float64; 0.5 is a
-correctly rounded result, 0 an exact one. {values:,} values of float32 (edges, random bits, numbers of usual sizes) and
-all values of the narrower dtypes; of functions of two numbers all pairs of 8 bits. Beyond the largest value lies
-infinity, as far away as the next value would be; NaN has to be where the formula has it. The sign of a zero does not
-count.
+`tools/numerics.py` (`make docs`) writes this page from `bench/numeric_errors.json`; `make numerics` measures the errors
+again, which takes some 20 minutes. Errors are in units in the last place (ulp) of the result's dtype, against formulas
+in float64: a correctly rounded result has at most 0.5, an exact one 0. The arguments are {values:,} values of float32
+(edges, random bits, numbers of usual sizes) and all values of the narrower dtypes; for functions of two numbers, all
+pairs of 8-bit values. Infinity counts as the next value after the largest. NaN must be where the formula has it. The
+sign of a zero does not count.
 
-One figure is that of all four executors; four are `eager`, `interpreter`, `jit`, `isa`. The first two and the simulator
-compute with NumPy, `jit` with the library's own expansions. Measured with NumPy {numpy} on {machine}{simd}: NumPy
-chooses among several forms of a function by the processor.
+A single figure is the error of all four executors; four figures are those of `eager`, `interpreter`, `jit` and `isa`.
+`eager`, `interpreter` and the simulator compute with NumPy, `jit` with expansions of the scalar library. The
+measurements used NumPy {numpy} on {machine}{simd}: NumPy chooses the form of a function by the processor.
 """
 ORDER = """
 ## The order of sums
 
-By default products of matrices and sums are added in the order that is fastest on the host: blocks and lanes of
-vectors. Two executors then differ by what rounding makes of another order. `NKI_MLIR_SUMS=device`, set before the
-process runs kernels, gives the order of the device where it is documented:
+By default the executors add sums and products of matrices in the order that is fastest on the host, in blocks and lanes
+of vectors. Two executors may then round differently. `NKI_MLIR_SUMS=device`, which you set before the process runs
+kernels, selects the order of the device, as far as documents describe it:
 
-- a sum, product, difference or mean along the free dimension takes the elements of a lane one after the other, in
+- a sum, product, difference or mean along the free dimension combines the elements of a lane one after the other, in
   float32;
 - `nc_matmul` instructions that accumulate add their results in PSUM one after the other, in the order of the tensor
-  engine's stream, each result a float32;
-- within one instruction the documents name no order. Here it is that of the rows of the array: partition 0 first, each
-  product rounded to float32 before it is added.
+  engine's stream; each result is a float32;
+- for the sum within an instruction, documents give no order. nki_mlir adds in the order of the rows of the array, from
+  partition 0 on, and rounds each product to float32 before it adds it.
 
-All executors then give the same bits. Native code adds in lanes: with the option kernels of the executor `jit` run on
-the interpreter, and calls within programs of JAX and PyTorch on the CPU stay as they are.
+All executors then compute the same bits. Native code adds in lanes, so with this option the executor `jit` runs kernels
+on the interpreter; calls within programs of JAX and PyTorch on the CPU do not change.
 """
 
 
@@ -111,9 +111,9 @@ def page() -> str:
     parts.append(f"""
 ## Functions of one number
 
-"Bound" is what the library promises of its expansion, in float32; a second number is taken off each distance near zeros
-of a function that float32 does not hold. NumPy's own functions lie within {OF_NUMPY:g}. A tile of a narrower dtype is
-computed in float32 and rounded once more.
+"Bound" is the error that the library guarantees for its expansion in float32. A second number is an absolute error that
+is allowed in addition near zeros of a function that float32 cannot represent. NumPy's functions have errors
+of at most {OF_NUMPY:g}. The engines compute tiles of narrower dtypes in float32 and round once more.
 
 {functions(errors["one"])}
 `average` is half of the sum as it is rounded.
@@ -123,21 +123,22 @@ computed in float32 and rounded once more.
 {functions(errors["two"])}
 ## Functions of bits
 
-Compared with integers: 0 is equal.
+The table compares the results with exact integers; 0 means that they are equal.
 
 {bits(errors["bits"])}
 ## Functions that only graphs have
 
-Those of JAX and PyTorch programs, on float32; on instruction streams each is several instructions. `copysign` is exact,
-`quotient` divides integers and drops the remainder.
+Programs of JAX and PyTorch use these functions, here on float32; on instruction streams each takes several
+instructions. `copysign` is exact, and `quotient` divides integers and drops the remainder.
 
 {table(["function", "bound", "jit", "isa"],
        [[f"`{name}`", bound(name), *(text_of(by[on]) for on in ("jit", "isa"))]
         for name, by in document["graphs"].items()])}
 ## Conversions
 
-To integers errors are in ones: 0.5 is rounded to nearest. Integers that a float dtype does not hold are rounded to
-float32 first, as the engines do, so that a bfloat16 may be slightly more than half a unit off.
+Errors of conversions to integers are absolute: 0.5 is rounding to nearest. As the engines do, a conversion rounds an
+integer that the float dtype cannot represent to float32 first, so a bfloat16 result may be slightly more than half a
+unit off.
 
 {conversions(errors["conversions"])}""")
     return "".join(parts)
