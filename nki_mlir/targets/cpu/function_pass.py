@@ -5,6 +5,8 @@ A pass is one class in one file of its name in ``passes``; fields are its option
 into records, rewrites them, and writes them back. A kernel that is compiled is read once, for all passes.
 """
 
+from importlib import import_module
+
 from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.pass_manager import Pass, PassObserver, UnknownPass, pass_named
@@ -38,9 +40,10 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
     """Instantiate a pass with options written as ``name=value other=value``."""
     if name not in NAMES:
         raise UnknownPass(name=name)
-    one = pass_named(name, options)
-    assert isinstance(one, FunctionPass)
-    return one
+    import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")       # a search through files takes long
+    named = pass_named(name, options)
+    assert isinstance(named, FunctionPass)
+    return named
 
 
 def passes_of(text: str | None = None, is_written: bool = False) -> list[FunctionPass]:

@@ -12,9 +12,9 @@ from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.attributes import MalformedAttribute, read_value
+from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, RegisterTile, contraction_of, tiles
+from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, contraction_of, tiles
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall
 from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, can_stream
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
@@ -27,6 +27,7 @@ from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.nest_reader import layout_of, mask_of, scalar_dtype, step_of
+from nki_mlir.waist.recognize import integer_sums
 
 MOST_PARTS = 1 << 16
 
@@ -46,13 +47,13 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     marks = op.attributes
     arguments = (*[region.address for region in regions], *symbols)
     if native.FRESH in marks:
-        if contraction_of(nest) is None:
+        if contraction_of(nest) is None or integer_sums(nest):
             raise malformed(op, f"{native.FRESH} is on a nest that is no product of float32")
         return Compute(FreshProduct(nest), arguments, nest, regions)
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
     if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
         raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")
-    ahead = tuple([(k, distance) for k, distance in map(_pair, marks[native.AHEAD])]) if native.AHEAD in marks else ()
+    ahead = tuple(_pairs(op, native.AHEAD)) if native.AHEAD in marks else ()
     if not all(0 <= k < len(nest.inputs) for k, _ in ahead):
         raise malformed(op, f"{native.AHEAD} names an input that the nest has not")
     beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
@@ -82,11 +83,12 @@ def packed_product(op: Operation) -> tuple[Routine, Nest]:
             raise malformed(op, f"tile registers have panels of {PANEL} x {PANEL}, and a depth in steps of {SIDE}")
         nest = product_of_panels(panels, sizes, depth, line)
         return TileRegisterProduct(panels[0], panels[1], depth, line, bool(fresh)), nest
-    if tile not in [[one.rows, one.vectors] for one in tiles()] or sizes[1] != RegisterTile(*tile).width or (
+    register_tile = next((candidate for candidate in tiles() if [candidate.rows, candidate.vectors] == tile), None)
+    if register_tile is None or sizes[0] > register_tile.panel or sizes[1] != register_tile.width or (
             unit == "pairs" and not host.multiplies_pairs()):
         raise malformed(op, "this host has no such register tile")
     nest = product_of_panels(panels, sizes, depth, line)
-    return PanelProduct(nest, bool(fresh), unit == "pairs", RegisterTile(*tile)), nest
+    return PanelProduct(nest, bool(fresh), unit == "pairs", register_tile), nest
 
 
 def function_of_table(op: Operation) -> Nest:
@@ -114,7 +116,8 @@ def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion]) -> N
             value, table = step.operands
             region = regions[table] if table < len(nest.inputs) else None
             if region is None or region.root != "constants" or region.offset != Linear() or (
-                    region.size < LENGTH * step.dtype.itemsize or nest.dtype_of(value).itemsize != 2):
+                    region.size < LENGTH * step.dtype.itemsize or any(nest.inputs[table].strides)
+                    or nest.dtype_of(value).itemsize != 2):
                 raise malformed(op, "a lookup is not in a native.table by a float of 16 bits")
 
 
@@ -151,9 +154,9 @@ def _number(op: Operation, name: str) -> int:
     return int(value.value)
 
 
-def _pair(attribute: Any) -> tuple[int, int]:
+def _pairs(op: Operation, name: str) -> list[tuple[int, int]]:
     try:
-        number, distance = read_value(attribute, tuple, native.AHEAD)
-    except ValueError as error:
-        raise MalformedAttribute(str(error)) from None
-    return number, distance
+        pairs = [read_value(pair, tuple) for pair in elements(op.attributes[name])]
+        return [(number, value) for number, value in pairs]
+    except ValueError:
+        raise malformed(op, f"attribute '{name}' is no array of pairs of integers") from None

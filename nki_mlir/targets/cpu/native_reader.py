@@ -33,6 +33,7 @@ from nki_mlir.targets.cpu.function import (
     NativeLoad,
     NativeLoop,
     NativeWhile,
+    Spread,
     TileCall,
     calls_in,
     compute,
@@ -170,9 +171,9 @@ class NativeReader:
         self.inside(node.body, loop.body)
         self.memory = outside
         if loop.on_pool and (not span or outside != MEMORY or any(
-                isinstance(call, TileCall) and call.on_host for call in calls_in(loop))):
-            raise malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around it, and no "
-                                     "operation that the host runs")
+                isinstance(call, Spread) or (isinstance(call, TileCall) and call.on_host) for call in calls_in(loop))):
+            raise malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around it, and in it "
+                                     "neither spread nests nor operations that the host runs")
 
     def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
         """Lower a nested block, in which the facts hold as well."""
