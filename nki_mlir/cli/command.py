@@ -46,7 +46,7 @@ class _Print(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace,
                  value: str | Sequence[object] | None,
                  option_string: str | None = None) -> None:
-        print(script(parser, str(value)), end="")
+        parser._print_message(script(parser, str(value)), sys.stdout)
         parser.exit()
 
 
@@ -67,6 +67,17 @@ class CommandParser(argparse.ArgumentParser):
             near = get_close_matches(choice[1], re.findall(r"'?([\w.-]+)'?", choice[2]), 1)
             message += f"; did you mean {near[0]}?" if near else ""
         super().error(message)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help, version or script. End the command with status 1 where the output is full or closed, which
+        argparse ignores."""
+        try:
+            if file is not None:
+                file.write(message)
+                file.flush()
+        except OSError as error:
+            drop_output()
+            sys.exit(1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror)))
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -171,7 +182,7 @@ def command_line(arguments: Sequence[str] | None) -> list[str]:
     return sys.argv[1:]
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)       # or closed
 
 
 def drop_output() -> None:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The entry points of installed commands. They handle Ctrl-C and lack of memory while the modules of a command load."""
+"""The entry points of installed commands. They handle Ctrl-C and lack of memory while the modules of a command load,
+and streams that the caller closed."""
 
+import errno
+import io
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -8,9 +12,34 @@ from importlib import import_module
 NO_ROOM = "failed to map segment"       # the loader's message about a shared object
 
 
+class ClosedOutput(io.RawIOBase):
+    """Standard output that the caller closed: every write fails, as on a closed descriptor."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def replace_closed_streams() -> None:
+    """Let the descriptors 0 to 2 stay those of the standard streams, also if the caller closed them: a file that opens
+    later would take their numbers, and receive what MLIR prints."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(ClosedOutput(), write_through=True)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+
+
 def command(module: str) -> Callable[[], int]:
     """Return a function that imports a command's module and runs it."""
     def run() -> int:
+        replace_closed_streams()
         try:
             status: int = import_module(f"nki_mlir.cli.{module}").main()
             return status

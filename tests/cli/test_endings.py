@@ -86,6 +86,28 @@ def test_a_full_disk_is_an_error_of_one_rule(arguments):
                             "  fix: free some space, or write to another file\n")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full device")
+@pytest.mark.parametrize("arguments", [["opt", "--help"], ["run", "--version"], ["opt", "--completion=bash"]])
+def test_help_for_a_full_disk_is_an_error(arguments):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", f"from nki_mlir.cli.{arguments[0]} import main; raise SystemExit("
+                                f"main({arguments[1:]}))"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1 and ended.stderr.splitlines()[0] == (
+        "error: the output cannot be written: No space left on device [NKI-OUTPUT]")
+
+
+@pytest.mark.parametrize("closed, said", [
+    ("1", "error: the output cannot be written: it is closed [NKI-OUTPUT]\n  fix: free some space, or write to another file\n"),
+    ("0", "error: cannot read -: standard input is closed\n"), ("2", "")])
+def test_streams_that_the_caller_closed(closed, said, tmp_path):
+    """Nothing is written to a file that takes the number of the closed stream."""
+    source = "/nothing" if closed == "2" else "-" if closed == "0" else MODULE
+    program = f"import sys; from nki_mlir.cli import entry; sys.argv = ['nki-opt', {source!r}]; sys.exit(entry.opt())"
+    ended = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {closed}>&-', sys.executable, program], cwd=ROOT,
+                           capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
+
+
 def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def write(file, data):
         if file.suffix == ".html":
