@@ -73,7 +73,7 @@ SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a
 def limited_time() -> Iterator[None]:
     """Raise ``InputTime`` in the ``with`` block, also in native code, when the time limit is over.
 
-    It is for commands, which have a process of their own. A limit within another one has no effect.
+    It is for commands, which run in a separate process. A limit within another one has no effect.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield

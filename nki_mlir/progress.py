@@ -101,7 +101,7 @@ def is_read() -> bool:
 
 
 def show_progress(line: ProgressLine | None) -> None:
-    """Show the line from now on; None: stop."""
+    """Show the progress line; None: stop."""
     global _line
     _line = line
 

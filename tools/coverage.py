@@ -108,28 +108,28 @@ def run(sample: Any, on: str) -> tuple[Any, list[str]]:
 
 
 def look(module: Any, name: str, sample: Any) -> Found:
-    found = Found()
+    entry = Found()
     if sample is None:
-        return found
+        return entry
     expected, _ = run(sample, "eager")
     if sample.simulated:
-        found.runs = dict.fromkeys(EXECUTORS, "simulator")
-        found.limits.append(sample.simulated)
-        return found
+        entry.runs = dict.fromkeys(EXECUTORS, "simulator")
+        entry.limits.append(sample.simulated)
+        return entry
     for on in EXECUTORS:
         try:
             result, elsewhere = run(sample, on)
         except Exception as error:
-            found.runs[on], text = "no", getattr(error, "headline", str(error))
-            found.limits.append(f"{EXECUTORS[on]}: {text}")
+            entry.runs[on], text = "no", getattr(error, "headline", str(error))
+            entry.limits.append(f"{EXECUTORS[on]}: {text}")
             continue
-        found.runs[on] = "yes" if agree(result, expected) else "differs"
+        entry.runs[on] = "yes" if agree(result, expected) else "differs"
         if elsewhere:
-            found.runs[on] = "simulator" if "simulator" in elsewhere[0] else "interpreter"
-            found.limits.append(re.sub(r"^the kernel ", "", elsewhere[0]))
-    if "simulator" not in found.runs.values():
-        found.operations = operations(module, name, sample)
-    return found
+            entry.runs[on] = "simulator" if "simulator" in elsewhere[0] else "interpreter"
+            entry.limits.append(re.sub(r"^the kernel ", "", elsewhere[0]))
+    if "simulator" not in entry.runs.values():
+        entry.operations = operations(module, name, sample)
+    return entry
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -146,33 +146,33 @@ Section = tuple[list[str], list[Found]]         # lines of the page, and what th
 def section(prefix: str, names: list[str], table: dict[str, Any], module: Any) -> Section:
     lines = [f"### `{prefix}`", "", "| name | becomes | interpreter | JIT | ISA | limits | releases |",
              "|---|---|---|---|---|---|---|"]
-    made = []
+    entries = []
     for name in names:
-        found = look(module, name, table[name])
-        made.append(found)
-        becomes = ", ".join(f"`{o}`" for o in found.operations) or "-"
-        states = " | ".join(found.runs[on] for on in EXECUTORS)
-        limits = "; ".join(dict.fromkeys(found.limits)).replace("|", "\\|").replace("\n", " ")
+        entry = look(module, name, table[name])
+        entries.append(entry)
+        becomes = ", ".join(f"`{o}`" for o in entry.operations) or "-"
+        states = " | ".join(entry.runs[on] for on in EXECUTORS)
+        limits = "; ".join(dict.fromkeys(entry.limits)).replace("|", "\\|").replace("\n", " ")
         releases = spans(releases_with(f"{HISTORY[prefix]}.{name}")) or "-"
         lines.append(f"| `{prefix}.{name}` | {becomes} | {states} | {limits} | {releases} |")
-    return [*lines, ""], made
+    return [*lines, ""], entries
 
 
 def generation(title: str, name: str, modules: dict[str, list[str]], kernels: dict[str, dict]) -> Section:
     """Return the tables of a generation: of each module's names. ``kernels`` are those of names without an example."""
-    lines, made = [f"## {title}", ""], []
+    lines, entries = [f"## {title}", ""], []
     for key, names in modules.items():
         module = importlib.import_module(f"nki_mlir.language.{name}.{key}")
         samples = kernels.get(key) or {n: example_of(f"nki.{key}", n, name) for n in names}
-        part, found = section(PREFIX[key], names, samples, module)
+        part, part_entries = section(PREFIX[key], names, samples, module)
         lines += part
-        made += found
-    return lines, made
+        entries += part_entries
+    return lines, entries
 
 
-def counts(title: str, made: list[Found]) -> str:
-    share = [sum(f.runs[on] == "yes" for f in made) for on in EXECUTORS]
-    return f"| {title} | {len(made)} | " + " | ".join(f"{n} ({100 * n / len(made):.0f} %)" for n in share) + " |"
+def counts(title: str, entries: list[Found]) -> str:
+    share = [sum(f.runs[on] == "yes" for f in entries) for on in EXECUTORS]
+    return f"| {title} | {len(entries)} | " + " | ".join(f"{n} ({100 * n / len(entries):.0f} %)" for n in share) + " |"
 
 
 HEAD = """# Coverage

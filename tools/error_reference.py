@@ -46,27 +46,27 @@ def text_of(node: ast.ClassDef, name: str) -> str | None:
 
 def classes() -> dict[str, tuple[ast.ClassDef, str]]:
     """Return the classes of the package with a code or a message, by name."""
-    found = {}
+    class_of = {}
     for file in sorted((ROOT / "nki_mlir").rglob("*.py")):
         module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and any(text_of(node, part) is not None for part in ("code", "message")):
-                found[node.name] = node, module
-    return found
+                class_of[node.name] = node, module
+    return class_of
 
 
 def templates() -> Iterator[Template]:
     """Yield every class with a code and a message, including inherited ones."""
-    known = classes()
+    class_of = classes()
 
     def part(name: str, wanted: str) -> str:
-        if name not in known:
+        if name not in class_of:
             return ""
-        node, _ = known[name]
-        own = text_of(node, wanted)
-        return own if own is not None else next(
-            (given for base in node.bases if (given := part(ast.unparse(base).rpartition(".")[2], wanted))), "")
-    for name, (_, module) in known.items():
+        node, _ = class_of[name]
+        text = text_of(node, wanted)
+        return text if text is not None else next(
+            (inherited for base in node.bases if (inherited := part(ast.unparse(base).rpartition(".")[2], wanted))), "")
+    for name, (_, module) in class_of.items():
         values = [part(name, wanted) for wanted in PARTS]
         if values[0] and values[1]:
             yield Template(*values, module)
@@ -75,8 +75,8 @@ def templates() -> Iterator[Template]:
 def page() -> str:
     """Return the document."""
     by_code: dict[str, list[Template]] = defaultdict(list)
-    for one in templates():
-        by_code[one.code].append(one)
+    for template in templates():
+        by_code[template.code].append(template)
     ordered = sorted(by_code, key=lambda c: (c.startswith("err_"), c))
     return "\n".join([HEAD, *page_of({code: by_code[code] for code in ordered})])
 
@@ -84,11 +84,12 @@ def page() -> str:
 def page_of(by_code: dict[str, list[Template]]) -> list[str]:
     """Return the lines of a section for each code."""
     lines = []
-    for code, found in by_code.items():
+    for code, of_code in by_code.items():
         lines.append(f"## `{code}`\n")
-        for one in dict.fromkeys(found):
-            lines += [f"- {plain(one.message)} (`{one.module.removeprefix('nki_mlir.')}`)",
-                      *(f"  - {name}: {plain(text)}" for name, text in (("why", one.why), ("fix", one.fix)) if text)]
+        for template in dict.fromkeys(of_code):
+            lines += [f"- {plain(template.message)} (`{template.module.removeprefix('nki_mlir.')}`)",
+                      *(f"  - {name}: {plain(text)}" for name, text in (("why", template.why), ("fix", template.fix))
+                        if text)]
         lines.append("")
     return lines
 

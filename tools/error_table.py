@@ -21,24 +21,24 @@ APART = 0.10                    # latencies that differ by so much have an order
 Outcome = dict[str, Any]
 
 
-def error(one: Outcome) -> float:
-    return abs(one["model_ns"] / one["published_ns"] - 1)
+def error(outcome: Outcome) -> float:
+    return abs(outcome["model_ns"] / outcome["published_ns"] - 1)
 
 
 def eightieth(errors: Sequence[float]) -> float:
     return statistics.quantiles(errors, n=10, method="inclusive")[7] if len(errors) > 1 else errors[0]
 
 
-def ordered(found: Sequence[Outcome]) -> tuple[int, int]:
+def ordered(outcomes: Sequence[Outcome]) -> tuple[int, int]:
     """Count the pairs whose published latencies differ by at least 10%, and those that the model orders the same way;
     a tie is wrong."""
     right = total = 0
-    for k, one in enumerate(found):
-        for other in found[:k]:
-            a, b = one["published_ns"], other["published_ns"]
+    for k, outcome in enumerate(outcomes):
+        for other in outcomes[:k]:
+            a, b = outcome["published_ns"], other["published_ns"]
             if max(a, b) >= (1 + APART) * min(a, b):
                 total += 1
-                right += (a - b) * (one["model_ns"] - other["model_ns"]) > 0
+                right += (a - b) * (outcome["model_ns"] - other["model_ns"]) > 0
     return right, total
 
 
@@ -46,10 +46,10 @@ def share(value: float) -> str:
     return f"{value:.1%}".replace("%", " %")
 
 
-def row(name: str, found: Sequence[Outcome]) -> str:
-    errors = [error(one) for one in found]
-    right, total = ordered(found)
-    return (f"| {name} | {len(found)} | {share(statistics.median(errors))} | {share(eightieth(errors))} | "
+def row(name: str, outcomes: Sequence[Outcome]) -> str:
+    errors = [error(outcome) for outcome in outcomes]
+    right, total = ordered(outcomes)
+    return (f"| {name} | {len(outcomes)} | {share(statistics.median(errors))} | {share(eightieth(errors))} | "
             f"{share(max(errors))} | {right} of {total} |")
 
 
@@ -57,35 +57,35 @@ def duration(ns: float) -> str:
     return f"{ns / 1e6:.2f} ms" if ns >= 1e6 else f"{ns / 1e3:.1f} us"
 
 
-def table(found: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[Outcome]) -> str:
     """Return the table: the totals, then each entry."""
-    known = [one for one in found if one["known"]]
+    with_structure = [outcome for outcome in outcomes if outcome["known"]]
     lines = ["| kernels | entries | median error | 80th percentile | largest | pairs in order |",
              "|---|---|---|---|---|---|",
-             row("all", found), row("loop nest published", known)]
-    lines += [row(f"on {target}", [one for one in found if one["target"] == target])
-              for target in sorted({one["target"] for one in found})]
+             row("all", outcomes), row("loop nest published", with_structure)]
+    lines += [row(f"on {target}", [outcome for outcome in outcomes if outcome["target"] == target])
+              for target in sorted({outcome["target"] for outcome in outcomes})]
     lines += ["", "| entry | target | kernel | published | model | model / published |", "|---|---|---|---|---|---|"]
-    for one in sorted(found, key=error):
-        kernel = one["kernel"] if one["known"] else f"{one['kernel']} (structure assumed)"
-        lines.append(f"| {one['entry']} | {one['target']} | {kernel} | {duration(one['published_ns'])} | "
-                     f"{duration(one['model_ns'])} | {one['model_ns'] / one['published_ns']:.2f} |")
+    for outcome in sorted(outcomes, key=error):
+        kernel = outcome["kernel"] if outcome["known"] else f"{outcome['kernel']} (structure assumed)"
+        lines.append(f"| {outcome['entry']} | {outcome['target']} | {kernel} | {duration(outcome['published_ns'])} | "
+                     f"{duration(outcome['model_ns'])} | {outcome['model_ns'] / outcome['published_ns']:.2f} |")
     return "\n".join(lines)
 
 
 def page() -> str:
     """Return the page with an updated table."""
     text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, table_text = text.partition(BEGIN)
+    _, _, after = table_text.partition(END)
     return f"{before}{BEGIN}\n{table(json.loads(RESULTS.read_text(encoding='utf-8')))}\n{END}{after}"
 
 
 def main() -> None:
-    made = page()
+    new_page = page()
     if "--check" in sys.argv[1:]:
-        sys.exit(int(made != PAGE.read_text(encoding="utf-8")))
-    PAGE.write_text(made, encoding="utf-8")
+        sys.exit(int(new_page != PAGE.read_text(encoding="utf-8")))
+    PAGE.write_text(new_page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def dialects() -> list[Any]:
     """Return every dialect class under ``nki_mlir.dialects``, by name."""
     for module in pkgutil.walk_packages(nki_mlir.dialects.__path__, "nki_mlir.dialects."):
         importlib.import_module(module.name)
-    found = [d for d in ext.Dialect.__subclasses__() if d.__module__.startswith("nki_mlir.dialects.")]
-    return sorted(found, key=lambda d: d.DIALECT_NAMESPACE)
+    classes = [d for d in ext.Dialect.__subclasses__() if d.__module__.startswith("nki_mlir.dialects.")]
+    return sorted(classes, key=lambda d: d.DIALECT_NAMESPACE)
 
 
 def irdl(dialect: Any) -> str:
@@ -38,9 +38,10 @@ def irdl(dialect: Any) -> str:
     with ir.Context(), ir.Location.unknown():
         dialect.load()
         tiles = ir.Module.parse(irdl_of_dialect(dialect.DIALECT_NAMESPACE))
-        own, inner = (module.body.operations[0].regions[0].blocks[0] for module in (dialect._mlir_module, tiles))
+        dialect_body, inner = (module.body.operations[0].regions[0].blocks[0]
+                               for module in (dialect._mlir_module, tiles))
         for operation in list(inner.operations):
-            own.append(operation)
+            dialect_body.append(operation)
         text = str(dialect._mlir_module)
     body = re.fullmatch(r"module \{\n(.*)\}\s*", text, re.DOTALL)
     assert body is not None
@@ -53,12 +54,12 @@ def irdl_file(summary: str, parts: list[str]) -> str:
 
 def files() -> dict[str, str]:
     """Return the text of every file of the folder."""
-    found = dialects()
-    texts = {d.DIALECT_NAMESPACE: irdl(d) for d in found}
-    made = {f"{name}.irdl.mlir": irdl_file(f"The {name} dialect.", [text]) for name, text in texts.items()}
-    made["all.irdl.mlir"] = irdl_file("All dialects: mlir-opt takes one --irdl-file.", list(texts.values()))
-    made["reference.md"] = op_reference.reference(found)
-    return made
+    all_dialects = dialects()
+    texts = {d.DIALECT_NAMESPACE: irdl(d) for d in all_dialects}
+    contents = {f"{name}.irdl.mlir": irdl_file(f"The {name} dialect.", [text]) for name, text in texts.items()}
+    contents["all.irdl.mlir"] = irdl_file("All dialects: mlir-opt takes one --irdl-file.", list(texts.values()))
+    contents["reference.md"] = op_reference.reference(all_dialects)
+    return contents
 
 
 def main() -> int:
@@ -66,9 +67,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 where a file differs")
     parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER", help="where they are (dialects)")
     options = parser.parse_args()
-    made = files()
-    stale = {f.name for f in options.output.glob("*.irdl.mlir")} - set(made)
-    different = [name for name, text in made.items()
+    contents = files()
+    stale = {f.name for f in options.output.glob("*.irdl.mlir")} - set(contents)
+    different = [name for name, text in contents.items()
                  if not (options.output / name).is_file() or (options.output / name).read_text() != text]
     if options.check:
         for name in sorted([*different, *stale]):
@@ -76,7 +77,7 @@ def main() -> int:
         return 1 if different or stale else 0
     options.output.mkdir(parents=True, exist_ok=True)
     for name in different:
-        (options.output / name).write_text(made[name])
+        (options.output / name).write_text(contents[name])
         print(f"wrote {options.output / name}")
     for name in sorted(stale):
         (options.output / name).unlink()

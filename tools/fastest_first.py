@@ -45,7 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    now: dict[str, float] = json.loads(FILE.read_text()) if FILE.is_file() else {}
+    times: dict[str, float] = json.loads(FILE.read_text()) if FILE.is_file() else {}
     beside = FILE.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps({**now, **passed}))
+    beside.write_text(json.dumps({**times, **passed}))
     beside.replace(FILE)                                    # other jobs read it

@@ -91,8 +91,8 @@ def area_of(file: str) -> str:
 
 def modules() -> list[str]:
     """Return the files to change, relative to the package."""
-    found = {str(f.relative_to(ROOT / PACKAGE)) for f in (ROOT / PACKAGE).rglob("*.py")}
-    return sorted(f for f in found if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
+    candidates = {str(f.relative_to(ROOT / PACKAGE)) for f in (ROOT / PACKAGE).rglob("*.py")}
+    return sorted(f for f in candidates if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
 
 
 def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
@@ -114,7 +114,7 @@ def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
 @cache
 def imports_of(file: Path) -> frozenset[str]:
     """Return the modules of the package that a test file imports, directly or through modules of the tests."""
-    found: set[str] = set()
+    imported: set[str] = set()
     folder = file.parent.relative_to(ROOT).parts
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -127,11 +127,11 @@ def imports_of(file: Path) -> frozenset[str]:
             continue
         for name in names:
             if name.startswith(PACKAGE):
-                found.add(name)
+                imported.add(name)
             elif name.startswith("tests."):
                 other = ROOT / (name.replace(".", "/") + ".py")
-                found |= imports_of(other) if other.is_file() and other != file else set()
-    return frozenset(found)
+                imported |= imports_of(other) if other.is_file() and other != file else set()
+    return frozenset(imported)
 
 
 def rings(file: str) -> list[list[str]]:
@@ -151,16 +151,16 @@ def rings(file: str) -> list[list[str]]:
     name = path.stem.replace("_", "-")
     lit = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "lit_tests").rglob("*.*")
                  if f.stem == name or f.stem.startswith(name + "-"))
-    found = [pytest(direct[:NEAREST])] if direct else []
+    commands = [pytest(direct[:NEAREST])] if direct else []
     run_lit = [str(Path(sys.executable).parent / "lit"), "-q", "-j1"]
     if lit:
-        found.append([*run_lit, *lit])
+        commands.append([*run_lit, *lit])
     together = [ROOT / t for prefix, names in TOGETHER.items() if file.startswith(prefix + "/") for t in names]
     outer = list(dict.fromkeys(t for t in [*together, *direct[NEAREST:], *beside] if t not in direct[:NEAREST]))[:NEAR]
-    found += [pytest(outer)] if outer else []
-    found += [[*run_lit, f"lit_tests/{level}"] for prefix, level in LIT.items() if file.startswith(prefix + "/")]
+    commands += [pytest(outer)] if outer else []
+    commands += [[*run_lit, f"lit_tests/{level}"] for prefix, level in LIT.items() if file.startswith(prefix + "/")]
     general = [t for t in map(ROOT.joinpath, GENERAL) if t not in direct[:NEAREST] and t not in outer]
-    return [*found, pytest(general)]
+    return [*commands, pytest(general)]
 
 
 def pytest(files: list[Path]) -> list[str]:
@@ -206,16 +206,16 @@ class Bench:
             self.free.put(directory / str(number))
 
     def judge(self, change: Change) -> Verdict:
-        directory, started, found = self.free.get(), time.monotonic(), ""
+        directory, started, found_by = self.free.get(), time.monotonic(), ""
         seed(change, directory)
         try:
             for command in rings(change.file):
-                if found := run(command, directory):
+                if found_by := run(command, directory):
                     break
         finally:
             restore(change, directory)
             self.free.put(directory)
-        return Verdict(change, found, time.monotonic() - started, reasons().get(key(change), ""))
+        return Verdict(change, found_by, time.monotonic() - started, reasons().get(key(change), ""))
 
 
 # -- survivors that are none -------------------------------------------------------------------------------------------
@@ -258,9 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
         bench = Bench(Path(name), options.jobs)
         for verdict in pool.map(bench.judge, sample(options.count, random.Random(options.seed), options.only)):
             verdicts.append(verdict)
-            said = verdict.found or ("survives, for a reason" if verdict.reason else "SURVIVES")
+            outcome = verdict.found or ("survives, for a reason" if verdict.reason else "SURVIVES")
             print(f"{len(verdicts)} of {options.count}: {verdict.change.file}:{verdict.change.line}: "
-                  f"{verdict.change.kind}: {said} ({verdict.seconds:.0f} s)", flush=True)
+                  f"{verdict.change.kind}: {outcome} ({verdict.seconds:.0f} s)", flush=True)
             if not verdict.found:
                 print(f"    {key(verdict.change)}", flush=True)
     table = Table("module", "line", "change", "found by", "s")
@@ -271,9 +271,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(table_of(verdicts))
     if options.table:
         options.table.write_text(table_of(verdicts))
-    found = sum(bool(v.found or v.reason) for v in verdicts)
-    print(f"{found} of {len(verdicts)} found, or without effect: {found / max(1, len(verdicts)):.0%}")
-    return int(found < 0.95 * len(verdicts))
+    detected = sum(bool(v.found or v.reason) for v in verdicts)
+    print(f"{detected} of {len(verdicts)} found, or without effect: {detected / max(1, len(verdicts)):.0%}")
+    return int(detected < 0.95 * len(verdicts))
 
 
 if __name__ == "__main__":

@@ -109,11 +109,11 @@ def float32_values(number: int, seed: int = 0) -> np.ndarray:
     """Return a chunk of float32: random bits, then numbers of usual sizes; the first chunk begins with the edges."""
     rng = np.random.default_rng((number, seed))
     half, quarter, eighth = CHUNK // 2, CHUNK // 4, CHUNK // 8
-    made = np.concatenate([random_bits(FLOAT32, half, 1 + number + 1000 * seed), rng.uniform(-110, 110, quarter),
-                           rng.uniform(-20, 20, eighth), rng.normal(size=eighth)]).astype(np.float32)
+    chunk = np.concatenate([random_bits(FLOAT32, half, 1 + number + 1000 * seed), rng.uniform(-110, 110, quarter),
+                            rng.uniform(-20, 20, eighth), rng.normal(size=eighth)]).astype(np.float32)
     if number == 0:
-        made[:EDGES.size] = EDGES if not seed else rng.permutation(EDGES)
-    return made
+        chunk[:EDGES.size] = EDGES if not seed else rng.permutation(EDGES)
+    return chunk
 
 
 def singles(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
@@ -179,8 +179,8 @@ def limits_of(dtype: DType) -> tuple[float, float]:
     """Return the largest value of a dtype, and the step between its smallest values."""
     if dtype is TFLOAT32:
         return float(np.finfo(np.float32).max) * (1 - 2.0**-12), 2.0**-136
-    found = ml_dtypes.finfo(dtype.numpy)
-    return float(found.max), float(found.smallest_subnormal)
+    info = ml_dtypes.finfo(dtype.numpy)
+    return float(info.max), float(info.smallest_subnormal)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def module_text(cases: Sequence[Case], free: int) -> str:
                           operation("nki.load", [(f"%a{k}", d, "sbuf"), (f"%x{k}", d, "hbm")], {}))]
     loaded = [(f"%a{k}", d, "sbuf") for k, d in enumerate(sources)]
     for k, case in enumerate(cases):
-        made = (f"%r{k}", case.result, "sbuf")
+        result_operand = (f"%r{k}", case.result, "sbuf")
         lines += [f'%r{k} = memref.alloc() : {memref(case.result, "sbuf")}',
-                  operation(f"nki.{case.op.name}", [made, *loaded], case.attributes),
-                  operation("nki.store", [(f"%o{k}", case.result, "hbm"), made], {})]
+                  operation(f"nki.{case.op.name}", [result_operand, *loaded], case.attributes),
+                  operation("nki.store", [(f"%o{k}", case.result, "hbm"), result_operand], {})]
     return "\n".join(["#all = affine_set<() : (0 == 0)>", 'module attributes {nki.target = "trn3"} {',
                       f'func.func @f({", ".join(arguments)}) attributes {{nki.results = [{results}]}} {{', *lines,
                       "return", "}", "}"])
@@ -226,10 +226,10 @@ def programs(cases: Sequence[Case], free: int) -> dict[str, Program]:
     runners = [compile_op(case.build(free)) for case in cases]
 
     def eager(operands: list[np.ndarray]) -> list[np.ndarray | None]:
-        made = [np.zeros(operands[0].shape, case.result.numpy) for case in cases]
-        for run, result in zip(runners, made):
+        results = [np.zeros(operands[0].shape, case.result.numpy) for case in cases]
+        for run, result in zip(runners, results):
             run([result, *operands], ())
-        return list(made)
+        return list(results)
     return {"eager": eager} | {on: compiled(cases, free, on) for on in EXECUTORS[1:]}
 
 
@@ -250,7 +250,7 @@ def compiled(cases: Sequence[Case], free: int, on: str) -> Program:
 def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
     """Yield the largest error of each case on each executor."""
     worst: list[Errors] = [{on: 0.0 for on in EXECUTORS} for _ in group.cases]
-    made: dict[int, dict[str, Program]] = {}
+    cached_programs: dict[int, dict[str, Program]] = {}
     for operands in group.operands(chunks):
         size = -(-operands[0].size // PARTITIONS) * PARTITIONS
         arrays = [np.resize(a, size).reshape(PARTITIONS, -1) for a in operands]
@@ -258,7 +258,7 @@ def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
         with np.errstate(all="ignore"):
             exact = [np.asarray(case.exact(*(a.astype(wide) for a in arrays))).astype(wide) for case in group.cases]
         free = arrays[0].shape[1]
-        for on, program in made.setdefault(free, programs(group.cases, free)).items():
+        for on, program in cached_programs.setdefault(free, programs(group.cases, free)).items():
             for case, wanted, got, errors in zip(group.cases, exact, program(arrays), worst):
                 before = errors[on]
                 errors[on] = None if got is None or before is None else max(
@@ -269,11 +269,11 @@ def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
 # -- what is measured --------------------------------------------------------------------------------------------------
 def groups() -> Iterator[tuple[str, Group]]:
     """Yield the functions of one and two numbers, of bits, the selection, and the conversions."""
-    one = [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1 and op.floats and n not in ACTIVATIONS)]
+    of_one = [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1 and op.floats and n not in ACTIVATIONS)]
     two = [n for n, op in ALU.items() if op.arity == 2 and op.floats]
     bits = [op for op in ALU.values() if op.on_bits]
     for d in FLOATS:
-        yield "one", Group([Case(n, UnaryOp, {"fn": n}, (d,), d, ONE[n], absolute(n)) for n in one], singles(d))
+        yield "one", Group([Case(n, UnaryOp, {"fn": n}, (d,), d, ONE[n], absolute(n)) for n in of_one], singles(d))
         yield "two", Group([Case(n, BinaryOp, {"op": n}, (d, d), d, TWO[n]) for n in two], pairs(d))
     for d in INTEGERS:
         def of_bits(name: str, d: DType = d) -> Formula:
@@ -301,7 +301,7 @@ def to_bool(x: np.ndarray) -> np.ndarray:
 
 def graph_errors(chunks: int) -> dict[str, Errors]:
     """Measure the functions that only graphs have, as programs of StableHLO."""
-    found: dict[str, Errors] = {}
+    errors: dict[str, Errors] = {}
     for name, function in MATH.items():
         if name not in STABLEHLO:
             continue
@@ -309,21 +309,21 @@ def graph_errors(chunks: int) -> dict[str, Errors]:
         parameters = [f"%a{k}" for k in range(function.arity)]
         text = (f"func.func @main({', '.join(f'{p}: {shape}' for p in parameters)}) -> {shape} {{\n"
                 f"%r = stablehlo.{STABLEHLO[name]} {', '.join(parameters)} : {shape}\nreturn %r : {shape}\n}}")
-        found[name] = {}
+        errors[name] = {}
         for on in ("jit", "isa"):
             try:
                 program = LinkedProgram(text, on)
             except Unsupported:
-                found[name][on] = None
+                errors[name][on] = None
                 continue
-            found[name][on] = 0.0
+            errors[name][on] = 0.0
             for k in range(chunks):
                 arrays = [float32_values(k, seed).reshape(PARTITIONS, -1) for seed in range(function.arity)]
                 with np.errstate(all="ignore"):
                     exact = GRAPHS[name](*(a.astype(np.float64) for a in arrays))
                 worst = error(np.asarray(program(*arrays)[0]), exact, FLOAT32)
-                found[name][on] = float(f"{max(worst, found[name][on] or 0.0):.4g}")
-    return found
+                errors[name][on] = float(f"{max(worst, errors[name][on] or 0.0):.4g}")
+    return errors
 
 
 def host() -> dict[str, object]:
@@ -336,13 +336,13 @@ def host() -> dict[str, object]:
 
 def measured(chunks: int) -> dict[str, object]:
     """Return all figures."""
-    found: dict[str, dict[str, dict[str, Errors]]] = {}
+    figures: dict[str, dict[str, dict[str, Errors]]] = {}
     for title, group in groups():
         source = group.cases[0].sources[0].name
         for case, errors in measure(group, chunks):
             rounded = {on: None if e is None else float(f"{e:.4g}") for on, e in errors.items()}
-            found.setdefault(title, {}).setdefault(case.name, {})[source] = rounded
-    return {"host": host(), "values": chunks * CHUNK, "errors": found, "graphs": graph_errors(chunks)}
+            figures.setdefault(title, {}).setdefault(case.name, {})[source] = rounded
+    return {"host": host(), "values": chunks * CHUNK, "errors": figures, "graphs": graph_errors(chunks)}
 
 
 def main() -> int:

@@ -83,24 +83,24 @@ def bound(name: str) -> str:
     return f"{ulp:g}" + (f" + {allowed:.1e}" if allowed else "")
 
 
-def functions(found: Mapping[str, Mapping[str, Errors]]) -> str:
+def functions(errors: Mapping[str, Mapping[str, Errors]]) -> str:
     """Return the table of a group of functions, with a column for each dtype."""
-    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
+    dtypes = list(dict.fromkeys(d for by in errors.values() for d in by))
     return table(["function", "bound", *dtypes],
-                 [[f"`{name}`", bound(name), *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
+                 [[f"`{name}`", bound(name), *(cell(by.get(d)) for d in dtypes)] for name, by in errors.items()])
 
 
-def bits(found: Mapping[str, Mapping[str, Errors]]) -> str:
+def bits(errors: Mapping[str, Mapping[str, Errors]]) -> str:
     """Return the table of the functions of bits: their difference from the exact integers."""
-    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
+    dtypes = list(dict.fromkeys(d for by in errors.values() for d in by))
     return table(["function", *dtypes],
-                 [[f"`{name}`", *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
+                 [[f"`{name}`", *(cell(by.get(d)) for d in dtypes)] for name, by in errors.items()])
 
 
-def conversions(found: Mapping[str, Mapping[str, Errors]]) -> str:
+def conversions(errors: Mapping[str, Mapping[str, Errors]]) -> str:
     """Return the table of conversions, with a row for each source dtype."""
-    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
-    return table(["from \\ to", *found], [[f"`{d}`", *(cell(by.get(d)) for by in found.values())] for d in dtypes])
+    dtypes = list(dict.fromkeys(d for by in errors.values() for d in by))
+    return table(["from \\ to", *errors], [[f"`{d}`", *(cell(by.get(d)) for by in errors.values())] for d in dtypes])
 
 
 def page() -> str:
@@ -145,10 +145,10 @@ unit off.
 
 
 def main() -> None:
-    made = page()
+    new_page = page()
     if "--check" in sys.argv[1:]:
-        sys.exit(int(made != PAGE.read_text(encoding="utf-8")))
-    PAGE.write_text(made, encoding="utf-8")
+        sys.exit(int(new_page != PAGE.read_text(encoding="utf-8")))
+    PAGE.write_text(new_page, encoding="utf-8")
 
 
 if __name__ == "__main__":

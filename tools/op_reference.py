@@ -78,10 +78,10 @@ class Rules:
     def bits(self, attributes: Sequence[str], *labels: str) -> bool:
         if len(attributes) > 1:
             self.tell(f"{code(attributes)} are all bit operations or all arithmetic")
-        found = any(ALU[getattr(self.op, a)].group in ("bitwise", "shift") for a in attributes)
-        if found and labels:
+        on_bits = any(ALU[getattr(self.op, a)].group in ("bitwise", "shift") for a in attributes)
+        if on_bits and labels:
             self.integers(*labels)
-        return found
+        return on_bits
 
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         self.tell(f"the shape of {code([label])} follows from the operands")
@@ -92,11 +92,11 @@ class Rules:
     def same_partitions(self, *labels: str) -> None:
         self.tell(f"{code(labels)} have one number of partitions")
 
-    def rule(self, holds: bool, what: str, fix: str = "") -> None:
-        self.tell(re.sub(r", (got|not|') ?.*", "", what))       # without the values of the operation at hand
+    def rule(self, holds: bool, rule: str, fix: str = "") -> None:
+        self.tell(re.sub(r", (got|not|') ?.*", "", rule))       # without the values of the operation at hand
 
-    def unmasked(self, why: str = "") -> None:
-        self.tell(f"it has no mask{why}")
+    def unmasked(self, reason: str = "") -> None:
+        self.tell(f"it has no mask{reason}")
 
 
 def code(names: Any) -> str:
@@ -113,15 +113,15 @@ def named_set(names: list[str]) -> str:
     arithmetic = [n for n in reducing if ALU[n].group != "bitwise"]
     single = [n for n, op in ALU.items() if op.arity == 1]
     pairs = [n for n, op in ALU.items() if op.arity == 2]
-    both = [n for n, op in ALU.items() if op.arity in (1, 2)]
-    known = {"an ALU operation of one or two operands": both, "an ALU operation of two operands": pairs,
-             "an activation function": list(ACTIVATIONS),
-             "an ALU operation that reduces": reducing, "an arithmetic operation that reduces": arithmetic,
-             "an activation function or an ALU operation of one operand": [*ACTIVATIONS, *single]}
-    return next((k for k, v in known.items() if v == names), "one of " + code(names))
+    one_or_two = [n for n, op in ALU.items() if op.arity in (1, 2)]
+    sets = {"an ALU operation of one or two operands": one_or_two, "an ALU operation of two operands": pairs,
+            "an activation function": list(ACTIVATIONS),
+            "an ALU operation that reduces": reducing, "an arithmetic operation that reduces": arithmetic,
+            "an activation function or an ALU operation of one operand": [*ACTIVATIONS, *single]}
+    return next((k for k, v in sets.items() if v == names), "one of " + code(names))
 
 
-def example(cls: type[Op], **given: Any) -> Op:
+def example(cls: type[Op], **attribute_values: Any) -> Op:
     """Build an instance with square tiles, to record its rules."""
     def tile(label: str, space: str = "sbuf") -> Tile:
         return Tile(object(), space, (4, 4), FLOAT32, Access(FLOAT32, Linear(), Linear(), ((1, 4), (1, 4))), label)
@@ -129,12 +129,12 @@ def example(cls: type[Op], **given: Any) -> Op:
     attributes = {name: cls.defaults.get(name, plain[kind]) for name, kind in cls.attributes.items()}
     if "fn" in attributes:
         attributes["fn"] = "exp"
-    return cls(**{f.name: tile(f.name) for f in cls.tiles}, **(attributes | given))
+    return cls(**{f.name: tile(f.name) for f in cls.tiles}, **(attributes | attribute_values))
 
 
-def told(cls: type[Op], **given: Any) -> list[str]:
+def told(cls: type[Op], **attribute_values: Any) -> list[str]:
     """Return the conditions that ``verify`` requires of an operation with these attributes."""
-    op = example(cls, **given)
+    op = example(cls, **attribute_values)
     heard = Rules(op)
     op.verify(heard)
     return heard.told
@@ -150,8 +150,8 @@ def rules(cls: type[Op]) -> list[str]:
     usual = {rule for heard in (*engines.values(), told(cls)) for rule in heard}
     lines = list(always)
     for condition, heard in special:
-        known = always if condition.startswith("on") else usual
-        extra = [rule for rule in heard if rule not in known]
+        common = always if condition.startswith("on") else usual
+        extra = [rule for rule in heard if rule not in common]
         lines += [f"{condition}: {', '.join(extra)}"] if extra else []
     return lines
 
@@ -183,8 +183,8 @@ def plain_op(cls: Any) -> list[str]:
     for field in cls._fields:
         kind = {"OperandDef": "operand", "ResultDef": "result", "AttributeDef": "attribute", "RegionDef": "region"}
         count = {"single": "", "optional": "optional ", "variadic": "variadic "}[field.variadicity.name]
-        what = field.constraint.__name__ if kind[type(field).__name__] == "attribute" else ""
-        rows.append((code([field.name.rstrip("_")]), count + kind[type(field).__name__], what))
+        constraint = field.constraint.__name__ if kind[type(field).__name__] == "attribute" else ""
+        rows.append((code([field.name.rstrip("_")]), count + kind[type(field).__name__], constraint))
     return lines + table(("field", "is", "type"), rows)
 
 

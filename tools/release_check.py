@@ -34,10 +34,11 @@ class Unfit(Exception):
 
 def run(*command: object, where: Path, **environment: str) -> str:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NKI_"))}
-    done = subprocess.run([str(c) for c in command], cwd=where, env=clean | environment, text=True, capture_output=True)
-    if done.returncode:
-        raise Unfit(f"{' '.join(map(str, command))} ends with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    process = subprocess.run([str(c) for c in command], cwd=where, env=clean | environment, text=True,
+                             capture_output=True)
+    if process.returncode:
+        raise Unfit(f"{' '.join(map(str, command))} ends with {process.returncode}:\n{process.stdout}{process.stderr}")
+    return process.stdout
 
 
 def tracked(folder: str = ".") -> list[str]:
@@ -52,8 +53,8 @@ def build(into: Path) -> tuple[Path, Path]:
     run("git", "archive", "-o", archive, "HEAD", where=ROOT)
     with tarfile.open(archive) as tar:
         tar.extractall(source)
-    when = run("git", "log", "-1", "--format=%ct", where=ROOT).strip()
-    run(sys.executable, "-m", "build", "--outdir", into / "dist", where=source, SOURCE_DATE_EPOCH=when)
+    date = run("git", "log", "-1", "--format=%ct", where=ROOT).strip()
+    run(sys.executable, "-m", "build", "--outdir", into / "dist", where=source, SOURCE_DATE_EPOCH=date)
     wheel, = (into / "dist").glob("*.whl")
     sdist, = (into / "dist").glob("*.tar.gz")
     return wheel, sdist
@@ -86,8 +87,8 @@ def check_content(wheel: Path, sdist: Path) -> None:
         raise Unfit(f"the wheel has {', '.join(sorted(extra)[:5])}, which are for development")
     if not any(f.endswith("licenses/LICENSE") for f in inside):
         raise Unfit("the wheel has no licence")
-    held = content(sdist)
-    missing = [f for f in tracked() if f not in held and not f.startswith(".")]
+    files = content(sdist)
+    missing = [f for f in tracked() if f not in files and not f.startswith(".")]
     if missing:
         raise Unfit(f"the source distribution has no {', '.join(missing[:9])}")
 
@@ -97,8 +98,9 @@ def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
     """
     environment = folder / "environment"
     run(python, "-m", "venv", environment, where=folder)
-    own = environment / "bin" / "python"
-    run(own, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"nki_mlir{extras} @ {wheel.as_uri()}",
+    interpreter = environment / "bin" / "python"
+    run(interpreter, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt",
+        f"nki_mlir{extras} @ {wheel.as_uri()}",
         where=folder)
     empty = folder / "empty"
     empty.mkdir()
@@ -106,9 +108,10 @@ def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
     shutil.copy(ROOT / "tools" / "docs_site" / "cells.py", empty)
     (empty / "tutorials").mkdir()
     shutil.copy(ROOT / TUTORIAL, empty / "tutorials")
-    place = {"PATH": f"{own.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
-    run(own, "-I", "cells.py", Path("tutorials", Path(TUTORIAL).name), where=empty, **place)
-    return run(own, "-I", "release_use.py", *(["--frameworks"] if extras else []), where=empty, **place)
+    environment_variables = {"PATH": f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+    run(interpreter, "-I", "cells.py", Path("tutorials", Path(TUTORIAL).name), where=empty, **environment_variables)
+    return run(interpreter, "-I", "release_use.py", *(["--frameworks"] if extras else []), where=empty,
+               **environment_variables)
 
 
 def usable(names: Sequence[str]) -> list[str]:
@@ -123,9 +126,9 @@ def main() -> int:
                                                                      "from 3.10 to 3.14 that there are)")
     parser.add_argument("--without-frameworks", action="store_true", help="leave JAX and PyTorch out")
     options = parser.parse_args()
-    wanted = options.pythons.split(",")
-    found = usable(wanted)
-    for name in sorted(set(wanted) - set(found)):
+    requested = options.pythons.split(",")
+    available = usable(requested)
+    for name in sorted(set(requested) - set(available)):
         console.print(f"{name}: not here")
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -133,15 +136,15 @@ def main() -> int:
             console.print(f"{wheel.name}, {sdist.name}: the same bytes twice")
             check_content(wheel, sdist)
             console.print("contents: everything that belongs in them")
-            for name in found:
+            for name in available:
                 for extras in ("",) if options.without_frameworks else ("", "[jax,torch]"):
-                    with tempfile.TemporaryDirectory() as place, console.status(f"{name}{extras}"):
-                        said = check_use(name, wheel, Path(place), extras)
-                    console.print(f"{name}{extras}: {said.strip().splitlines()[-1]}")
+                    with tempfile.TemporaryDirectory() as parent, console.status(f"{name}{extras}"):
+                        output = check_use(name, wheel, Path(parent), extras)
+                    console.print(f"{name}{extras}: {output.strip().splitlines()[-1]}")
     except Unfit as reason:
         console.print(f"release-check: {reason}", style="red", markup=False)
         return 1
-    if not found:
+    if not available:
         console.print("release-check: no interpreter to install on", style="red")
         return 1
     return 0

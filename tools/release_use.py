@@ -59,9 +59,9 @@ X = np.arange(128 * 32, dtype=np.float32).reshape(128, 32)
 
 
 def command(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}: {done.stderr}"
-    return done.stdout
+    process = subprocess.run(words, capture_output=True, text=True)
+    assert process.returncode == 0, f"{words}: {process.stderr}"
+    return process.stdout
 
 
 def use_kernels() -> None:

@@ -203,10 +203,10 @@ def mutants_of(file: str, rng: random.Random) -> Iterator[Change]:
     def offset(line: int, column: int) -> int:                      # the tree counts bytes
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    places = _Places()
-    places.visit(ast.parse(text))
-    rng.shuffle(places.found)
-    for node, new, kind in places.found:
+    visitor = _Places()
+    visitor.visit(ast.parse(text))
+    rng.shuffle(visitor.found)
+    for node, new, kind in visitor.found:
         assert node.end_lineno is not None and node.end_col_offset is not None
         start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
         yield Change(file, start, end, new, kind, node.lineno, text[start:end])

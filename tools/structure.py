@@ -93,14 +93,14 @@ def modules(question: Question, files: Mapping[str, str]) -> list[str]:
 
 def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:
     """Return which of the modules ``names`` a module imports outside of functions, including imports for types."""
-    found, bodies = set(), [ast.parse(text).body]
+    imported, bodies = set(), [ast.parse(text).body]
     while bodies:
         for node in bodies.pop():
             if isinstance(node, ast.ImportFrom) and node.module:
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.If | ast.Try):
                 bodies += [node.body, node.orelse]
-    return {names[module] for module in found & names.keys()} - {name}
+    return {names[module] for module in imported & names.keys()} - {name}
 
 
 def tied(files: Mapping[str, str]) -> int:
@@ -109,18 +109,19 @@ def tied(files: Mapping[str, str]) -> int:
              if not name.endswith("__init__.py")}
     graph = {name: imports(name, files[name], names) for name in names.values()}
     while True:
-        used = set().union(*graph.values())
-        left = {name: needed & graph.keys() for name, needed in graph.items() if needed & graph.keys() and name in used}
-        if left == graph:
+        used_modules = set().union(*graph.values())
+        remaining = {name: needed & graph.keys() for name, needed in graph.items() if needed & graph.keys()
+                     and name in used_modules}
+        if remaining == graph:
             return len(graph)
-        graph = left
+        graph = remaining
 
 
 def table(files: Mapping[str, str]) -> str:
     rows = [*((q.name, q.earlier, len(modules(q, files))) for q in QUESTIONS),
             ("are in a circle of imports, or between two, with those for types", EARLIER_TIED, tied(files))]
     return "".join(["| modules that | before | now |\n|---|---|---|\n",
-                    *(f"| {name} | {before} | {now} |\n" for name, before, now in rows)])
+                    *(f"| {name} | {before} | {current} |\n" for name, before, current in rows)])
 
 
 def page(text: str) -> str:
@@ -135,12 +136,13 @@ def main() -> int:
     parser.add_argument("--against", metavar="COMMIT", help="count in this commit, too, with code lines")
     arguments = parser.parse_args()
     if arguments.against:
-        now, before = sources(), sources_of(arguments.against)
+        current, before = sources(), sources_of(arguments.against)
         for question in QUESTIONS:
-            print(f"{question.name}: {len(modules(question, before))} before, {len(modules(question, now))} now: "
-                  f"{', '.join(modules(question, now))}")
-        print(f"in a circle of imports: {tied(before)} before, {tied(now)} now")
-        print(f"code lines: {sum(map(code_lines, before.values()))} before, {sum(map(code_lines, now.values()))} now")
+            print(f"{question.name}: {len(modules(question, before))} before, {len(modules(question, current))} now: "
+                  f"{', '.join(modules(question, current))}")
+        print(f"in a circle of imports: {tied(before)} before, {tied(current)} now")
+        print(f"code lines: {sum(map(code_lines, before.values()))} before, {sum(map(code_lines, current.values()))} "
+              f"now")
         return 0
     text = PAGE.read_text()
     if arguments.check:

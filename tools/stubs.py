@@ -35,20 +35,22 @@ import numpy as np
 
 def parameters(signature: Signature) -> list[str]:
     """Return the parameters of a table's signature as Python text."""
-    made, others = [], []
+    positional, keyword_only = [], []
     for p in signature.parameters:
-        (others if p.keyword_only else made).append(p.name if p.default is None else f"{p.name}={p.default}")
-    return [*made, *(["*args" if signature.takes_all else "*"] if others or signature.takes_all else []), *others]
+        (keyword_only if p.keyword_only else positional).append(p.name if p.default is None
+                                                                else f"{p.name}={p.default}")
+    return [*positional, *(["*args" if signature.takes_all else "*"] if keyword_only or signature.takes_all else []),
+            *keyword_only]
 
 
 def own_parameters(value: Any) -> list[str]:
     """Return the parameters of a function that is not in the table."""
-    made = []
+    parameters = []
     for p in inspect.signature(value).parameters.values():
         plain = p.default is p.empty or p.default is None or isinstance(p.default, (str, int, float))
         text = str(p.replace(annotation=p.empty, default=p.default if plain else p.empty))
-        made.append(text if plain else f"{text}=...")
-    return made
+        parameters.append(text if plain else f"{text}=...")
+    return parameters
 
 
 def documentation(value: Any) -> str:
@@ -58,9 +60,9 @@ def documentation(value: Any) -> str:
 
 def function(name: str, value: Any, shown: list[str]) -> list[str]:
     """Return the stub of a function with its documentation."""
-    said = documentation(value)
+    docstring = documentation(value)
     return ["", "", f"def {name}({', '.join(shown)}) -> Any:",
-            f'    """{said}\n    """' if "\n" in said else f'    """{said}"""']
+            f'    """{docstring}\n    """' if "\n" in docstring else f'    """{docstring}"""']
 
 
 def of_class(name: str, value: type) -> list[str]:
@@ -69,10 +71,10 @@ def of_class(name: str, value: type) -> list[str]:
     lines = ["", "", f"class {name}{base}:", f'    """{documentation(value) or name}"""']
     if base:
         return [*lines, "", *(f"    {m.name} = {m.value!r}" for m in value)]
-    for method, held in vars(value).items():
-        record = getattr(held, "record", None)
-        if record is not None and (found := signatures(record.name, "current")):
-            lines += textwrap.indent("\n".join(function(method, held, ["self", *parameters(found[0])])[1:]),
+    for method, member in vars(value).items():
+        record = getattr(member, "record", None)
+        if record is not None and (forms := signatures(record.name, "current")):
+            lines += textwrap.indent("\n".join(function(method, member, ["self", *parameters(forms[0])])[1:]),
                                      "    ").split("\n")
     return lines
 
@@ -84,28 +86,28 @@ def stub(generation: str, module: str) -> str:
     lines: list[str] = []
     for name in (n for n in dir(home) if n in vars(home) and not n.startswith("_")):
         value = vars(home)[name]
-        found = signatures(f"{full}.{name}", generation)
+        forms = signatures(f"{full}.{name}", generation)
         if inspect.ismodule(value) or (inspect.isclass(value) and issubclass(value, Exception)):
             continue
         if inspect.isclass(value):
             lines += of_class(name, value) if value.__module__.startswith("nki_mlir.language") else []
-        elif found and module != "nki":         # whose decorators have options beside the table's
-            lines += function(name, value, parameters(found[0]))
-        elif name in getattr(home, "__all__", ()) or found or not callable(value):
+        elif forms and module != "nki":         # whose decorators have options beside the table's
+            lines += function(name, value, parameters(forms[0]))
+        elif name in getattr(home, "__all__", ()) or forms or not callable(value):
             lines += function(name, value, own_parameters(value)) if inspect.isroutine(value) else ["", f"{name}: Any"]
     head = HEAD.format(what=f"``{full}`` of the {generation} generation.")
-    others = "\nimport nki.language as nl\n" if "=nl." in "\n".join(lines) else ""
-    return head + others + "\n".join(lines) + "\n"
+    imports = "\nimport nki.language as nl\n" if "=nl." in "\n".join(lines) else ""
+    return head + imports + "\n".join(lines) + "\n"
 
 
 def files() -> dict[str, str]:
     """Return the text of every file of the folder."""
-    made = {"neuronxcc/__init__.pyi": "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"}
+    texts = {"neuronxcc/__init__.pyi": "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"}
     for package, generation in PACKAGES.items():
         for name, module in MODULES.items():
             if generation == "current" or module != "collectives":
-                made[f"{package}/{name or '__init__'}.pyi"] = stub(generation, module)
-    return made
+                texts[f"{package}/{name or '__init__'}.pyi"] = stub(generation, module)
+    return texts
 
 
 def main() -> int:

@@ -15,7 +15,8 @@ KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "t
 
 
 class Measurement(NamedTuple):
-    """The latency in ns of a kernel that executes an instruction ``reps`` times on so many elements of a partition."""
+    """The latency in ns of a kernel that executes an instruction ``reps`` times on ``elements`` elements of a
+    partition."""
 
     kernel: str
     reps: int

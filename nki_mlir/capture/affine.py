@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Affine expressions over integers that are unknown during capture, and over index axes.
 
-A ``Symbol`` is a loop variable, a program id, or a quotient or remainder of such. Kernels get ``Index``.
+A ``Symbol`` is a loop variable, a program id, or a quotient or remainder of these. Kernels get ``Index``.
 """
 
 import math

@@ -117,7 +117,7 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
 
 
 class Again(NamedTuple):
-    """The outcome of an attempt that needs numbers; ``error`` is what it would have failed with."""
+    """The outcome of an attempt that needs numbers; ``error`` is the error that it would have raised."""
 
     requests: dict[tuple[object, ...], str]
     error: Exception | None = None

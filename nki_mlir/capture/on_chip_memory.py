@@ -230,7 +230,7 @@ def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
 
 
 def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
-    """Yield pairs (operation, bytes): from that operation on, tiles with addresses take so many bytes of
+    """Yield pairs (operation, bytes): from that operation on, tiles with addresses take that number of bytes of
     a partition."""
     changes: dict[int, list[Held]] = {}
     for tile in placed:

@@ -252,7 +252,7 @@ class VendorOnly(NkiMlirError, RuntimeError):
 
 
 class Stub:
-    """A name of such a package. Its attributes are such names, too; it can be indexed by a grid and be a base class,
+    """A name of such a package. Its attributes are stubs, too; it can be indexed by a grid and be a base class,
     but a call is an error."""
 
     def __init__(self, name: str) -> None:

@@ -8,10 +8,10 @@ after:   for each box of at most 128 rows:
            linalg.generic ins(%z) outs(%part of %r)
 
 Axes that all operands walk as one are one axis. Of an elementwise operation the largest axis goes along the partitions,
-the others are cut so that a tile has at most ``elements`` a partition; what is left over at the ends of axes are boxes
-of their own. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up in a
-second step. Products become matrix products of tiles that add up in PSUM; operands that lie the other way round are
-transposed on chip. Operations that only move data between HBM buffers stay: a DMA has no size.
+the others are cut so that a tile has at most ``elements`` a partition; the remainders at the ends of axes are
+separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up in
+a second step. Products become matrix products of tiles that add up in PSUM; operands that lie the other way round
+are transposed on chip. Operations that only move data between HBM buffers stay: a DMA has no size.
 
 An operation whose result one other uses is first fused with that. Tiles that were loaded or stored are not loaded again
 by the operations that follow; what nobody reads is not stored.

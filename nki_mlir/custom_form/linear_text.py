@@ -42,7 +42,7 @@ class NamedForm:
                          self.found_at)
 
     def linear(self, symbols: Sequence[str]) -> Linear:
-        """The form over the positions of its values among the symbols."""
+        """Return the form over the positions of its values among the symbols."""
         found = sorted((symbols.index(name), c) for name, c in self.values.items() if c)
         return Linear(self.const, tuple(found), tuple(sorted((axis, c) for axis, c in self.axes.items() if c)))
 
@@ -129,7 +129,7 @@ class NamedConstraint:
     text: str | None = None
 
     def affine(self, symbols: Sequence[str]) -> str:
-        """The constraint in the generic form."""
+        """Return the constraint in the generic form."""
         if self.text is None:
             found = affine(self.form.linear(symbols))
         else:
@@ -167,7 +167,7 @@ def exact_constraints(mask: str, symbols: Sequence[str]) -> str:
 
 # -- in the generic form -----------------------------------------------------------------------------------------------
 def affine(form: Linear) -> str:
-    """The affine expression, in the order in which the dialects make it."""
+    """Return the affine expression, in the order in which the dialects create it."""
     terms = [f"s{s} * {c}" for s, c in form.symbols] + [f"d{a} * {c}" for a, c in form.axes]
     return " + ".join([str(form.const), *terms])
 

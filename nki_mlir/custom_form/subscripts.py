@@ -34,7 +34,8 @@ class BufferType:
         return self.space != HBM
 
     def strides(self, dtype: DType) -> tuple[int, ...] | None:
-        """How far apart neighbours along each axis are, in elements of this type, partitions counted by themselves.
+        """Return the distances of neighbours along each axis, in elements of this type, partitions counted by
+        themselves.
 
         None where elements of it do not divide the buffer's last axis.
         """

@@ -33,9 +33,9 @@ class Linear:
         """Return the least and the greatest value over the symbols' ranges and the axes' counts."""
         low = high = self.const
         for position, c in self.symbols:
-            first, last = ranges[position]
-            low += min(c * first, c * last)
-            high += max(c * first, c * last)
+            least, greatest = ranges[position]
+            low += min(c * least, c * greatest)
+            high += max(c * least, c * greatest)
         for axis, c in self.axes:
             reach = c * (counts[axis] - 1)
             low += min(0, reach)
@@ -102,18 +102,18 @@ def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) 
 def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
     """Return the smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the
     mask."""
-    low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
+    low, high, remaining = [0] * len(extents), [n - 1 for n in extents], []
     for constraint in mask:
         const, axes = constraint.form.at(values), constraint.form.axes
         if len(axes) > 1:
-            rest.append(constraint)
+            remaining.append(constraint)
         elif axes:
             (axis, a), = axes
-            first, last = positions(a, const, const, constraint.equal, extents[axis])
-            low[axis], high[axis] = max(low[axis], first), min(high[axis], last)
+            begin, end = positions(a, const, const, constraint.equal, extents[axis])
+            low[axis], high[axis] = max(low[axis], begin), min(high[axis], end)
         elif const < 0 or (constraint.equal and const > 0):
             high[0] = -1
-    return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
+    return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(remaining)
 
 
 def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
@@ -255,8 +255,9 @@ class Tile:
         if self._bounds is None:
             access = self.access
             partitions, low, high, size = _extent(access.dims, access.dtype)
-            first, start = access.partition.const if access.partition is not None else 0, access.free.const * size
-            self._bounds = first, first + partitions, start + low, start + high
+            first_partition = access.partition.const if access.partition is not None else 0
+            start = access.free.const * size
+            self._bounds = first_partition, first_partition + partitions, start + low, start + high
         return self._bounds
 
     @property

@@ -37,39 +37,39 @@ class LateOperation(NkiMlirError):
 @cache
 def load() -> None:
     """Import every family, which registers its classes in ``dialects.op.REGISTRY``."""
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for family in FAMILIES:
-        for file in sorted((here / family).glob("*.py")):
+        for file in sorted((folder / family).glob("*.py")):
             if file.stem != "__init__":
                 importlib.import_module(f"{__package__}.{family}.{file.stem}")
-    for one in extensions.of("ops").values():
-        add(one)
+    for extension in extensions.of("ops").values():
+        add(extension)
 
 
-def add(one: extensions.Extension) -> None:
+def add(extension: extensions.Extension) -> None:
     """Add the classes of a plugin's module. Their names must be new, and no dialect registered yet."""
     before = dict(REGISTRY)
-    extensions.load(one)
+    extensions.load(extension)
     for name, cls in before.items():
         if REGISTRY[name] is not cls:
-            raise extensions.SameName(what="operation", name=name, one=cls.__module__, other=one.module)
+            raise extensions.SameName(what="operation", name=name, one=cls.__module__, other=extension.module)
     for name in REGISTRY.keys() - before.keys():
         fields = (*REGISTRY[name].attributes, *(tile.name for tile in REGISTRY[name].tiles))
         if wrong := [n for n in (REGISTRY[name].name, *fields) if not NAME.fullmatch(n)]:
-            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=one.origin, text=(
+            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=extension.origin, text=(
                 f"'{wrong[0]}' is no name in MLIR, which has small letters, digits and underscores"))
         if text := _fault(REGISTRY[name], before.values()):
-            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=one.origin, text=text)
+            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=extension.origin, text=text)
         if is_late(name):
             raise LateOperation(op=name)
 
 
-def _fault(cls: type[Op], others: Iterable[type[Op]]) -> str:
+def _fault(cls: type[Op], registered: Iterable[type[Op]]) -> str:
     """Return what is wrong with a plugin's class, in its opcode or in the functions that it computes with; "" if
     nothing."""
     if cls.opcode not in PLUGIN_OPCODES:
         return f"opcode {cls.opcode:#x} is not from {PLUGIN_OPCODES[0]:#x} to {PLUGIN_OPCODES[-1]:#x}"
-    if owner := next((other for other in others if other.opcode == cls.opcode), None):
+    if owner := next((other for other in registered if other.opcode == cls.opcode), None):
         return f"opcode {cls.opcode:#x} is that of {owner.full_name()} in {owner.__module__}"
     for function, name in _scalar_functions(cls):
         table = SCALAR_TABLES[function]

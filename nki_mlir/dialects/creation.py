@@ -35,7 +35,8 @@ def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap]
                          body: Callable[[list[Value]], Value], results: Sequence[Type] = ()) -> Operation:
     """Create a ``linalg.generic`` with one output, its last operand; ``body`` computes the yielded value."""
     op = ir.Operation.create("linalg.generic", results=results, operands=list(operands), regions=1, attributes={
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]), "iterator_types": iterators,
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(mapping) for mapping in maps]),
+        "iterator_types": iterators,
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - 1, 1])})
     kinds = [v.type.element_type if isinstance(v.type, ir.ShapedType) else v.type for v in operands]
     block = op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))

@@ -50,14 +50,14 @@ def _negated(form: Linear) -> Linear:
     return Linear().plus(form, -1)
 
 
-def _comparisons(condition: Value, numbering: Numbering, seen: set[Value]) -> list[tuple[Linear, bool]]:
+def _comparisons(condition: Value, numbering: Numbering, visited: set[Value]) -> list[tuple[Linear, bool]]:
     """Return the conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
-    if isinstance(condition.owner, ir.Block) or condition in seen:
+    if isinstance(condition.owner, ir.Block) or condition in visited:
         return []
-    seen.add(condition)
+    visited.add(condition)
     op = condition.owner.operation
     if op.name == "arith.andi":
-        return [c for part in op.operands for c in _comparisons(part, numbering, seen)]
+        return [c for part in op.operands for c in _comparisons(part, numbering, visited)]
     if op.name == "arith.cmpi" and len(op.operands) == 2 and op.attributes["predicate"].value in (SGE, EQ):
         left, right = (linear_of(v, numbering) for v in op.operands)
         return [(left.plus(right, -1), op.attributes["predicate"].value == EQ)]

@@ -100,8 +100,8 @@ class Joined:
                 multiple, variable = group[k]
                 below, _ = self.reach(group[:k])
                 size = abs(multiple)
-                first, last = sorted(multiple * b for b in self.variable_spans[variable])
-                share = max(min((value - below) // size * size, last), first)
+                least, greatest = sorted(multiple * b for b in self.variable_spans[variable])
+                share = max(min((value - below) // size * size, greatest), least)
                 assigned[variable] = share // multiple
                 value -= share
         return tuple(assigned)
@@ -122,12 +122,12 @@ class Search:
             return low
         bound = {v for row in self.rows if row.equal for v, _ in row.terms}
         chosen = min(open_variables, key=lambda v: (v not in bound, high[v] - low[v]))
-        for first, last in parts(low[chosen], high[chosen]):
+        for begin, end in parts(low[chosen], high[chosen]):
             self.left -= 1
             if self.left < 0:
                 raise SearchTooLong
             tried = [*zip(low, high)]
-            tried[chosen] = first, last
+            tried[chosen] = begin, end
             answer = self.run(tried)
             if answer is not None:
                 return answer
@@ -205,21 +205,21 @@ def on_lattice(row: Row, low: list[int], high: list[int]) -> tuple[bool, bool]:
         return False, False
     moved = False
     for k, (v, c) in enumerate(free):
-        others = gcd(before[k], after[len(free) - 1 - k])
-        if others == 0:                         # c * v + fixed == 0
+        other_gcd = gcd(before[k], after[len(free) - 1 - k])
+        if other_gcd == 0:                         # c * v + fixed == 0
             if fixed % c or not low[v] <= -fixed // c <= high[v]:
                 return False, False
             low[v] = high[v] = -fixed // c
             return True, True
-        step = others // gcd(others, c)
+        step = other_gcd // gcd(other_gcd, c)
         if step == 1:
             continue
-        shared = gcd(others, c)
+        shared = gcd(other_gcd, c)
         residue = -fixed // shared * pow(c // shared, -1, step) % step
-        first, last = low[v] + (residue - low[v]) % step, high[v] - (high[v] - residue) % step
-        if first > last:
+        least, greatest = low[v] + (residue - low[v]) % step, high[v] - (high[v] - residue) % step
+        if least > greatest:
             return False, False
-        if (first, last) != (low[v], high[v]):
-            low[v], high[v], moved = first, last, True
+        if (least, greatest) != (low[v], high[v]):
+            low[v], high[v], moved = least, greatest, True
             return True, True
     return True, moved

@@ -22,7 +22,7 @@ class Member(Protocol):
 
     number: int
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         """Return the values that the members passed at this occurrence of ``key`` between them, in their order.
 
         The value must not change afterwards.
@@ -32,9 +32,9 @@ class Member(Protocol):
 class FewerRanks(Unsupported):
     """A rank meets others of which some do not run; ``count``: the number of ranks that must run."""
 
-    def __init__(self, what: str, members: tuple[int, ...], running: int) -> None:
+    def __init__(self, operation: str, members: tuple[int, ...], running: int) -> None:
         where = "by itself" if running == 1 else f"on {running} ranks"
-        super().__init__(feature=f"{what} between {len(members)} in a kernel that runs {where}",
+        super().__init__(feature=f"{operation} between {len(members)} in a kernel that runs {where}",
                          instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
         self.count = max(members) + 1
 
@@ -44,10 +44,10 @@ class OneProgram:
 
     number = 0
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         if members == (0,):
             return [value]
-        raise Unsupported(feature=f"{what} between {len(members)} in a kernel that runs by itself",
+        raise Unsupported(feature=f"{operation} between {len(members)} in a kernel that runs by itself",
                           instead="launch the kernel on several cores: kernel[2](...)")
 
 
@@ -56,10 +56,10 @@ class OneRank:
 
     number = 0
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         if members == (0,):
             return [value]
-        raise FewerRanks(what, members, 1)
+        raise FewerRanks(operation, members, 1)
 
 
 ONE_PROGRAM, ONE_RANK = OneProgram(), OneRank()

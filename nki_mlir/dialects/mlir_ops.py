@@ -55,16 +55,16 @@ def _verify(op: ir.OpView) -> bool:
 
 
 def _verify_rules(op: Operation) -> None:
-    known, operands = recognize(op)
-    if known.holds and not known.has_symbols(operands):
+    record, operands = recognize(op)
+    if record.holds and not record.has_symbols(operands):
         return
-    read = known.with_ranges(op, operands)
-    if not known.holds:
+    read = record.with_ranges(op, operands)
+    if not record.holds:
         verify(read)
         verify_mask(read)
         _verify_forms(read)
     check_bounds(op, read.symbols, read.ranges, lambda interval: verify_bounds(read, interval))
-    known.holds = True
+    record.holds = True
 
 
 def _verify_forms(op: Op) -> None:
@@ -231,19 +231,19 @@ def recognize(operation: Operation) -> tuple[Known, list[Value]]:
         raise MalformedAttribute("has an attribute that is a location") from None
     key = (operation.name, *[value.type for value in operands], *attributes)
     table = table_of(operation.context)
-    known = table.get(key)
-    if known is None:
-        known = table[key] = Known(_read(operation.name, dict(attributes), operands))
-    return known, operands
+    record = table.get(key)
+    if record is None:
+        record = table[key] = Known(_read(operation.name, dict(attributes), operands))
+    return record, operands
 
 
 def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
     """Return the ``Op`` of an MLIR operation: ranges are those of its symbols, handles SSA values or those of
     ``tile_of``."""
     operation = operation.operation
-    known, operands = recognize(operation)
+    record, operands = recognize(operation)
     handles = iter(operands)
-    op = changed(known.op, lambda tile: tile_of(tile, next(handles)), extra=dict(known.op.extra))
+    op = changed(record.op, lambda tile: tile_of(tile, next(handles)), extra=dict(record.op.extra))
     op.symbols = tuple(handles)
     op.ranges = tuple([symbol_range(s, operation) for s in op.symbols])
     return op

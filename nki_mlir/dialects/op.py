@@ -142,9 +142,9 @@ def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]
     are a tile's first dims; each other dim becomes an axis that is reduced."""
     extents, axes = list(main), {}
     for field, tile in operands:
-        first, rank = shared(field.name, tile), len(tile.shape)
-        axes[field.name] = (*range(first), *range(len(extents), len(extents) + rank - first))
-        extents += tile.shape[first:]
+        shared_dims, rank = shared(field.name, tile), len(tile.shape)
+        axes[field.name] = (*range(shared_dims), *range(len(extents), len(extents) + rank - shared_dims))
+        extents += tile.shape[shared_dims:]
     return Iteration(tuple(extents), axes, frozenset(range(len(main), len(extents))))
 
 
@@ -223,10 +223,11 @@ class Op:
         values.update(self.blank)
         values.update(fields)
         if len(values) != len(self.tiles) + len(self.attributes):
-            known = {*(tile.name for tile in self.tiles), *self.attributes}
-            unknown, missing = [n for n in values if n not in known], ", ".join(n for n in known if n not in values)
-            what = f"has no field {', '.join(unknown)}" if unknown else f"is made without {missing}"
-            raise TypeError(f"{self.full_name()} {what}")
+            field_names = {*(tile.name for tile in self.tiles), *self.attributes}
+            unknown = [n for n in values if n not in field_names]
+            missing = ", ".join(n for n in field_names if n not in values)
+            problem = f"has no field {', '.join(unknown)}" if unknown else f"lacks {missing}"
+            raise TypeError(f"{self.full_name()} {problem}")
         self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
         self.extra = extra or {}                # discardable attributes, kept by every pass
 
@@ -398,7 +399,7 @@ class NisaOp(Op):
 
     @property
     def runs_on(self) -> Engine:
-        """Its engine, or the first that can run it, which decides what it computes."""
+        """Its engine, or the first that can run it, which decides its arithmetic."""
         chosen = ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
 
@@ -443,8 +444,8 @@ class Elementwise(Op):
 
     def iteration(self) -> Iteration:
         shape = self.dst.shape
-        same = tuple(range(len(shape)))
-        return Iteration(shape, {f.name: same for f, _ in self.operands()})
+        axes = tuple(range(len(shape)))
+        return Iteration(shape, {f.name: axes for f, _ in self.operands()})
 
     def lower(self, b: LoweringBuilder) -> None:
         b.elementwise(self)

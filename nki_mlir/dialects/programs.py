@@ -38,7 +38,7 @@ class Libraries(Protocol):
     def program(self, library: str, function: str) -> Program:
         """Find a program by its library and function."""
 
-    def record(self, said: dict[str, Any]) -> Any:
+    def record(self, state: dict[str, Any]) -> Any:
         """Read the record of a call in a graph from its configuration."""
 
 

@@ -32,16 +32,16 @@ def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
     return span
 
 
-def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
-    """Return the range of a value. ``known`` has the values whose visit has begun: a verifier sees IR with cyclic
+def _range(value: Value, memo: dict[Value, Span | None]) -> tuple[int, int] | None:
+    """Return the range of a value. ``memo`` has the values whose visit has begun: a verifier sees IR with cyclic
     values."""
-    if value not in known:
-        known[value] = None
-        known[value] = _range_of_definition(value, known)
-    return known[value]
+    if value not in memo:
+        memo[value] = None
+        memo[value] = _range_of_definition(value, memo)
+    return memo[value]
 
 
-def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
+def _range_of_definition(value: Value, memo: dict[Value, Span | None]) -> tuple[int, int] | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
         holder = owner.owner.operation      # an OpView has other names
@@ -57,7 +57,7 @@ def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple
     operation = owner.operation
     if operation.name == "memref.load":
         return range_of_type(value.type)
-    ranges = [span for v in operation.operands if (span := _range(v, known)) is not None]
+    ranges = [span for v in operation.operands if (span := _range(v, memo)) is not None]
     if len(ranges) < len(operation.operands):
         return None
     if operation.name == "affine.apply" and "map" in operation.attributes:
@@ -163,8 +163,8 @@ def check_bounds(operation: Operation, symbols: Sequence[Value], ranges: Ranges,
         facts = enclosing_facts(operation, numbering)
         if not facts:
             raise
-        known = ranges_of(operation, numbering.values)
-        check(lambda form: interval_given(form, facts, known))
+        spans = ranges_of(operation, numbering.values)
+        check(lambda form: interval_given(form, facts, spans))
 
 
 def ranges_of(operation: Operation, symbols: Sequence[Value]) -> Ranges:

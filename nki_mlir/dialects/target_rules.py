@@ -161,16 +161,16 @@ class TargetCheck:
         raised = error(op=self.op.name, target=self.machine.name, **values)
         self.found.append(Finding(raised, contested or settled, settled))
 
-    def need(self, generation: int, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
-        """Check that the machine is of a generation that has ``what``."""
+    def need(self, generation: int, feature: str, instead: str, contested: bool = False, settled: bool = False) -> None:
+        """Check that the machine is of a generation that has ``feature``."""
         if self.machine.generation < generation:
-            self.broken(NotOnTarget, contested, settled, what=what, needs=generation, has=self.machine.generation,
+            self.broken(NotOnTarget, contested, settled, what=feature, needs=generation, has=self.machine.generation,
                         instead=instead)
 
-    def rule(self, holds: bool, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
+    def rule(self, holds: bool, rule: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """Check a rule of this operation alone."""
         if not holds:
-            self.broken(RuleOfTarget, contested, settled, what=what, instead=instead)
+            self.broken(RuleOfTarget, contested, settled, what=rule, instead=instead)
 
     def dtypes(self, label: str, *allowed: DType, contested: bool = False) -> None:
         tile: Tile | None = getattr(self.op, label)
@@ -250,5 +250,5 @@ def _starts(op: TargetedOperation, tile: Tile) -> Iterator[int]:
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)
     yield base
     for s, c in free.symbols:
-        first, last = op.ranges[s]
-        yield from (base + c * k for k in range(1, last - first + 1))
+        low, high = op.ranges[s]
+        yield from (base + c * k for k in range(1, high - low + 1))

@@ -111,8 +111,8 @@ def meets_itself(dims: Dims) -> bool:
 @lru_cache(1 << 10)
 def masked_meets_itself(dims: Dims, on_chip: bool, mask: Mask, extents: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Return the same for the positions that a mask without symbols leaves of an iteration space."""
-    starts, counts, rest = masked_box(mask, extents, ())
-    active = np.argwhere(active_elements(rest, counts, (), starts)) + starts
+    starts, counts, remaining = masked_box(mask, extents, ())
+    active = np.argwhere(active_elements(remaining, counts, (), starts)) + starts
     points = active[:, list(axes)] * [count > 1 for _, count in dims]
     distinct, steps = np.unique(points, axis=0), np.array([step for step, _ in dims])
     first_free = int(on_chip)                   # one offset in two partitions is two elements

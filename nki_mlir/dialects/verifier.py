@@ -84,15 +84,15 @@ class WrongMemory(KernelError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        found, expected = self.values["found"], self.values["expected"].split("|")
-        if found == PSUM and SBUF in expected:
+        memory, expected = self.values["found"], self.values["expected"].split("|")
+        if memory == PSUM and SBUF in expected:
             destination = self.values["operand"].startswith("dst")
             return "", "make it with buffer=nl.sbuf" if destination else "copy it to SBUF first, with nisa.tensor_copy"
-        if found in (SBUF, PSUM) and expected == [HBM]:
+        if memory in (SBUF, PSUM) and expected == [HBM]:
             return "", "give a tensor in HBM; nl.copy copies tiles on chip"
-        if found == SBUF and expected == [PSUM]:
+        if memory == SBUF and expected == [PSUM]:
             return "", "make it with buffer=nl.psum"
-        if found not in (HBM, SBUF, PSUM):
+        if memory not in (HBM, SBUF, PSUM):
             return "", "give a tensor of the kernel: a parameter, or a result of nl.ndarray or nl.load"
         return super().advice
 
@@ -183,14 +183,14 @@ class Check:
 
     def same_shape(self, *labels: str) -> None:
         tiles = self.present(*labels)
-        first = tiles[0][1].shape
+        shape = tiles[0][1].shape
         for label, tile in tiles[1:]:
-            if tile.shape != first:
-                if tile.on_chip and tiles[0][1].on_chip and tile.shape[0] != first[0]:
+            if tile.shape != shape:
+                if tile.on_chip and tiles[0][1].on_chip and tile.shape[0] != shape[0]:
                     raise PartitionMismatch(tiles=", ".join(f"{n}{list(t.shape)}" for n, t in tiles), op=self.name)
                 raise ShapeMismatch(what=f"'{self.name}' needs operands of the same shape, got "
-                                         f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}",
-                                    fix=agreement(first, tile.shape))
+                                         f"{tiles[0][0]}{list(shape)} and {label}{list(tile.shape)}",
+                                    fix=agreement(shape, tile.shape))
 
     def alike(self, *labels: str) -> None:
         """Check that operands are on chip and of one shape."""
@@ -258,10 +258,10 @@ class Check:
                   f"{' and '.join(counts)} have the same number of partitions, got {listed}",
                   "give each the same partitions")
 
-    def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:
+    def rule(self, holds: bool, rule: str, fix: str = "give it values that this rule allows") -> None:
         """Check a rule of this op alone; ``fix`` is the advice if it does not hold."""
         if not holds:
-            raise BrokenRule(op=self.name, what=what, fix=fix)
+            raise BrokenRule(op=self.name, what=rule, fix=fix)
 
-    def unmasked(self, why: str = "") -> None:
-        self.rule(not getattr(self.op, "mask", ()), f"it has no mask{why}", "leave the mask out")
+    def unmasked(self, reason: str = "") -> None:
+        self.rule(not getattr(self.op, "mask", ()), f"it has no mask{reason}", "leave the mask out")

@@ -85,8 +85,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
         if list(chosen) != sorted({d for d in chosen if 0 <= d < rank}):
             raise MalformedAttribute(f"dims {list(chosen)} are not some of the pattern's {rank}, in order")
         known_pattern = table[key] = tile, chosen
-    known: tuple[Tile, tuple[int, ...]] = known_pattern
-    return known
+    pattern: tuple[Tile, tuple[int, ...]] = known_pattern
+    return pattern
 
 
 def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
@@ -94,8 +94,8 @@ def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
     number, and values with factors."""
     source, *values = op.operands
     if op.name == "nki.view":
-        first = _pattern(op, source, len(values))[0].offset             # in elements of the tile's dtype
-        return first.const, [(values[k], c) for k, c in first.symbols]
+        offset = _pattern(op, source, len(values))[0].offset             # in elements of the tile's dtype
+        return offset.const, [(values[k], c) for k, c in offset.symbols]
     steps = ir.MemRefType(source.type).get_strides_and_offset()[0] if op.name == "memref.subview" else [1]
     starts = list(zip(op.attributes["static_offsets"], steps))
     return (sum(start * step for start, step in starts if start != DYNAMIC),
@@ -119,9 +119,9 @@ def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
 def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
     """Return the memory, the shape and the element type of a buffer; raise ``MalformedAttribute`` if it is none."""
     table, key = table_of(of.context), ("buffer", of)
-    known: tuple[str, tuple[int, ...], DType] | None = table.get(key)
-    if known is not None:
-        return known
+    buffer: tuple[str, tuple[int, ...], DType] | None = table.get(key)
+    if buffer is not None:
+        return buffer
     try:
         kind = ir.MemRefType(of)
     except ValueError:
@@ -135,8 +135,8 @@ def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
     element = str(kind.element_type)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
-    known = table[key] = space, tuple(kind.shape), BY_MLIR[element]
-    return known
+    buffer = table[key] = space, tuple(kind.shape), BY_MLIR[element]
+    return buffer
 
 
 class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):

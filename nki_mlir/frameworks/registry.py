@@ -104,8 +104,8 @@ class Callee:
 
     @made_alone
     def entry(self) -> NativeEntry:
-        """The native entry, compiled on first use. ``load`` returns a program ``run(inputs, shared)`` on arrays, or
-        one that is a native function itself."""
+        """Return the native entry, compiled on first use. ``load`` returns a program ``run(inputs, shared)`` on
+        arrays, or one that is a native function itself."""
         program = self.load()
         if hasattr(program, "address") and hasattr(program, "error"):
             return NativeEntry(program.address, program.error, program)

@@ -91,13 +91,13 @@ class KernelRecord:
 
     @made_alone
     def modules(self) -> dict[Fixed, Module]:
-        """The modules of the variants in the process's context. Equal texts share a module."""
+        """Return the modules of the variants in the process's context. Equal texts share a module."""
         read = {text: read_module(text) for _, text in self.variants}
         return {fixed: read[text] for fixed, text in self.variants}
 
     @made_alone
     def signature(self) -> KernelFunction:
-        """The function of one variant: all variants have the same arguments."""
+        """Return the function of one variant: all variants have the same arguments."""
         return the_kernel(next(iter(self.modules.values())))
 
     @property
@@ -124,7 +124,7 @@ class KernelRecord:
 
     @made_alone
     def effects(self) -> dict[Slot, ArgumentEffects]:
-        """What the kernel reads and writes of each of its buffers."""
+        """Return what the kernel reads and writes of each of its buffers."""
         return effects_of(list(self.modules.values()))
 
     def starts_from_zero(self, slot: Slot) -> bool:

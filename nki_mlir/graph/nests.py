@@ -179,7 +179,7 @@ def compared(fn: str, a: Node, b: Node) -> Node:
 
 
 def with_exact_extremes(node: Node) -> Node:
-    """The expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
+    """Return the expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
     def change(inner: Node) -> Node | None:
         if isinstance(inner, Alu) and inner.fn in ("maximum", "minimum") and inner.dtype is INT32:
             a, b = inner.args
@@ -212,12 +212,12 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def held(dtype: DType) -> DType:
-    """The type in which a value of a type is held."""
+    """Return the type in which the engines store a value of a type."""
     return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
 
 
 def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
-    """A function of integers of one type, or of truth values."""
+    """Return a function of integers of one type, or of truth values."""
     bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
     if name in COMPARISONS:
         a, b = operands if signed else (flipped(v, bits) for v in operands)
@@ -239,13 +239,14 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
 
 
 def away_from_zero(value: Node, nearest: Node) -> Node:
-    """The nearest integer, halves away from zero. Adding a half first would round numbers that are whole already."""
+    """Return the nearest integer, halves away from zero. Adding a half first would round numbers that are integral
+    already."""
     is_half = alu("greater_equal", alu("abs", alu("subtract", value, nearest)), numbers(0.5, FLOAT32))
     return alu("add", nearest, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", is_half), is_half))
 
 
 def floating(name: str, x: list[Node]) -> Node:
-    """A function of float32 values that engines have no instruction for."""
+    """Return a function of float32 values that engines have no instruction for."""
     unity = numbers(1, FLOAT32)
     match name:
         case "log1p":           # the quotient makes up for what the sum lost

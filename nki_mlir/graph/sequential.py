@@ -89,7 +89,8 @@ class Lines:
 
 
 def sort_text(op: Operation, name: str, step: str) -> str:
-    """A function ``name`` that sorts tensors together along an axis: runs of 1, 2, 4, ... elements are merged in pairs.
+    """Return a function ``name`` that sorts tensors together along an axis: it merges runs of 1, 2, 4, ... elements in
+    pairs.
 
     ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order.
     """
@@ -158,7 +159,8 @@ def merge(text: Lines, width: int, extent: int, source: list[str], target: list[
 
 
 def scatter_text(op: Operation, name: str, step: str) -> str | None:
-    """A function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each update.
+    """Return a function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each
+    update.
 
     None where several operands are scattered at once.
     """
@@ -190,7 +192,8 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
 
 
 def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
-    """Where the update of loops ``%d0``, ``%d1``, ... goes: its index in each dim, and whether all are in bounds."""
+    """Return the target of the update of loops ``%d0``, ``%d1``, ...: its index in each dim, and whether all are in
+    bounds."""
     parts = index_parts(op, text)
     indices, inside = [], "%always"
     text.add("%always = arith.constant true")

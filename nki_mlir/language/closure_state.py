@@ -418,7 +418,7 @@ def is_added_to(before: object, current: object) -> bool:
 
 
 def is_same(value: Any, other: Any) -> bool:
-    """Return whether two values are the same object, equal and immutable, or slots and tuples of such."""
+    """Return whether two values are the same object, equal and immutable, or slots and tuples of such values values."""
     if value is other:
         return True
     kind = type(value)

@@ -76,7 +76,7 @@ class Specialization:
 
     @made_alone
     def key(self) -> str:
-        """A hash of the modules' text, which determines everything, and of the programs that each serves."""
+        """Return a hash of the modules' text, which determines everything, and of the programs that each serves."""
         digest = hashlib.sha256()
         for fixed, variant in self.captured.variants.items():
             digest.update(repr(fixed).encode() + str(variant.module).encode())
@@ -84,19 +84,19 @@ class Specialization:
 
     @made_alone
     def streams(self) -> "list[Program]":
-        """The instruction streams that are timed."""
+        """Return the instruction streams that are timed."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return neuron.streams(self.captured, self.grid, neuron.emission(static=self.static), self.cores)
 
     @made_alone
     def timing(self) -> "Timing":
-        """The time of the streams."""
+        """Return the time of the streams."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return neuron.timed(self.streams)
 
     @made_alone
     def profile(self) -> dict[str, Any]:
-        """The profile of the streams, as JSON has it."""
+        """Return the profile of the streams, in the JSON form."""
         from nki_mlir.targets.neuron.profile import profile_of  # start-up: imported on first use
         return profile_of(self.streams)
 

@@ -162,7 +162,7 @@ class DmaCosts:
     hbm_stack_bytes_per_ns: Cited
 
     def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False, engines: int = 0) -> float:
-        """Return the ns that one DMA engine takes for a descriptor of so many bytes.
+        """Return the Return the ns that one DMA engine takes for a descriptor of ``nbytes`` bytes.
 
         The next descriptor begins ``apart`` bytes behind it. ``stores``: it writes HBM, and reads none. ``engines``:
         how many DMA engines move the transfer's descriptors.
@@ -229,8 +229,8 @@ class Costs:
         return self.engines[engine].cost(work, clock_ghz)
 
     def residual(self, engine: Engine, work: Work, part: str = "runs") -> float:
-        """The relative residual of a part of the critical path: ``runs`` and ``result`` are those of an engine's work,
-        the others those of a transfer (``DmaCosts.residual``)."""
+        """Return the relative residual of a part of the critical path: ``runs`` and ``result`` are those of an
+        engine's work, the others those of a transfer (``DmaCosts.residual``)."""
         match work.law:
             case CORE_SIGNAL.law:
                 return self.control.core_signal_ns.residual

@@ -81,8 +81,8 @@ class Machine:
         return self.costs.of(engine, work, self.clocks[engine])
 
     def hbm_bytes_per_ns(self, cores: int) -> float:
-        """Return the most bandwidth of HBM that so many cores of a launch get: of the stacks that they share, through
-        their DMA engines."""
+        """Return the most bandwidth of HBM that this number of cores of a launch gets: of the stacks that they
+        share, through their DMA engines."""
         dma = self.costs.dma
         stacks = max(float(dma.hbm_stack_bytes_per_ns), dma.hbm_bytes_per_ns * cores)
         return min(stacks, float(dma.bytes_per_ns) * self.dma_engines * cores)

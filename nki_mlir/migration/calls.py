@@ -67,7 +67,7 @@ class Arguments:
             node, (cst.Tuple, cst.GeneratorExp)) else node)
 
     def fact(self, name: str) -> Fact:
-        """Return what is known of an argument."""
+        """Return the known facts of an argument."""
         return self.calls.fact(self.nodes[name]) if name in self.nodes else Fact()
 
     def tensor(self, name: str) -> tuple[str, TensorFact]:

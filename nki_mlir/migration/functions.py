@@ -32,7 +32,7 @@ class FunctionCalls(Calls):
         return None
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
-        """A call of what is no public function."""
+        """A call of a function that is not public."""
         if meaning == "ncc.no_reorder":
             return self.new(f"{self.nl}.no_reorder()", Fact())
         owner = self.owners.get(id(updated.func))

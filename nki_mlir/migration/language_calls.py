@@ -463,7 +463,7 @@ def ds(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("par_dim")
 def par_dim(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Dimension 0 is the partition; who creates tensors looks at the old text."""
+    """Dimension 0 is the partition; functions that create tensors read the old text."""
     text = calls.text(next(iter(a.nodes.values())))
     return calls.new(f"{calls.names.alias('nl')}.par_dim({text})", NumberFact("int"))
 

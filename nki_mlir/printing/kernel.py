@@ -38,7 +38,7 @@ IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
                 generation: str = "current") -> str:
-    """The text of a kernel, formatted by ``ruff`` where that is installed.
+    """Return the text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
         modules: what a capture gave, or what passes made of it: one, or one for each core where their programs differ;

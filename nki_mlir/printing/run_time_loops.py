@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops whose trip counts are known at run time: ``nl.fori_loop`` and ``nl.while_loop``, and registers.
 
-The body of such a loop is a function within the kernel. In older releases it is a statement's.
+The body of a run-time loop is a function within the kernel. In older releases it is a statement's.
 """
 
 from collections.abc import Callable

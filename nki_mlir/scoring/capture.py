@@ -55,7 +55,7 @@ class Captures(TypedDict):
 
 def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
                        out: BinaryIO, strict: bool = False) -> NoReturn:
-    """Run the candidate's file in its directory, send what it captured, and end the process."""
+    """Run the candidate's file in its directory, send the captures, and end the process."""
     scratch = file.parent
 
     def send(captures: Captures) -> None:

@@ -64,7 +64,7 @@ class Cover:
 
     # -- shapes --------------------------------------------------------------------------------------------------------
     def axes(self, node: Node) -> frozenset[int]:
-        """The free axes along which a value changes."""
+        """Return the free axes along which a value changes."""
         if node not in self.known_axes:
             self.known_axes[node] = self.axes_of(node)
         return self.known_axes[node]
@@ -84,7 +84,7 @@ class Cover:
         return tuple(n if a == 0 or a in axes else 1 for a, n in enumerate(self.extents))
 
     def narrow(self, node: Node, axes: frozenset[int]) -> bool:
-        """Whether an instruction over ``axes`` takes the value as its scalar operand: one number a partition."""
+        """Return whether an instruction over ``axes`` takes the value as its scalar operand: one number a partition."""
         return isinstance(node, Constant) or (bool(axes) and not self.axes(node))
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Cover:
         return self
 
     def value(self, node: Node) -> TileOperand:
-        """A buffer that holds the value, in its dtype."""
+        """Return a buffer that has the value, in its dtype."""
         if node not in self.known:
             match node:
                 case Input(index=k):
@@ -119,7 +119,7 @@ class Cover:
         return walked(tile, steps, 0)
 
     def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
-        """A tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.
+        """Return a tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.
 
         Instructions convert what they read; ``widened`` is for those that compute in the dtype of what they read.
         """
@@ -161,7 +161,7 @@ class Cover:
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def candidates(self, node: Node, axes: frozenset[int]) -> Iterator[Candidate]:
-        """Instructions for an operation, the best first. Operands are loaded when it needs them."""
+        """Yield instructions for an operation, the best first. Operands are loaded when it needs them."""
         if isinstance(node, Activation):
             if self.is_short_reciprocal(node, axes):
                 yield ReciprocalOp, VECTOR, {"src": self.read(node.value, node.dtype, axes)}
@@ -183,8 +183,8 @@ class Cover:
                     yield TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
 
     def is_short_reciprocal(self, node: Activation, axes: frozenset[int]) -> bool:
-        """Whether the Vector engine has a reciprocal, by the same bits, before the Scalar engine, which may first load
-        functions for it."""
+        """Return whether the Vector engine has a reciprocal, by the same bits, before the Scalar engine, which may
+        first load functions for it."""
         inner = node.value
         if node.fn != "reciprocal" or (isinstance(inner, Alu) and inner.fn in ("add", "multiply")
                                        and inner not in self.known):
@@ -217,7 +217,7 @@ class Cover:
         return ActivationOp, SCALAR, fields
 
     def step(self, node: Node, axes: frozenset[int]) -> Step | None:
-        """An operation as (value, function, scalar operand, operand on the left), if it has that form."""
+        """Return an operation as (value, function, scalar operand, operand on the left), if it has that form."""
         if not isinstance(node, Alu) or node.fn in ("select", "reciprocal"):
             return None
         if len(node.args) == 1:
@@ -242,7 +242,7 @@ class Cover:
 
     @staticmethod
     def fuses(*functions: str) -> bool:
-        """Whether one instruction of the Vector engine does both."""
+        """Return whether one instruction of the Vector engine does both."""
         bits = [ALU[fn].on_bits for fn in functions]
         return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
 
@@ -255,7 +255,7 @@ class Cover:
 
     def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int], widened: bool = False
                        ) -> dict[str, Tile | float]:
-        """The fields for the k-th scalar operand of an instruction: a number or a tile."""
+        """Return the fields for the k-th scalar operand of an instruction: a number or a tile."""
         if operand is None:
             return {}
         if isinstance(operand, Constant):
@@ -304,7 +304,7 @@ class Cover:
         return self.emitter.copy(dst, result)
 
     def predicate(self, condition: Node, axes: frozenset[int]) -> Tile:
-        """A tile of an unsigned integer type that is not 0 where the condition is not."""
+        """Return a tile of an unsigned integer type that is not 0 where the condition is not."""
         inner = condition.value if isinstance(condition, Convert) else condition
         if isinstance(inner, Input) and inner.dtype.is_integer and inner.dtype.itemsize in UNSIGNED:
             flags = self.value(inner)
@@ -315,7 +315,7 @@ class Cover:
 
 
 def _affine_condition(condition: Node) -> tuple[Linear, bool] | None:
-    """The form and kind of ``form >= 0`` or ``form == 0``."""
+    """Return the form and kind of ``form >= 0`` or ``form == 0``."""
     match condition:
         case Alu(fn="greater_equal" | "equal" as fn, args=(Convert(value=Position(form=form)), Constant(value=0))):
             return form, fn == "equal"
@@ -327,7 +327,7 @@ def _exact_in_float32(dtype: DType) -> bool:
 
 
 def _exact(value: float | int) -> float:
-    """A constant as the attribute of an instruction holds it."""
+    """Return a constant as the attribute of an instruction holds it."""
     if isinstance(value, int) and int(float(value)) != value:
         raise Unsupported(feature=f"the constant {value}, which no float64 holds",
                           instead="build it from smaller ones, with a shift")

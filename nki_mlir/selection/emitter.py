@@ -59,20 +59,21 @@ class Emitter:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
-        """A new buffer, whole."""
+        """Allocate a buffer, and return the tile of all of it."""
         kind = self.make.memref(tuple(shape), dtype, space)
         value = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self.segments})
         return full_tile(value, shape, dtype, space)
 
     def buffer_like(self, tile: Tile, dtype: DType, space: str = SBUF) -> Tile:
-        """A new buffer for what a tile reads: once what it repeats along the free dims, each of its partitions."""
+        """Return a new buffer for the elements that a tile reads: those that it repeats along the free dims once, each
+        of its partitions."""
         dims = tile.access.dims
         counts = [dims[0][1], *(n if step else 1 for step, n in dims[1:])]
         return repeated(self.buffer(counts, dtype, space), tile.shape)
 
     # -- emission ------------------------------------------------------------------------------------------------------
     def emit(self, cls: type[NisaOp], engine: Engine | None = None, **fields: Any) -> None:
-        """One instruction, or as many as it takes. The engine is the class's choice where none is given."""
+        """Emit one instruction, or as many as it takes. The engine is the class's choice where none is given."""
         op = cls(symbols=self.symbols, ranges=self.ranges, extra=self.extra, **fields)
         named(op, engine or op.runs_on)
         if self.limits and op.iteration().extents == self.extents:
@@ -101,7 +102,7 @@ class Emitter:
 
     @contextmanager
     def where(self, values: Mapping[int, int]) -> Iterator[None]:
-        """What is emitted inside runs only where symbols have these values."""
+        """Run the operations that are emitted inside only where symbols have these values."""
         outside, moved = self.insertion_point, dict(self.moved)
         for symbol, value in values.items():
             number = self.create("arith.constant", [], [self.make.index],
@@ -118,7 +119,8 @@ class Emitter:
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[NisaOp]:
-        """The instruction in parts whose patterns have few enough dims and elements; whole where it is no loop nest."""
+        """Yield the instruction in parts whose patterns have few enough dims and elements; whole where it is no loop
+        nest."""
         if not op.is_loop_nest:
             yield op
             return
@@ -142,7 +144,8 @@ class Emitter:
             yield in_box(op, Box(starts, counts, ()), limits)
 
     def room(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
-        """How many steps along an axis the patterns have room for when the other axes have these sizes."""
+        """Return the number of steps along an axis for which the patterns have room when the other axes have these
+        sizes."""
         room, axes = sizes[axis], op.iteration().axes
         for field, tile in op.operands():
             dims = list(zip(axes[field.name], tile.shape))[1:]
@@ -182,11 +185,11 @@ class Emitter:
         return tile.space in memory and self.reachable(tile)
 
     def reachable(self, tile: Tile) -> bool:
-        """Whether an engine reads or writes the tile where it is."""
+        """Return whether an engine reads or writes the tile where it is."""
         return not is_spread(tile) and starts_legally(self.machine, tile)
 
     def source(self, tile: Tile, psum: bool) -> Tile:
-        """A tile with the same elements that an engine reaches; in SBUF unless ``psum``."""
+        """Return a tile with the same elements that an engine reaches; in SBUF unless ``psum``."""
         if self.reachable(tile) and (tile.space == SBUF or psum):
             return tile
         key = tile.handle, tile.access
@@ -203,7 +206,7 @@ class Emitter:
         return repeated(self.moved[key], tile.shape)
 
     def within_reach(self, tile: Tile) -> Tile:
-        """A copy in SBUF of what a tile has, each element once in a partition."""
+        """Return a copy in SBUF of what a tile has, each element once in a partition."""
         inner = without_repeats(tile)
         if inner.space == PSUM:
             inner = self.evacuated(inner)
@@ -214,7 +217,7 @@ class Emitter:
         return inner
 
     def evacuated(self, tile: Tile) -> Tile:
-        """A PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
+        """Return a PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
         one_lane = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
         source = one_lane if tile.access.dims[0][0] == 0 else tile
         copied = source if self.reachable(source) else self.from_first_partition(source)
@@ -236,7 +239,7 @@ class Emitter:
         return self.copy(everything, changed)
 
     def from_first_partition(self, tile: Tile) -> Tile:
-        """The tile with all partitions before it."""
+        """Return the tile with all partitions before it."""
         start = tile.access.partition
         assert start is not None
         count = start.interval(self.ranges)[1] + tile.partitions
@@ -251,14 +254,14 @@ def named(op: NisaOp, engine: Engine) -> None:
 
 
 def without_repeats(tile: Tile, like: Tile | None = None) -> Tile:
-    """The tile with one element along the free dims in which it (or ``like``) repeats."""
+    """Return the tile with one element along the free dims in which it (or ``like``) repeats."""
     steps = (like or tile).access.dims[1:]
     dims = tuple((step, n) if moves else (1, 1) for (step, n), (moves, _) in zip(tile.access.dims[1:], steps))
     return tile.patterned(dims=(tile.access.dims[0], *dims))
 
 
 def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
-    """The tile in a larger shape: free dims of extent 1 repeat."""
+    """Return the tile in a larger shape: free dims of extent 1 repeat."""
     dims = tuple((0, n) if count == 1 and n > 1 else (step, count)
                  for (step, count), n in zip(tile.access.dims[1:], shape[1:]))
     return tile.patterned(dims=(tile.access.dims[0], *dims))
@@ -268,7 +271,7 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
 # Copies of a buffer for the bodies of loops that do not change it can be made once, in front of these loops.
 
 def outermost_loop(buffer: Value, block: Block) -> Operation | None:
-    """The outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
+    """Return the outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
     inner, buffer = block.owner.operation, memory_of(buffer)
     if inner.name != "scf.for":
         return None

@@ -51,13 +51,13 @@ def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
 
 def own_fold(nest: TileNest) -> Fold | None:
-    """What a nest folds into its output, step by step in the dtype of that."""
+    """Return the fold of a nest into its output, step by step in the dtype of the output."""
     fold = fold_of(nest)
     return fold if fold is not None and not fold.converts and ALU[fold.fn].reduce is not None else None
 
 
 def _assignment(selector: Selector, nest: TileNest) -> None:
-    """A value that does not change along the reduced axes, written to each result that an active element goes into."""
+    """Write a value that does not change along the reduced axes to each result that an active element goes into."""
     nest = nest.arranged(partition_axis(nest))
     emitter = selector.emitter
     emitter.bound(nest.extents, nest.limits)
@@ -138,7 +138,7 @@ def touched(selector: Selector, nest: TileNest) -> Tile | None:
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
 def _product(nest: TileNest, product: Product) -> TileNest | None:
-    """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
+    """Return the nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
     (contracted,) = nest.reduced
     nest = nest.arranged(contracted, keep=nest.output.lanes)
     rows = nest.output.lanes
@@ -156,7 +156,8 @@ def _product(nest: TileNest, product: Product) -> TileNest | None:
 
 
 def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """A product for each box of active elements. Those that go into one result are neighbours: it is in one box."""
+    """Emit a product for each box of active elements. Those that go into one result are neighbours: it is in one box.
+    """
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
         return None
@@ -198,7 +199,8 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
 
 def _multipliable(selector: Selector, nest: TileNest) -> list[TileOperand]:
-    """Both inputs where and as the Tensor engine takes them: no integers, and float32 only together with float32."""
+    """Return both inputs where and as the Tensor engine takes them: no integers, and float32 only together with
+    float32."""
     operands = [selector.brought(o, nest) for o in nest.inputs]
     dtypes = {o.dtype for o in operands}
     if any(d.is_integer for d in dtypes) or (len(dtypes) > 1 and FLOAT32 in dtypes):

@@ -54,7 +54,7 @@ def select(selector: Selector, nest: TileNest) -> None:
 
 
 def boxed(nest: TileNest, box: Box) -> TileNest:
-    """The nest, restricted to a box that contains all its active elements."""
+    """Return the nest, restricted to a box that contains all its active elements."""
     for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
         nest = nest.window(axis, start, count)
     return replace(nest, mask=box.rest)
@@ -65,14 +65,14 @@ def forms_of(mask: Mask) -> list[Linear]:
 
 
 def _by_dma(nest: TileNest) -> bool:
-    """Whether DMA transfers alone can copy: one side is in HBM."""
+    """Return whether DMA transfers alone can copy: one side is in HBM."""
     spaces = {o.space for o in (nest.inputs[0], nest.output)}
     return PSUM not in spaces and spaces != {SBUF}
 
 
 # -- transfers ---------------------------------------------------------------------------------------------------------
 def contains(interval: Interval, tile: Tile) -> bool:
-    """Whether all elements of a tile, active or not, are in its buffer."""
+    """Return whether all elements of a tile, active or not, are in its buffer."""
     try:
         in_buffer(tile, interval, "")
     except OutOfBounds:
@@ -86,8 +86,8 @@ def cover(selector: Selector, nest: TileNest) -> Cover:
 
 
 def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
-    """An operand of which an engine may read all elements: a buffer with the active ones, where reading the others
-    could leave the tensor."""
+    """Return an operand of which an engine may read all elements: a buffer with the active ones, where reading the
+    others could leave the tensor."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
@@ -134,7 +134,7 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
 
 
 def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
-    """Each combination of values of the symbols in a mask, with the mask for these values."""
+    """Yield each combination of values of the symbols in a mask, with the mask for these values."""
     symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
         symbol_values = dict(zip(symbols, values))
@@ -176,7 +176,7 @@ def _along(box: Box, axis: int, key: Corner, run: list[int]) -> Corner:
 
 # -- predicates --------------------------------------------------------------------------------------------------------
 def predicate(selector: Selector, nest: TileNest) -> TileOperand:
-    """A buffer that holds 1 for the active elements and 0 for the others."""
+    """Return a buffer that holds 1 for the active elements and 0 for the others."""
     cover = selector.cover(nest)
     flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
     counts = [n if a == 0 or flags.moves(a) else 1 for a, n in enumerate(nest.extents)]
@@ -193,7 +193,7 @@ def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
 
 
 def replaced(selector: Selector, nest: TileNest, tile: Tile, value: float) -> Tile:
-    """A tile whose inactive elements are overwritten with a value: the buffer itself, or a copy."""
+    """Return a tile whose inactive elements are overwritten with a value: the buffer itself, or a copy."""
     emitter = selector.emitter
     if tile.dtype.is_float or tile.dtype.bits < 32:
         cleared(emitter, nest.mask, tile, value)
@@ -283,7 +283,7 @@ class MaskedInstruction:
     @staticmethod
     def in_group(group: RowGroup, axes: Sequence[int], group_tile: Tile, row: int, position: int, counts: Sequence[int]
                  ) -> Access:
-        """The access to one run's elements in the group's buffer, with as many dims as the operand."""
+        """Return the access to one run's elements in the group's buffer, with as many dims as the operand."""
         steps = dict(zip((a for a in axes if a not in group.free[1:]), (step for step, _ in group_tile.access.dims)))
         steps[group.free[-1]] = steps.get(group.free[0], 0)
         dims = tuple((steps.get(a, 1), n) for a, n in zip(axes, counts))

@@ -25,7 +25,7 @@ class Selector:
 
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
-        """The nest arranged by the axis along the partitions; where all is in HBM, any axis serves."""
+        """Return the nest arranged by the axis along the partitions; where all is in HBM, any axis serves."""
         axis = partition_axis(nest)
         return nest.arranged(0 if axis is None and nest.extents and not nest.output.on_chip else axis)
 
@@ -61,13 +61,13 @@ class Selector:
         return Cover(self.emitter, nest, lambda operand: self.brought(operand, nest))
 
     def brought(self, operand: TileOperand, nest: TileNest) -> TileOperand:
-        """The operand on chip, its partitions along axis 0."""
+        """Return the operand on chip, with its partitions along axis 0."""
         if not operand.on_chip:
             return self.loaded(operand, nest)
         return operand if on_lanes(operand) else relaid(self.emitter, operand, nest.extents)
 
     def loaded(self, operand: TileOperand, nest: TileNest) -> TileOperand:
-        """An SBUF buffer with the elements of an HBM operand, each once in a partition."""
+        """Return an SBUF buffer with the elements of an HBM operand, each once in a partition."""
         counts = [n if a == 0 or operand.moves(a) else 1 for a, n in enumerate(nest.extents)]
         tile = self.emitter.buffer(counts, operand.dtype)
         self.emitter.copy(tile, operand.tile(counts))
@@ -75,7 +75,7 @@ class Selector:
         return walked(tile, steps, 0)
 
     def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
-        """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
+        """Return a buffer with an expression of one operand, ``Input`` 0 of ``node``."""
         single = replace(nest, inputs=(operand,)).with_body(node)
         return self.cover(single).in_parts(node).value(node)
 
@@ -86,12 +86,12 @@ class Selector:
 # exact for floats; integers go in blocks of 32 x 32.
 
 def on_lanes(operand: TileOperand) -> bool:
-    """Whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
+    """Return whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
     return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.strides[0] == 0)
 
 
 def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
-    """A buffer with the operand's elements whose partitions go along axis 0."""
+    """Return a buffer with the operand's elements whose partitions go along axis 0."""
     counts = [n if operand.moves(a) else 1 for a, n in enumerate(extents)]
     tile = emitter.buffer(counts, operand.dtype)
     steps = tuple(step if n > 1 else 0 for step, n in tile.access.dims)

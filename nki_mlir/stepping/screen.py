@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Show the debugger as a screen of the terminal: source, tiles, engines, semaphores, queues, and an input line.
 
-The run has a thread of its own, which waits at each stop for commands from the screen.
+The run has a separate thread, which waits at each stop for commands from the screen.
 """
 
 import queue

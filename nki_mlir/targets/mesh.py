@@ -68,7 +68,7 @@ class Exchanges:
         return exchange
 
     def take(self, member: int, key: Hashable, exchange: Exchange) -> list[Any]:
-        """The values of all members of a complete exchange."""
+        """Return the values of all members of a complete exchange."""
         full_key = self._key(member, exchange.members, key)
         counted = key, exchange.members, member
         self.counts[counted] = self.counts.get(counted, 0) + 1
@@ -113,7 +113,7 @@ class Mesh:
         self.context: Context = copy_context()
 
     def run(self) -> list[object]:
-        """The results of all. The first failure is raised."""
+        """Run all members, and return their results. The first failure is raised."""
         first_number = self.unstarted.pop(0)
         if self.parallel:
             later_numbers, self.unstarted = self.unstarted, []
@@ -187,7 +187,7 @@ class Mesh:
         del self.waiting[member]
 
     def _failure(self) -> BaseException:
-        """The first error; where none but waiting in vain went wrong, one that says who waits where."""
+        """Return the first error; if members only wait in vain, the error that says who waits where."""
         missing: dict[int, Missing] = {}
         for number, error in sorted(self.errors.items()):
             if not isinstance(error, Missing):
@@ -198,14 +198,14 @@ class Mesh:
 
 
 def waiting_text(exchange: Exchange, operation: str, at: Location | None, kind: str = PROGRAMS) -> str:
-    """Who is not there."""
+    """Return a text that says which members are missing."""
     missing = [str(m) for m in exchange.members if m not in exchange.values]
     where = f" ({at})" if at else ""
     return f"waits in {operation} for {NAMES[kind]} {' and '.join(missing)}{where}"
 
 
 def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirError:
-    """The error of all of them: what each does."""
+    """Return the error of members that do not meet: what each of them does."""
     return NoMeeting(waiting="; ".join(f"{NAMES[kind]} {n} {line}" for n, line in enumerate(lines))).located(at)
 
 

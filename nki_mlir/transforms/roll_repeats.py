@@ -8,8 +8,8 @@ before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          "nki.load"(%t1, %x) rows 128                }
          ...
 
-A kernel whose Python runs its loops has the same few operations thousands of times. Loops are made of those of one
-place in the source, inner ones first, as ``analysis.repeats`` finds them. They are marked as sequential: nothing is
+A kernel whose Python runs its loops has the same few operations thousands of times. Loops are formed of those of one
+source location, inner ones first, as ``analysis.repeats`` finds them. They are marked as sequential: nothing is
 known of their iterations but that they follow each other.
 """
 

@@ -2,7 +2,7 @@
 """A kernel function as records: what the CPU, the interpreter and the instruction streams read of MLIR.
 
 A function is a block of nodes in order. SSA values stand for themselves. Views, index arithmetic and constants are
-nodes, too; whoever takes the records decides what a value is to it (a slot, a linear form, a register).
+nodes, too; the reader of the records decides what a value is to it (a slot, a linear form, a register).
 ``waist/reader.py`` makes the records.
 """
 

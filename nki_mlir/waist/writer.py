@@ -2,7 +2,7 @@
 """Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic`` with its body; loops,
 branches and index arithmetic.
 
-Operations are created raw and everything that can be shared (types, layouts, maps) is made once: a conversion spends
+Operations are created raw and everything that can be shared (types, layouts, maps) is created once: a conversion spends
 its time here.
 """
 

@@ -32,8 +32,8 @@ FOLDERS = {"../examples/classroom": "../examples/classroom/assignment.toml",
 
 def document(text: str) -> str:
     """Return a document of docs with its links adapted to the site."""
-    def target(found: re.Match[str]) -> str:
-        path, hash_sign, part = found[1].partition("#")
+    def target(match: re.Match[str]) -> str:
+        path, hash_sign, part = match[1].partition("#")
         path = FOLDERS.get(path, REPLACED.get(path, path))
         return f"]({path}{hash_sign if path.endswith('.md') else ''}{part})"
     return re.sub(r"\]\(([^)\s:]+)\)", target, text)
@@ -43,8 +43,8 @@ def with_download(file: Path, text: str) -> str:
     """Return a tutorial with a link to its notebook."""
     if file.parent.name != "tutorials":
         return text
-    title, _, rest = text.partition("\n")
-    return f"{title}\n\n{{download}}`As a notebook <../notebooks/{file.stem}.ipynb>`\n{rest}"
+    title, _, body = text.partition("\n")
+    return f"{title}\n\n{{download}}`As a notebook <../notebooks/{file.stem}.ipynb>`\n{body}"
 
 
 def executed(text: str) -> str:
@@ -56,11 +56,12 @@ def executed(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a page whose cells are not executed, with the outputs in its source."""
-    parts, last = [], 0
+    parts, position = [], 0
     for cell in cells.cells(text):
-        parts += [text[last:cell.begin], *code(cell.code), *(code(cell.printed, cell.language) if cell.printed else [])]
-        last = cell.end
-    return "\n".join([*parts, text[last:]])
+        parts += [text[position:cell.begin], *code(cell.code), *(code(cell.printed, cell.language) if cell.printed
+                                                                 else [])]
+        position = cell.end
+    return "\n".join([*parts, text[position:]])
 
 
 def assemble(folder: Path, execute: bool = True) -> None:
@@ -101,10 +102,10 @@ def main() -> int:
                                 "IPYTHONDIR": str(options.output / "ipython"),
                                 "SITE_EXECUTE": "off" if options.no_execute else "force"}
     shutil.rmtree(html, ignore_errors=True)
-    done = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "auto",
-                           "-d", str(options.output / "doctrees"), str(sources), str(html)], env=environment)
-    if done.returncode:
-        return done.returncode
+    process = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "auto",
+                              "-d", str(options.output / "doctrees"), str(sources), str(html)], env=environment)
+    if process.returncode:
+        return process.returncode
     broken = links.broken(html)
     sys.stderr.writelines(f"{link}\n" for link in broken)
     print(f"{html / 'index.html'}: {sum(1 for _ in html.rglob('*.html'))} pages")

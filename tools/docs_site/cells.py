@@ -82,12 +82,12 @@ def pages() -> list[Path]:
 
 
 def cells(text: str) -> Iterator[Cell]:
-    for found in CELL.finditer(text):
-        options, code, printed = found.groups()
+    for match in CELL.finditer(text):
+        options, code, printed = match.groups()
         lines = [line[2:] for line in printed.splitlines()]
         language = re.search(r"^:output: (\w+)$", options, re.MULTILINE)
         yield Cell(code, "\n".join(lines), language[1] if language else "text", "raises-exception" in options,
-                   found.start(), found.end())
+                   match.start(), match.end())
 
 
 def run(file: Path) -> list[str]:
@@ -98,11 +98,11 @@ def run(file: Path) -> list[str]:
         (Path(folder) / "runner.py").write_text(RUNNER)
         # Tutorials show what is portable: nothing that a release of the language refuses.
         strict = {"NKI_MLIR_STRICT": "1"} if file.parent.name == "tutorials" else {}
-        done = subprocess.run([sys.executable, f"{folder}/runner.py", f"{folder}/cells.json"], cwd=file.parent,
-                              env=os.environ | strict, capture_output=True, text=True)
-    if done.returncode:
-        raise CellFailed(f"{file.relative_to(ROOT)}: {done.stdout.rpartition(MARK)[2]}{done.stderr}")
-    return [plain(text) for text in done.stdout.split(f"{MARK}\n")[:-1]]
+        process = subprocess.run([sys.executable, f"{folder}/runner.py", f"{folder}/cells.json"], cwd=file.parent,
+                                 env=os.environ | strict, capture_output=True, text=True)
+    if process.returncode:
+        raise CellFailed(f"{file.relative_to(ROOT)}: {process.stdout.rpartition(MARK)[2]}{process.stderr}")
+    return [plain(text) for text in process.stdout.split(f"{MARK}\n")[:-1]]
 
 
 def plain(text: str) -> str:
@@ -117,10 +117,12 @@ def same(printed: str, expected: str) -> bool:
     they count as equal.
     """
     texts = [re.sub(r"\d\.\de-(?:0[4-9]|[1-9]\d)\b", "rounding", text) for text in (printed, expected)]
-    ours, theirs = ([(float(found[0]), text[found.end()] == "%") for found in FIGURE.finditer(text)] for text in texts)
-    one, other = (" ".join(FIGURE.sub("figure", text).split()) for text in texts)
-    return one == other and all(abs(a - b) <= (10 if is_share else max(a, b) / 4)
-                                for (a, is_share), (b, _) in zip(ours, theirs, strict=True))
+    figures, expected_figures = ([(float(match[0]), text[match.end()] == "%") for match in FIGURE.finditer(text)]
+                                 for text in texts)
+    printed_words, expected_words = (" ".join(FIGURE.sub("figure", text).split()) for text in texts)
+    return printed_words == expected_words and all(abs(a - b) <= (10 if is_share else max(a, b) / 4)
+                                                   for (a, is_share),
+                                                   (b, _) in zip(figures, expected_figures, strict=True))
 
 
 def differences(file: Path) -> list[Difference]:
@@ -133,25 +135,25 @@ def differences(file: Path) -> list[Difference]:
 
 def update(file: Path) -> None:
     """Write the output of each cell after it."""
-    text, last, parts = file.read_text(), 0, []
+    text, position, parts = file.read_text(), 0, []
     for cell, printed in zip(cells(text), run(file), strict=True):
         source = re.sub(r"(?:^%[^\n]*\n)+\Z", "", text[cell.begin:cell.end], flags=re.MULTILINE)
-        said = [f"% {line}".rstrip() + "\n" for line in printed.split("\n") if printed]
-        parts += [text[last:cell.begin], source, *said]
-        last = cell.end
-    file.write_text("".join(parts) + text[last:])
+        output_lines = [f"% {line}".rstrip() + "\n" for line in printed.split("\n") if printed]
+        parts += [text[position:cell.begin], source, *output_lines]
+        position = cell.end
+    file.write_text("".join(parts) + text[position:])
 
 
 # -- notebooks ---------------------------------------------------------------------------------------------------------
 def notebook(text: str) -> dict[str, object]:
     """Convert a page to a notebook: prose without the blocks of the site, and the cells."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
-    found, last = [], 0
+    notebook_cells, position = [], 0
     for cell in cells(text):
-        found += [prose_cell(text[last:cell.begin]), code_cell(cell.code)]
-        last = cell.end
-    found.append(prose_cell(text[last:]))
-    return {"cells": [c | {"id": f"cell-{n}"} for n, c in enumerate(found) if c["source"]], "nbformat": 4,
+        notebook_cells += [prose_cell(text[position:cell.begin]), code_cell(cell.code)]
+        position = cell.end
+    notebook_cells.append(prose_cell(text[position:]))
+    return {"cells": [c | {"id": f"cell-{n}"} for n, c in enumerate(notebook_cells) if c["source"]], "nbformat": 4,
             "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3",
                                                              "language": "python"}}}
 
@@ -186,9 +188,9 @@ def main() -> int:
         for file in files:
             update(file)
         return 0
-    found = [d for file in files for d in differences(file)]
-    print(*found, sep="\n\n")
-    return 1 if found else 0
+    failures = [d for file in files for d in differences(file)]
+    print(*failures, sep="\n\n")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

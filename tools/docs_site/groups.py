@@ -37,9 +37,9 @@ WRITTEN = {"nki.language": "nl", "nki.isa": "nisa", "nki.language.NkiTensor": "t
 
 def names(module: str) -> dict[str, str]:
     """Return the group of each name."""
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for group, (_, text) in GROUPS[module].items():
         for name in text.split():
-            assert name not in found, f"{module}.{name} is in {found[name]} and {group}"
-            found[name] = group
-    return found
+            assert name not in group_of, f"{module}.{name} is in {group_of[name]} and {group}"
+            group_of[name] = group
+    return group_of

@@ -27,8 +27,8 @@ def output(generation: str, module: str, name: str) -> str:
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore")
         results = shown.run("eager")[0]
-    first = {t: a[0] if shown.ranks else a for t, a in shown.contents.items()}
-    when = " of rank 0, after" if shown.ranks else ", after"
-    corners = [corner(t, first[t]) for t in shown.inputs if t not in results]
-    corners += [corner(t + when, a) for t, a in results.items()]
+    contents = {t: a[0] if shown.ranks else a for t, a in shown.contents.items()}
+    suffix = " of rank 0, after" if shown.ranks else ", after"
+    corners = [corner(t, contents[t]) for t in shown.inputs if t not in results]
+    corners += [corner(t + suffix, a) for t, a in results.items()]
     return "\n".join([*printed.getvalue().strip().splitlines()[:8], *corners])

@@ -33,18 +33,18 @@ def read(file: Path) -> _Page:
 def broken(folder: Path) -> list[str]:
     """Return a line for each broken link, and for each file that pages load from another server."""
     read_pages = {file.resolve(): read(file) for file in sorted(folder.rglob("*.html"))}
-    found = []
+    problems = []
     for file, page in read_pages.items():
         for tag, name, link in page.links:
             url = urlsplit(link)
             if url.scheme or url.netloc:
                 if (tag, name) in LOADS and url.scheme != "data" and not link.startswith("https://schema"):
-                    found.append(f"{file.relative_to(folder.resolve())}: loads {link} from another server")
+                    problems.append(f"{file.relative_to(folder.resolve())}: loads {link} from another server")
                 continue
             target = (file.parent / unquote(url.path)).resolve() if url.path else file
             target = target / "index.html" if target.is_dir() else target
             if not target.exists():
-                found.append(f"{file.relative_to(folder.resolve())}: {link} leads to no file")
+                problems.append(f"{file.relative_to(folder.resolve())}: {link} leads to no file")
             elif url.fragment and target in read_pages and unquote(url.fragment) not in read_pages[target].anchors:
-                found.append(f"{file.relative_to(folder.resolve())}: {link} leads to no anchor")
-    return found
+                problems.append(f"{file.relative_to(folder.resolve())}: {link} leads to no anchor")
+    return problems

@@ -34,16 +34,16 @@ def in_parts(name: str, text: str) -> dict[str, str]:
     names = [f"{stem}-{number}" for number in range(2, len(parts) + 1)]
     titles = [f"{title[2:]}: {_heading(part[0])} to {_heading(part[-1])}" if len(part) > 1 else
               f"{title[2:]}: {_heading(part[0])}" for part in parts]
-    others = "\n".join(f"- [{of_part}]({other}.md)" for of_part, other in zip(titles[1:], names))
+    links = "\n".join(f"- [{of_part}]({other}.md)" for of_part, other in zip(titles[1:], names))
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *names, "```"])
-    first = f"{title}\n{introduction.rstrip()}\n\nMore of them:\n\n{others}\n\n{toctree}\n\n{''.join(parts[0])}"
-    pages = {name: first}
+    first_part = f"{title}\n{introduction.rstrip()}\n\nMore of them:\n\n{links}\n\n{toctree}\n\n{''.join(parts[0])}"
+    pages = {name: first_part}
     for other, of_part, part in zip(names, titles[1:], parts[1:]):
         pages[name.removesuffix(stem) + other] = f"# {of_part}\n\n{''.join(part)}"
     return pages
 
 
 def _heading(section: str) -> str:
-    found = re.search(r"^## (.+)$", section, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r"^## (.+)$", section, re.MULTILINE)
+    assert match is not None
+    return match[1]

@@ -23,8 +23,8 @@ def signature(function: Any, name: str) -> str:
     text = re.sub(r"((?:: |-> ))'([^']+)'", r"\1\2", text)             # annotations that are written as texts
     if len(text) <= 88:
         return text
-    rest = textwrap.fill(text[len(name) + 1:], 84, break_on_hyphens=False)
-    return f"{name}(\n{textwrap.indent(rest, '    ')}"
+    parameters = textwrap.fill(text[len(name) + 1:], 84, break_on_hyphens=False)
+    return f"{name}(\n{textwrap.indent(parameters, '    ')}"
 
 
 def code(text: str, language: str = "python") -> list[str]:
@@ -41,34 +41,34 @@ def sections(docstring: str) -> dict[str, str]:
 
 def arguments(text: str) -> list[str]:
     """Return the arguments of a docstring as a table; indented lines continue the previous one."""
-    found: list[list[str]] = []
+    entries: list[list[str]] = []
     for line in text.splitlines():
-        name, colon, said = line.partition(": ")
+        name, colon, description = line.partition(": ")
         if line.startswith(" ") or not colon:
-            if found:
-                found[-1][1] += " " + line.strip()
+            if entries:
+                entries[-1][1] += " " + line.strip()
             continue
-        found.append([name, said])
-    rows = [f"| `{name}` | {prose(said)} |" for name, said in found]
+        entries.append([name, description])
+    rows = [f"| `{name}` | {prose(description)} |" for name, description in entries]
     return ["| argument | |", "|---|---|", *rows, ""] if rows else []
 
 
 def entry(title: str, signature: str, docstring: str, output: str = "", level: int = 2) -> list[str]:
     """Return the section of a function, class or method: its docstring, with the results of its example."""
-    found = sections(docstring)
+    parts = sections(docstring)
     lines = [f"{'#' * level} `{title}`", ""]
     if signature:
         lines += code(signature)
-    lines += [prose(found[""]), "", *arguments(found.get("Arguments", ""))]
+    lines += [prose(parts[""]), "", *arguments(parts.get("Arguments", ""))]
     for part in ("Result", "Errors"):
-        if said := found.get(part, ""):
-            lines += [f"**{part}.** {prose(' '.join(said.split()))}", ""]
-    if said := found.get("Engine", ""):
-        lines += [f"**Engine.** {prose('; '.join(said.splitlines()))}", ""]
-    if said := found.get("Cost", ""):
-        lines += ["**Cost.**", "", *code("\n".join(said.splitlines()[:-1]), "text")]
-    if said := found.get("Example", ""):
-        lines += ["**Example.**", "", *code(said), *(code(output, "text") if output else [])]
-    if said := found.get("Source", ""):
-        lines += [f"<small>{prose(said)}</small>", ""]
+        if content := parts.get(part, ""):
+            lines += [f"**{part}.** {prose(' '.join(content.split()))}", ""]
+    if content := parts.get("Engine", ""):
+        lines += [f"**Engine.** {prose('; '.join(content.splitlines()))}", ""]
+    if content := parts.get("Cost", ""):
+        lines += ["**Cost.**", "", *code("\n".join(content.splitlines()[:-1]), "text")]
+    if content := parts.get("Example", ""):
+        lines += ["**Example.**", "", *code(content), *(code(output, "text") if output else [])]
+    if content := parts.get("Source", ""):
+        lines += [f"<small>{prose(content)}</small>", ""]
     return lines

@@ -17,7 +17,7 @@ def levels() -> str:
             ("nisa", "level", "engine instructions", "jit", "native code for the CPU"),
             ("isa", "level", "streams, semaphores", "isa", "values, time, profile")]
     shapes = [label(90, 16, "levels", look="quiet"), label(345, 16, "executors", look="quiet")]
-    for n, (name, look, about, executor, what) in enumerate(rows):
+    for n, (name, look, about, executor, caption) in enumerate(rows):
         y = 26 + n * ROW
         shapes += [box(10, y, 160, 40, look), label(90, y + 17, name, code=True),
                    label(90, y + 33, about, look="small")]
@@ -25,7 +25,7 @@ def levels() -> str:
             shapes.append(arrow(90, y - ROW + 40, 90, y - 1))
         if executor:
             shapes += [box(260, y, 170, 40, "executor"), label(345, y + 17, executor, code=True),
-                       label(345, y + 33, what, look="small")]
+                       label(345, y + 33, caption, look="small")]
         if executor and executor != "jit":
             shapes.append(arrow(172, y + 20, 258, y + 20))
     y = 26 + ROW
@@ -89,8 +89,8 @@ def pattern(partitions: int, elements: int, start: int, *numbers: int) -> str:
             shapes.append(cell(x + 1, y + 1, size - 2, size - 2, "touched" if e in order else "lane"))
             if e in order and size > 16:
                 shapes.append(label(x + size / 2, y + size / 2 + 4, str(order[e]), look="small on"))
-    said = ", ".join(f"[{step}, {count}]" for step, count in axes)
-    return picture(100 + elements * size, 50 + partitions * size, f"What {said} from {start} touches", *shapes)
+    description = ", ".join(f"[{step}, {count}]" for step, count in axes)
+    return picture(100 + elements * size, 50 + partitions * size, f"What {description} from {start} touches", *shapes)
 
 
 def product() -> str:

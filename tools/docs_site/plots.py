@@ -32,10 +32,10 @@ def printed_table(text: str) -> Table:
 
 def shares(table: Table) -> str:
     """Plot the shares of the peak over sizes, with powers of two equidistant."""
-    first, last = math.log2(min(table.sizes)), math.log2(max(table.sizes))
+    low, high = math.log2(min(table.sizes)), math.log2(max(table.sizes))
 
     def across(size: float) -> float:
-        return LEFT + 20 + (math.log2(size) - first) / (last - first) * (WIDTH - 40)
+        return LEFT + 20 + (math.log2(size) - low) / (high - low) * (WIDTH - 40)
 
     def down(share: float) -> float:
         return TOP + HEIGHT * (1 - share / 100)
@@ -44,7 +44,7 @@ def shares(table: Table) -> str:
     for share in SHARES:
         shapes += [line(LEFT, down(share), LEFT + WIDTH, down(share), "grid" if share else "axis"),
                    label(LEFT - 6, down(share) + 4, f"{share}%", "end", "small")]
-    for power in range(math.ceil(first), math.floor(last) + 1):
+    for power in range(math.ceil(low), math.floor(high) + 1):
         x = across(2 ** power)
         shapes += [line(x, TOP + HEIGHT, x, TOP + HEIGHT + 5, "axis"),
                    label(x, TOP + HEIGHT + 19, f"{2 ** power:,}", look="small")]
@@ -56,6 +56,6 @@ def shares(table: Table) -> str:
         shapes += [path([(LEFT + WIDTH - 148, y), (LEFT + WIDTH - 120, y)], f"series s{number}"),
                    circle(LEFT + WIDTH - 134, y, 4.5 - number, f"s{number}"),
                    label(LEFT + WIDTH - 112, y + 4.5, name, "start", code=True)]
-    said = "; ".join(f"{name}: " + ", ".join(f"{share:g}% at {size}" for size, share in zip(table.sizes, values)
-                                             if share is not None) for name, values in table.series.items())
-    return picture(440, TOP + HEIGHT + 48, f"Share of the peak by size. {said}", *shapes)
+    description = "; ".join(f"{name}: " + ", ".join(f"{share:g}% at {size}" for size, share in zip(table.sizes, values)
+                                                    if share is not None) for name, values in table.series.items())
+    return picture(440, TOP + HEIGHT + 48, f"Share of the peak by size. {description}", *shapes)

@@ -43,16 +43,16 @@ def first(docstring: str) -> str:
 
 
 # -- the language ------------------------------------------------------------------------------------------------------
-def function_page(generation: str, module: str, group: str, found: dict[str, Any]) -> str:
+def function_page(generation: str, module: str, group: str, functions: dict[str, Any]) -> str:
     title, text = GROUPS[module][group]
     lines, written = [], WRITTEN[module]
-    listed = [n for n in text.split() if n in found]
+    listed = [n for n in text.split() if n in functions]
     for name in listed:
-        about = prose(first(found[name].__doc__))
+        about = prose(first(functions[name].__doc__))
         lines.append(f"- [`{written}.{name}`](#{anchor(generation, written, name)}): {about}")
     lines += [""]
     for name in listed:
-        function = found[name]
+        function = functions[name]
         call = signature(function, f"{written}.{name}")
         lines += [f"({anchor(generation, written, name)})=",
                   *entry(f"{written}.{name}", call, inspect.getdoc(function) or "", output(generation, module, name))]
@@ -66,8 +66,8 @@ def anchor(generation: str, written: str, name: str) -> str:
 
 def values_page(generation: str, module: str) -> str:
     """Return the page of names other than functions: dtypes, memories, enumerations, classes."""
-    found, lines = values(module, generation), []
-    for name, value in found.items():
+    members, lines = values(module, generation), []
+    for name, value in members.items():
         lines += [f"## `{WRITTEN[module]}.{name}`", "", prose(sentence(name, value)), "",
                   *code(example(module, name, generation))]
     return page("Dtypes, memories and other names", f"Of the {TITLES[generation]}.", "", *lines)
@@ -76,12 +76,12 @@ def values_page(generation: str, module: str) -> str:
 def language() -> Pages:
     pages: Pages = {}
     for module, generation in EXAMPLES:
-        found, where = public(module, generation), f"{generation}/{WRITTEN[module]}"
-        unknown = set(found) - set(names(module))
+        public_names, where = public(module, generation), f"{generation}/{WRITTEN[module]}"
+        unknown = set(public_names) - set(names(module))
         assert not unknown, f"tools/docs_site/groups.py does not say where these are: {sorted(unknown)}"
-        groups = [g for g, (_, text) in GROUPS[module].items() if set(text.split()) & set(found)]
+        groups = [g for g, (_, text) in GROUPS[module].items() if set(text.split()) & set(public_names)]
         for group in groups:
-            pages[f"{where}/{group}"] = function_page(generation, module, group, found)
+            pages[f"{where}/{group}"] = function_page(generation, module, group, public_names)
         if WRITTEN[module] in ("nl", "nisa"):
             groups.append("values")
             pages[f"{where}/values"] = values_page(generation, module)
@@ -146,17 +146,17 @@ def member_lines(cls: type, level: int) -> list[str]:
     """Return the public methods of a class, and the properties with a docstring."""
     lines = []
     for name, member in vars(cls).items():
-        said = inspect.getdoc(member) or ""
-        if name[0] != "_" and (inspect.isfunction(member) or (isinstance(member, property) and said)):
-            lines += entry(f"{cls.__name__}.{name}", signature_of(name, member), said, level=level)
+        docstring = inspect.getdoc(member) or ""
+        if name[0] != "_" and (inspect.isfunction(member) or (isinstance(member, property) and docstring)):
+            lines += entry(f"{cls.__name__}.{name}", signature_of(name, member), docstring, level=level)
     return lines
 
 
 def modules() -> Pages:
-    listed = {m for found in WHERE.values() for m in found} | PACKAGE
+    listed = {m for page_modules in WHERE.values() for m in page_modules} | PACKAGE
     assert listed == set(MODULES), f"tools/docs_site/reference.py does not say where these are: {set(MODULES) ^ listed}"
-    pages = {where: page(MODULE_TITLES[where], *(line for name in found for line in module_lines(name)))
-             for where, found in WHERE.items()}
+    pages = {where: page(MODULE_TITLES[where], *(line for name in page_modules for line in module_lines(name)))
+             for where, page_modules in WHERE.items()}
     pages["frameworks/index"] = page("Frameworks and C++ operators", "",
                                      *contents("jax", "torch", "programs", "customop"))
     pages["package/index"] = package_page()
@@ -215,25 +215,25 @@ def pass_example(name: str) -> list[str]:
 
 def passes() -> Pages:
     lines = []
-    for one in sorted(pass_summaries(), key=lambda p: p.name):
-        cls = type(pass_named(one.name))
+    for summary in sorted(pass_summaries(), key=lambda p: p.name):
+        cls = type(pass_named(summary.name))
         levels = [getattr(level, "title", level) for level in (cls.reads, cls.writes)]
         about = "any level" if levels[0] is None else f"{levels[0]} to {levels[1]}" if len({*levels}) > 1 else levels[0]
-        doc = (inspect.getdoc(sys.modules[cls.__module__]) or one.text).split("\n\n")
-        lines += [f"## `{one.name}`", "", *(p for text in doc for p in pass_paragraph(one.name, text)),
+        doc = (inspect.getdoc(sys.modules[cls.__module__]) or summary.text).split("\n\n")
+        lines += [f"## `{summary.name}`", "", *(p for text in doc for p in pass_paragraph(summary.name, text)),
                   f"**Levels.** {about}.", ""]
-        if one.options:
+        if summary.options:
             lines += ["| option | default | |", "|---|---|---|",
-                      *(f"| `{n}` | `{default}` | {prose(text)} |" for n, default, text in one.options), ""]
-        lines += pass_example(one.name)
+                      *(f"| `{n}` | `{default}` | {prose(text)} |" for n, default, text in summary.options), ""]
+        lines += pass_example(summary.name)
     return {"passes": page("Passes", "Run by `nki-opt --NAME`, or `nki_mlir.opt(module, \"NAME\")`.", "", *lines)}
 
 
 def dialects() -> Pages:
-    found = export_dialects.dialects()
+    classes = export_dialects.dialects()
     introduction = op_reference.INTRODUCTION.partition("# Operations\n")[2].strip()
-    pages = {"dialects/index": page("Dialects", introduction, "", *contents(*(d.DIALECT_NAMESPACE for d in found)))}
-    for dialect in found:
+    pages = {"dialects/index": page("Dialects", introduction, "", *contents(*(d.DIALECT_NAMESPACE for d in classes)))}
+    for dialect in classes:
         text = op_reference.reference([dialect]).partition(f"\n## {dialect.DIALECT_NAMESPACE}\n")[2]
         pages[f"dialects/{dialect.DIALECT_NAMESPACE}"] = page(f"`{dialect.DIALECT_NAMESPACE}`",
                                                               re.sub(r"^### ", "## ", text, flags=re.MULTILINE))
@@ -247,8 +247,8 @@ AREAS = {"language": "Language and kernels", "capture": "Capture", "targets": "E
 def errors() -> Pages:
     """Return the pages of errors, by the part of the project that reports most of a code."""
     by_code: dict[str, list[error_reference.Template]] = defaultdict(list)
-    for one in error_reference.templates():
-        by_code[one.code].append(one)
+    for template in error_reference.templates():
+        by_code[template.code].append(template)
     areas: dict[str, list[str]] = defaultdict(list)
     for name in sorted(by_code):
         area = by_code[name][0].module.split(".")[1]
@@ -288,5 +288,5 @@ def index() -> str:
 
 def pages() -> Pages:
     """Return every page of the reference, by its name without suffix."""
-    found = {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
-    return {part: text for name, page_text in found.items() for part, text in in_parts(name, page_text).items()}
+    all_pages = {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
+    return {part: text for name, page_text in all_pages.items() for part, text in in_parts(name, page_text).items()}

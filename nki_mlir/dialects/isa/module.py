@@ -210,10 +210,10 @@ class _ProgramWriter:
             self.operation("isa.instruction", block, self.instruction(instruction), location=instruction.location)
             if k + 1 in blocks and k + 1 < len(stream):
                 self.operation("isa.next", block, {}, successors=[blocks[k + 1]])
-        last = blocks.get(len(stream), block)
-        if last is not block and not isinstance(stream[-1].op, isa.CompareBranch):
-            self.operation("isa.next", block, {}, successors=[last])
-        self.operation("isa.end", last, {})
+        end_block = blocks.get(len(stream), block)
+        if end_block is not block and not isinstance(stream[-1].op, isa.CompareBranch):
+            self.operation("isa.next", block, {}, successors=[end_block])
+        self.operation("isa.end", end_block, {})
 
     def signals(self, instruction: isa.Instruction) -> dict[str, Attribute]:
         update = instruction.update
@@ -276,8 +276,8 @@ def read_program(module: Module) -> Program:
             raise NotAProgram(what=f"'{entry_of_live.value}' is no live range")
         program.live.append(live)
     program.variables = list(variables_of(programs[0].operation).values())
-    for one in programs[0].operation.regions[0].blocks[0].operations:
-        op = one.operation
+    for nested in programs[0].operation.regions[0].blocks[0].operations:
+        op = nested.operation
         marks = op.attributes
         match op.name:
             case "isa.semaphore":

@@ -72,7 +72,7 @@ class DeviceLiveRange:
     def __str__(self) -> str:
         """Return the range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
         address = linear_address(self.space, self.partition, self.byte)
-        spans = " ".join(f"{engine.asm}:{first}-{last}" for engine, first, last in self.spans)
+        spans = " ".join(f"{engine.asm}:{begin}-{end}" for engine, begin, end in self.spans)
         return f"{self.name} {self.space} {address:#x} {self.partitions}*{self.size} {spans}"
 
     @classmethod
@@ -86,7 +86,7 @@ class DeviceLiveRange:
             return None
         spans = [span.replace("-", ":").split(":") for span in match[6].split()]
         return cls(match[1], space, partition, int(match[4]), byte, int(match[5]), tuple(
-            (BY_ASM[engine], int(first), int(last)) for engine, first, last in spans))
+            (BY_ASM[engine], int(begin), int(end)) for engine, begin, end in spans))
 
 
 LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1,6})\*(\d{1,9})"
@@ -156,8 +156,8 @@ def linear_address(space: str, partition: int, byte: int) -> int:
 
 def split_address(address: int) -> tuple[str, int, int]:
     """Return (memory, partition, byte) of a linear address."""
-    space, rest = (PSUM, address - PSUM_BASE) if address >= PSUM_BASE else (SBUF, address)
-    return space, rest // PARTITION_STRIDE, rest % PARTITION_STRIDE
+    space, offset = (PSUM, address - PSUM_BASE) if address >= PSUM_BASE else (SBUF, address)
+    return space, offset // PARTITION_STRIDE, offset % PARTITION_STRIDE
 
 
 def scaled(form: Linear, factor: int) -> Linear:

@@ -162,8 +162,8 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
 
     def verify_target(self, check: TargetCheck) -> None:
         check.rule(self.src.dtype.is_float, f"selects floats, got {self.src.dtype}", "convert the tile first")
-        last = abs(self.base) + self.src.free_elements
-        check.rule(last < EXACT, f"counts elements up to {last:g}, beyond 2**24, which float32 cannot distinguish",
+        limit = abs(self.base) + self.src.free_elements
+        check.rule(limit < EXACT, f"counts elements up to {limit:g}, beyond 2**24, which float32 cannot distinguish",
                    "compare parts of the range, each with a smaller range_start")
         check.rule(np.float32(self.fill) == np.float32(LOWEST),
                    f"puts {LOWEST:g} outside of the range, got {self.fill:g}", "leave on_false_value out",

@@ -47,11 +47,11 @@ def parsed(groups: str) -> list[list[int]]:
     return lists if valid else []
 
 
-def group_of(groups: str, own: int, kind: str) -> list[int]:
+def group_of(groups: str, member: int, kind: str) -> list[int]:
     for group in parsed(groups):
-        if own in group:
+        if member in group:
             return group
-    raise NotInGroup(kind=kind.removesuffix("s"), number=own, groups=groups)
+    raise NotInGroup(kind=kind.removesuffix("s"), number=member, groups=groups)
 
 
 def check_groups(check: Check, groups: str) -> None:
@@ -105,21 +105,21 @@ class Grouped(Collective):
     def between(self) -> str:
         return self.over
 
-    def members(self, own: int) -> Sequence[int]:
-        return group_of(self.groups, own, self.over)
+    def members(self, member: int) -> Sequence[int]:
+        return group_of(self.groups, member, self.over)
 
     def largest_group(self) -> int:
         return max(map(len, parsed(self.groups)))
 
-    def elements(self, check: Check, whole: str = "") -> None:
-        """Check that dst and src are of one size, or that ``whole`` has as many times the other's elements as there
+    def elements(self, check: Check, larger: str = "") -> None:
+        """Check that dst and src are of one size, or that ``larger`` has as many times the other's elements as there
         are members."""
         for n in map(len, parsed(self.groups)):
-            sizes = {label: prod(getattr(self, label).shape) * (n if whole and label != whole else 1)
+            sizes = {label: prod(getattr(self, label).shape) * (n if larger and label != larger else 1)
                      for label in ("dst", "src")}
             check.rule(sizes["dst"] == sizes["src"],
                        f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members",
-                       f"give {whole} {n} times the elements of the other" if whole else "give both as many elements")
+                       f"give {larger} {n} times the elements of the other" if larger else "give both as many elements")
 
     def divides(self, check: Check) -> None:
         """Check that axis 0 of src has a part for each member."""
@@ -161,7 +161,7 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
     def hops(self, members: int) -> int:
         return 2 * (members - 1)                # parts are folded around the ring, then sent around it
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return self.folded([v for v, in values]).reshape(self.dst.shape)
 
 
@@ -174,9 +174,9 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
         super().verify(check)
         check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}",
                    f"name one of its {len(self.src.shape)} axes")
-        self.elements(check, whole="dst")
+        self.elements(check, larger="dst")
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return np.concatenate([v for v, in values], self.dim).reshape(self.dst.shape)
 
 
@@ -189,12 +189,12 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
     def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("op", FOLDS)
-        self.elements(check, whole="src")
+        self.elements(check, larger="src")
         self.divides(check)
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         parts = np.split(self.folded([v for v, in values]), len(members))
-        return parts[members.index(own)].reshape(self.dst.shape)
+        return parts[members.index(member)].reshape(self.dst.shape)
 
 
 class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_ALL", opcode=0x85):
@@ -205,8 +205,8 @@ class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_A
         self.elements(check)
         self.divides(check)
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        parts = [np.split(v, len(members))[members.index(own)] for v, in values]
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+        parts = [np.split(v, len(members))[members.index(member)] for v, in values]
         return np.concatenate(parts).reshape(self.dst.shape)
 
 
@@ -232,8 +232,8 @@ class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemoni
     def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().contribution(self.folded(sources))
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        value, = values[members.index(own) - 1]
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+        value, = values[members.index(member) - 1]
         return value.reshape(self.dst.shape)
 
 
@@ -254,16 +254,16 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
     def between(self) -> str:
         return RANKS
 
-    def members(self, own: int) -> Sequence[int]:
+    def members(self, member: int) -> Sequence[int]:
         return sorted(set(self.pairs))
 
     def hops(self, members: int) -> int:
         return 1
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        if own not in self.pairs[1::2]:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+        if member not in self.pairs[1::2]:
             return None
-        source = self.pairs[2 * self.pairs[1::2].index(own)]
+        source = self.pairs[2 * self.pairs[1::2].index(member)]
         return values[members.index(source)][1]
 
 
@@ -294,14 +294,14 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
     def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().contribution(*sources[1:]) + [sources[0].copy()]
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        position, n = members.index(own), len(members)
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+        position, n = members.index(member), len(members)
         tables = [table.reshape(-1, n).astype(np.int64) for _, table, _ in values]
         received = values[position][2].copy()
         flat, table = received.reshape(-1), tables[position].copy()
-        for s, ((data, *_), theirs) in enumerate(zip(values, tables)):
+        for s, ((data, *_), their_table) in enumerate(zip(values, tables)):
             column = 0 if self.to_all else position
-            count, start = int(theirs[0, column]), int(theirs[1, column])
+            count, start = int(their_table[0, column]), int(their_table[1, column])
             start_in_dst = int(table[3, s]) if self.displaced else s * (flat.size // n)
             if start + count > data.size or start_in_dst + count > flat.size:
                 raise BadCounts(what=f"member {members[s]} sends {count} elements from {start} of {data.size} "

@@ -192,9 +192,9 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
         return written.reshape(dst.shape)
 
 
-def check_columns(places: np.ndarray, length: int) -> None:
-    if places.size and (places.min() < 0 or places.max() >= length):
-        bad = int(places.min() if places.min() < 0 else places.max())
+def check_columns(columns: np.ndarray, length: int) -> None:
+    if columns.size and (columns.min() < 0 or columns.max() >= length):
+        bad = int(columns.min() if columns.min() < 0 else columns.max())
         raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
 
 
@@ -259,14 +259,14 @@ class RunTimeIndexed(DataAddressed):
             raise IndirectOutOfBounds(index=flat, size=size, row=indices[0], rows=self.extents[0])
         return offsets, good
 
-    def element(self, place: int, indices: Sequence[int], length: int) -> tuple[int, int]:
+    def element(self, position: int, indices: Sequence[int], length: int) -> tuple[int, int]:
         """Return a position in the table as errors count it, from the table's start in its tensor, and the tensor's
         elements."""
         table = self.table
-        rest = place - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
-        if table.on_chip or not 0 <= rest < length:
-            return place, length
-        within = [int(i) for i in np.unravel_index(rest, table.shape)]
+        remaining = position - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
+        if table.on_chip or not 0 <= remaining < length:
+            return position, length
+        within = [int(i) for i in np.unravel_index(remaining, table.shape)]
         for index, scale, extent in zip(indices, self.scales, self.extents):
             for dim, n in enumerate(table.shape):
                 if n == extent and prod(table.shape[dim + 1:]) == scale:

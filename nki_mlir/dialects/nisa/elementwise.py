@@ -32,10 +32,10 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
 
 def of_dtype(*tiles: Tile) -> str:
     """Return ``.bfloat16`` or ``.float16`` if all tiles have that dtype and are in SBUF, else ""."""
-    first = tiles[0].dtype
-    narrow = first.is_float and first.bits == 16
-    alike = all(t.dtype is first and t.space != PSUM for t in tiles)
-    return f".{first}" if narrow and alike else ""
+    first_dtype = tiles[0].dtype
+    narrow = first_dtype.is_float and first_dtype.bits == 16
+    alike = all(t.dtype is first_dtype and t.space != PSUM for t in tiles)
+    return f".{first_dtype}" if narrow and alike else ""
 
 
 def of_tiles(*tiles: Tile) -> str:
@@ -147,9 +147,9 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         operands = iter(tiles)
         kind = self.src.dtype
-        left = next(operands) if self.operand0 is not None else s.constant(
+        scalar = next(operands) if self.operand0 is not None else s.constant(
             number_beside(self.op0, self.imm0, kind, self.reverse0))
-        value = apply_alu(s, self.op0, src, left, self.reverse0)
+        value = apply_alu(s, self.op0, src, scalar, self.reverse0)
         right = next(operands) if self.operand1 is not None else s.constant(
             number_beside(self.op1, self.imm1, kind, self.reverse1))
         return apply_alu(s, self.op1, value, right, self.reverse1)
@@ -200,8 +200,8 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         return self.src.dtype if ALU[self.op0].on_bits or ALU[self.op1].on_bits else FLOAT32
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
-        left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)
-        return apply_alu(s, self.op1, apply_alu(s, self.op0, src, left, self.reverse0), tiles[-1], self.reverse1)
+        scalar = tiles[0] if self.operand0 is not None else s.constant(self.imm0)
+        return apply_alu(s, self.op1, apply_alu(s, self.op0, src, scalar, self.reverse0), tiles[-1], self.reverse1)
 
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``; products and differences of an even number of them are

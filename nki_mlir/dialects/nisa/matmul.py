@@ -23,10 +23,10 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
     def verify_target(self, check: TargetCheck) -> None:
         kinds = (self.stationary.dtype, self.moving.dtype)
         if self.dst.dtype is not FLOAT32:
-            what = f"a result of nc_matmul in {self.dst.dtype}"
-            check.need(3, what, "let the result be float32 and copy it")
+            feature = f"a result of nc_matmul in {self.dst.dtype}"
+            check.need(3, feature, "let the result be float32 and copy it")
             if check.machine.generation >= 3:
-                check.need(4, what, "let the result be float32 and copy it", settled=True)
+                check.need(4, feature, "let the result be float32 and copy it", settled=True)
             check.rule(self.dst.dtype is BFLOAT16, f"gives float32 or bfloat16, got {self.dst.dtype}",
                        "let the result be float32 and copy it", settled=True)
         if FLOAT8_E4M3FN in kinds:

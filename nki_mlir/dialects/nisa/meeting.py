@@ -40,8 +40,8 @@ class Meeting(Opaque):
         return PROGRAMS
 
     @abstractmethod
-    def members(self, own: int) -> Sequence[int]:
-        """Return the numbers of those that meet, for the member ``own``."""
+    def members(self, member: int) -> Sequence[int]:
+        """Return the numbers of those that meet, for the member ``member``."""
 
     def occasion(self) -> Hashable:
         """Return a key that distinguishes exchanges between the same members."""
@@ -53,17 +53,17 @@ class Meeting(Opaque):
         return [s.copy() for s in sources]
 
     @abstractmethod
-    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         """Return the results, None for a tile that stays unchanged."""
 
     def reference(self, *sources: np.ndarray) -> Results:
-        here = MEMBERS[self.between].get()
-        members = tuple(self.members(here.number))
-        if here.number not in members:
+        current = MEMBERS[self.between].get()
+        members = tuple(self.members(current.number))
+        if current.number not in members:
             return None
         occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
-        values = here.exchange(members, occasion, self.contribution(*sources), self.full_name())
-        return self.combined(here.number, members, values)
+        values = current.exchange(members, occasion, self.contribution(*sources), self.full_name())
+        return self.combined(current.number, members, values)
 
 
 class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80,
@@ -86,13 +86,13 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def targets(self) -> list[tuple[str, Tile]]:
         return [("data", self.data)]
 
-    def members(self, own: int) -> Sequence[int]:
+    def members(self, member: int) -> Sequence[int]:
         return sorted(self.cores)
 
     def contribution(self, *sources: np.ndarray) -> None:
         return None
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[None]) -> None:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[None]) -> None:
         return None
 
     def work(self) -> Work:
@@ -123,8 +123,8 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
         check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0", "name cores of the launch")
         check.unmasked()
 
-    def members(self, own: int) -> Sequence[int]:
-        return sorted({own, self.send_to, self.receive_from})
+    def members(self, member: int) -> Sequence[int]:
+        return sorted({member, self.send_to, self.receive_from})
 
     def occasion(self) -> Hashable:
         return self.full_name(), self.pipe
@@ -132,8 +132,8 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     def contribution(self, *sources: np.ndarray) -> tuple[int, np.ndarray]:
         return self.send_to, sources[0].copy()
 
-    def combined(self, own: int, members: Sequence[int], values: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
+    def combined(self, member: int, members: Sequence[int], values: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
         to, value = values[members.index(self.receive_from)]
-        if to != own:
-            raise WrongPartner(own=own, partner=self.receive_from, to=to)
+        if to != member:
+            raise WrongPartner(own=member, partner=self.receive_from, to=to)
         return value

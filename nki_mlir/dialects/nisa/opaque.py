@@ -17,8 +17,9 @@ class Opaque(NisaOp):
 
     def iteration(self) -> Iteration:
         operands = self.operands()
-        field, first = operands[0]
-        return with_own_axes(first.shape, operands, lambda name, tile: len(first.shape) if name == field.name else 0)
+        field, first_tile = operands[0]
+        return with_own_axes(first_tile.shape, operands, lambda name, tile: len(first_tile.shape)
+                             if name == field.name else 0)
 
     def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
@@ -35,8 +36,8 @@ class PartitionWise(NisaOp):
 
     def iteration(self) -> Iteration:
         operands = self.operands()
-        first = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
-        main: Tile = getattr(self, self.main) if self.main else first
+        first_source = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
+        main: Tile = getattr(self, self.main) if self.main else first_source
 
         def shared(name: str, tile: Tile) -> int:
             if tile.shape == main.shape and name not in (self.table, self.statistic):

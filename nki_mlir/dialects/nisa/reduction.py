@@ -35,9 +35,10 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
                    "leave negate out")
 
     def verify_target(self, check: TargetCheck) -> None:
-        what, instead = f"'{self.name}' of {self.op}", "reduce by maximum, by minimum with negate, and compare the two"
-        check.need(SINCE.get(self.op, 0), what, instead, settled=True)
-        check.rule(self.op not in SINCE, f"{what}: documents name this reduction for activate2 alone", instead,
+        feature = f"'{self.name}' of {self.op}"
+        instead = "reduce by maximum, by minimum with negate, and compare the two"
+        check.need(SINCE.get(self.op, 0), feature, instead, settled=True)
+        check.rule(self.op not in SINCE, f"{feature}: documents name this reduction for activate2 alone", instead,
                    contested=True)
 
     def reference(self, src: np.ndarray) -> np.ndarray:
@@ -110,8 +111,8 @@ def verify_sum(op: RowReducing, check: TargetCheck, settled: bool = False) -> No
     that."""
     ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
     if op.reduce_op != "add":
-        what = f"'{op.name}' with reduce_op '{op.reduce_op}'"
-        check.need(3, what, "reduce with nisa.tensor_reduce")
+        feature = f"'{op.name}' with reduce_op '{op.reduce_op}'"
+        check.need(3, feature, "reduce with nisa.tensor_reduce")
         if check.machine.generation >= 3:
             check.rule(False, f"reduces by {op.reduce_op}; an activation is documented to reduce by nl.add only",
                        "reduce with nisa.tensor_reduce", contested=True, settled=settled)
@@ -257,7 +258,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
         weighted = rows.sum(lambda s, n, mean: s.alu("multiply", n, mean), [counts, means])
         mean = rows.each(lambda s, x, n: s.alu("divide", x, n), weighted, total)
 
-        def spread_of(s: ScalarFunctions[V], n: V, group_mean: V, own: V, mean: V) -> V:
-            return s.alu("add", own, s.alu("multiply", n, squared_distance(s, group_mean, mean)))
+        def spread_of(s: ScalarFunctions[V], n: V, group_mean: V, group_variance: V, mean: V) -> V:
+            return s.alu("add", group_variance, s.alu("multiply", n, squared_distance(s, group_mean, mean)))
         spread = rows.sum(spread_of, parts, mean)
         rows.write(self.dst, [mean, rows.each(lambda s, x, n: s.alu("divide", x, n), spread, total)])

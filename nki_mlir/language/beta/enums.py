@@ -21,7 +21,7 @@ class reduce_cmd(enum.Enum):
 
 
 class dge_mode(enum.Enum):
-    """Who writes the descriptors of a DMA."""
+    """The writer of a DMA's descriptors."""
 
     none, swdge, hwdge, unknown = 0, 1, 2, 3
 

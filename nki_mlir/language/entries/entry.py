@@ -53,7 +53,7 @@ def columns(count: int) -> Shape:
 
 @dataclass(frozen=True)
 class InstructionEntry:
-    """All that the table says of a function of ``nki.isa``.
+    """The table's entry of a function of ``nki.isa``.
 
     ``releases`` are its signatures in the form of ``signatures/table.py``; without ``regular`` both generations write
     the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is measured of this host, once, and memoized where compiled code is kept.
+"""Measurements of this host, memoized in the cache of compiled code.
 
 Processors that have an instruction do not all gain by it: the product of pairs of bfloat16 runs at twice the rate of
 multiply-adds on some, at a fraction of it on others. Caches of one size differ several times in what they give a core.
@@ -135,7 +135,7 @@ def _amx() -> list[float]:
 
 
 def read_rate(size: int) -> float:
-    """Return the bytes a second at which an array of so many bytes is read again and again."""
+    """Return the bytes a second at which an array of that size is read repeatedly."""
     count = size // FLOAT32.itemsize
     nest = Nest((count,), frozenset({0}), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (0,)),),
                 (Step("alu", FLOAT32, (1, 0), "add"),), (2,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All parts of a native kernel but its addresses, which are kept on disk like the code that it calls.
+"""All parts of a native kernel but its addresses, which the cache on disk has, like the code that it calls.
 
 A process that finds it there runs no passes, and needs no assembler. It is found by what was captured and by what
 programs depend on besides: the launch, and the host with its threads.
@@ -38,7 +38,7 @@ class Site(NamedTuple):
     values: tuple[Any, ...] = ()
 
     def error(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
-        """Return the error of a check that failed by so much."""
+        """Return the error of a check that failed by an excess."""
         return self._found(excess, constants).located(self.at)
 
     def _found(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:

@@ -130,7 +130,7 @@ class FunctionEmitter(ScalarEmitter):
         return elements if self.element(dtype) == half else self.bitcast(elements, "f16")
 
     def pieces(self, a: Value, most: int) -> list[Value]:
-        """Split a vector into vectors of at most so many lanes."""
+        """Split a vector into vectors of at most that many lanes."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         return [a] if lanes <= most else [
             self.vector.ShuffleOp(a, a, range(k, k + most)).result for k in range(0, lanes, most)]
@@ -236,7 +236,7 @@ class FunctionEmitter(ScalarEmitter):
                           rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
 
     def stack_memory(self, size: int) -> Value:
-        """Allocate so many bytes on the stack, at a multiple of a cache line, and return their address."""
+        """Allocate bytes on the stack, at a multiple of a cache line, and return their address."""
         with self.entry:
             count = arith.ConstantOp(self.i64_type, ir.IntegerAttr.get(self.i64_type, size)).result
             return self._llvm("alloca", [count], self.pointer, alignment=ir.IntegerAttr.get(self.i64_type, host.LINE),
@@ -298,7 +298,7 @@ class FunctionEmitter(ScalarEmitter):
             self._masked("scatter", [value, addresses, every], None, dtype)
 
     def prefetch(self, pointer: Value, ahead: int | Value | None = None, near: bool = False) -> None:
-        """Prefetch a cache line for a store; with ``ahead`` the line so many bytes further for a load.
+        """Prefetch a cache line for a store; with ``ahead`` the line that many bytes further, for a load.
 
         ``near`` prefetches into the first cache, for loads that come soon.
         """

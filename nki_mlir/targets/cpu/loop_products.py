@@ -23,7 +23,7 @@ from nki_mlir.waist.recognize import integer_sums, is_copy
 
 @dataclass(frozen=True, eq=False)
 class PlacedNest:
-    """A nest on buffers, each operand from so many bytes on.
+    """A nest on buffers, each operand from a byte offset on.
 
     Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input that computes the
     stored value of each sum; the output of the product is then where that is stored.

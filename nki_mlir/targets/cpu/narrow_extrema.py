@@ -58,8 +58,8 @@ class NarrowExtremum:
 
 
 def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
-    """Return by outputs the folds whose value is an input of 16 bits and nothing else, read in whole registers of such
-    elements."""
+    """Return by outputs the folds whose value is an input of 16 bits and nothing else, read in full registers of
+    these elements."""
     extrema = {}
     for fold in plan.folds:
         step = nest.step(fold.value)

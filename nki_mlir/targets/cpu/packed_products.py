@@ -71,14 +71,14 @@ class PackingOptions:
         return next((tile for tile in candidates if columns % tile.width == 0), None)
 
     def most_depth(self, rows: int) -> int:
-        """Return the words of the summed axis of a block: a panel of so many rows takes two thirds of the first cache.
+        """Return the words of the summed axis of a block: a panel of these rows takes two thirds of the first cache.
 
         The order of sums follows from it, so that it is the same for all tiles of vectors.
         """
         return self.depth or host_measurements.caches().first * 2 // 3 // (4 * rows)
 
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
-        """Choose which of ``UNITS`` multiplies rows by columns of such a depth: the one that an option names, else the
+        """Choose which of ``UNITS`` multiplies rows by columns of this depth: the one that an option names, else the
         fastest."""
         rows, columns, depth = extents
         if depth % 2 or not all(dtype in PAIRED for dtype in dtypes):

@@ -55,12 +55,12 @@ class ProductBlocks:
     depth: int
 
     def streamed(self, caches: Caches) -> int:
-        """The bytes of ``b`` that come from beyond the second cache."""
+        """Return the bytes of ``b`` that come from beyond the second cache."""
         fits = 4 * self.depth * self.columns <= caches.second * 3 // 4
         return 4 * self.n * self.k * (-(-self.m // self.rows) if fits else -(-self.m // self.panel))
 
     def others(self, caches: Caches) -> int:
-        """The bytes of ``a`` and of sums that come from there, or go there."""
+        """Return the bytes of ``a`` and of sums that come from there, or go there."""
         a = 4 * self.m * self.k * -(-self.n // self.columns)
         fit = 4 * self.columns * (self.depth + self.rows) <= caches.second
         times = 1 if fit else 2 * (self.k // self.depth) - 1
@@ -76,7 +76,7 @@ class ProductBlocks:
         return CacheTraffic(from_memory, self.streamed(caches) + self.others(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:
-        """What reading costs beside the multiply-adds, which hide some of what streams."""
+        """Return the time of reads besides the multiply-adds, which hide some of the streamed reads."""
         multiplied = self.m * self.n * self.k / rates.multiply_adds
         streamed = self.streamed(caches) / rates.third - HIDDEN * multiplied
         return max(0.0, streamed) + self.others(caches) / rates.third + self.traffic(caches).third / rates.memory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How a nest is run: the order of its loops, the axis in lanes, what is kept in registers; its cost and its parts."""
+"""How a nest is run: the order of its loops, the axis in lanes, the values in registers; its cost and its parts."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -45,14 +45,14 @@ class TabulatedFunction:
         return self.over(COUNT)
 
     def over(self, count: int) -> Nest:
-        """Return the function as a nest over so many arguments."""
+        """Return the function as a nest over that many arguments."""
         number = {self.argument: 0, **{value: 2 + k for k, value in enumerate(self.steps)}}
         steps = [replace(step, operands=tuple([number[v] for v in step.operands])) for step in self._steps()]
         source, target = (Operand(self.nest.dtype_of(v), (1,)) for v in (self.argument, self.result))
         return Nest((count,), frozenset(), (source,), 0, (target,), tuple(steps), (number[self.result],))
 
     def lookups(self, count: int) -> Nest:
-        """Return a nest that looks so many arguments up in the table, its second input."""
+        """Return a nest that looks that many arguments up in the table, its second input."""
         source, target = (self.nest.dtype_of(v) for v in (self.argument, self.result))
         return Nest((count,), frozenset(), (Operand(source, (1,)), Operand(target, (0,))), 0, (Operand(target, (1,)),),
                     (Step("lookup", target, (0, 1), self.name),), (3,))

@@ -100,11 +100,11 @@ class TileRegisters:
             self.instruction("tilestored64", register, target, line)
 
     def load(self, register: int, panel: Value, offset: int, line: int) -> None:
-        """Load sixteen rows, so many bytes apart, from an offset on."""
+        """Load sixteen rows, ``step`` bytes apart, from an offset on."""
         self.instruction("tileloadd64", register, self.code.at(panel, offset, self.byte), self.code.i64(line))
 
     def beyond(self, pointer: Value, times: Value, size: int) -> Value:
-        """Return the address some times so many bytes later."""
+        """Return the address a multiple of a number of bytes later."""
         return self.code.at(pointer, self.code.times(times, size), self.byte)
 
     def instruction(self, name: str, *operands: Value | int) -> None:

@@ -83,9 +83,9 @@ def lower(module: Module, observer: "PassObserver | None" = None) -> None:
 
 
 def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
-    """The functions of a module in the order of ``names``. Their addresses stay valid for good.
+    """Return the functions of a module in the order of ``names``. Their addresses stay valid for good.
 
-    The module is made, lowered and compiled where the cache on disk has no code that was made of ``description``, which
+    The module is built, lowered and compiled where the cache on disk has no code of ``description``, which
     says all that it depends on but for sources and host. Its text must have had ``addresses_text(names)`` in it.
     """
     key = object_cache.key_of(description.encode())
@@ -97,7 +97,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
 
 
 def find_batch(key: str, count: int) -> Batch:
-    """Return so many functions that this process or the cache has; raise ``NotLoadable`` where neither does."""
+    """Return functions that this process or the cache has; raise ``NotLoadable`` where neither does."""
     if key not in _batches:
         image = object_cache.find(key)
         if image is None:
@@ -115,7 +115,7 @@ def forget() -> None:
 
 
 def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> tuple[int, ...]:
-    """Compile a module, and return the addresses of so many functions. The cache keeps their code if there is a key."""
+    """Compile a module, and return the addresses of its functions. The cache keeps their code if there is a key."""
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # MLIR would print them otherwise

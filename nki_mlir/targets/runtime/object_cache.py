@@ -2,9 +2,9 @@
 """Compiled code and images of kernels on disk, so that a later process need not make them again.
 
 ``NKI_MLIR_CACHE_DIR`` is where (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` is without. An entry is
-one file, written whole or not at all. Its name is a digest of what the entry was made of, of this package's sources,
+one file, written whole or not at all. Its name is a digest of the entry's sources, of this package's sources,
 of the bindings and of the host; its first bytes are a digest of that name and of the rest, so that an entry does not
-stand for another one. What does not agree is made again and replaced.
+stand for another one. An entry that does not agree is built again and replaced.
 """
 
 import hashlib

@@ -114,7 +114,7 @@ class Run:
         self.chunks = Iterations(CHUNK, range(self.count))
 
     def chunks_wanted(self) -> int:
-        """Return how many chunks fit the cache, of such numbers one that divides most nests; 0: none."""
+        """Return a number of chunks that fit the cache and that divides most nests; 0: none."""
         calls = [node for node in self.nodes if isinstance(node, Compute)]
         nests = [call.nest for call in calls]
         sizes: dict[object, int] = {}

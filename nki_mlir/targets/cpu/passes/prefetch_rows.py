@@ -4,7 +4,7 @@
 before:  add(a, b, y)  on a tile of 128 rows of 1 KiB, 8 KiB apart
 after:   the same, which prefetches the lines of a and b two rows ahead while it reads a row
 
-The processor prefetches what follows in memory, and stops at the end of a page: of rows on pages of their own, each one
+The processor prefetches what follows in memory, and stops at the end of a page: for rows on separate pages, each row
 would begin with a wait. ``short`` are the bytes of a row up to which that wait counts, and how far ahead of the
 computation the prefetches are. What the last rows prefetch may lie behind the tile, or behind the array, where a
 prefetch does nothing. Nests that prefetch already, as those of chunks do, stay as they are.

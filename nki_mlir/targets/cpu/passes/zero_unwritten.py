@@ -106,7 +106,7 @@ class FreshBuffers:
                     self.block(inner, opened=OpenBlock())
 
     def open(self, root: ScratchBuffer | str) -> Fresh | None:
-        """The state of a buffer of which something may be unwritten."""
+        """Return the state of a buffer of which something may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
             return None
@@ -117,7 +117,8 @@ class FreshBuffers:
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def computed(self, nest: Nest, views: Sequence[ByteRegion], is_fresh: bool) -> None:
-        """A nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start from 0."""
+        """Note that a nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start
+        from 0."""
         inputs = len(nest.inputs)
         for k, view in enumerate(views):
             fresh = self.open(view.root)
@@ -135,7 +136,7 @@ class FreshBuffers:
                 self.wrote(fresh, view, piece)
 
     def performed(self, op: Op, views: Sequence[ByteRegion]) -> None:
-        """A tile operation runs on views, those of its operands."""
+        """Note that a tile operation runs on the views of its operands."""
         read = {name for name, _ in op.sources()}
         sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
         for (_, tile), view in zip(op.operands(), views):
@@ -153,7 +154,7 @@ class FreshBuffers:
             fresh.zeroed = True
 
     def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
-        """The first operation on a buffer writes a piece of it."""
+        """Note that the first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
         steps, start, symbols = list(dims), offset.const, dict(offset.symbols)

@@ -114,7 +114,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
 
 def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: Descriptions, report: StreamReport
                        ) -> None:
-    """The rules of the target, and the sets of functions."""
+    """Check the rules of the target, and the sets of functions."""
     rules = [TargetRules(program) for program in programs]
     judged: set[Op] = set()
     for lane, events in enumerate(trace.lanes):

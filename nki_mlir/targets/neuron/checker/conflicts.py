@@ -219,7 +219,7 @@ class Cells:
 
     def fresh(self, cells: int, writes: tuple[MemoryAccess, ...], reads: dict[object, MemoryAccess] | None = None
               ) -> CellHistory:
-        """Return a history with a number of its own."""
+        """Return a history with a new number."""
         if self.free:
             number = self.free.pop()
             history = self.histories[number] = CellHistory(cells, number, writes, reads)

@@ -63,7 +63,7 @@ class FreeRanges:
         return address
 
     def within(self, start: int, end: int, size: int, from_end: bool) -> int | None:
-        """An address in a range that crosses no bank."""
+        """Return an address in a range that crosses no bank."""
         bank = self.bank
         at = end - size if from_end else start
         if bank and at // bank != (at + size - 1) // bank:
@@ -91,13 +91,13 @@ class FreeRanges:
 
 
 class Predecessors:
-    """Who had the bytes of a memory last, as ranges."""
+    """The last owners of the bytes of a memory, as ranges."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[int, int, Hashable]] = []
 
     def take(self, start: int, end: int, owner: Hashable) -> list[Hashable]:
-        """Those who had some of these bytes last; they are the owner's from now on."""
+        """Return the last owners of these bytes, and give the bytes to ``owner``."""
         pieces, owners = self.pieces, list[Hashable]()
         low = 0
         high = len(pieces)

@@ -128,7 +128,7 @@ def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
 
 
 def share(a: Lifetime, b: Lifetime) -> bool:
-    """Whether two buffers with addresses have a byte in common."""
+    """Return whether two buffers with addresses have a byte in common."""
     (first_a, after_a), (first_b, after_b) = occupied(a), occupied(b)
     (p, _), (q, _) = a.buffer.address or (0, 0), b.buffer.address or (0, 0)
     return (first_a < after_b and first_b < after_a
@@ -152,7 +152,7 @@ def check_banks(code: Code) -> None:
 
 
 def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, machine: Machine) -> MemoryFull:
-    """The error, at the step where most is needed."""
+    """Return the error, at the step where most is needed."""
     needed, where = peak(lives)
     live = sorted((life.buffer for life in lives if life.first <= where <= life.last),
                   key=lambda b: (-b.bytes_per_partition, b.name))
@@ -176,7 +176,8 @@ Placed = tuple[Lifetime, int, int]      # a buffer that has its interval
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
            thorough: bool) -> list[int] | None:
-    """Addresses of buffers that are sorted by first use, beside those that have theirs; None where none were found."""
+    """Return addresses of buffers that are sorted by first use, beside those that have theirs; None where none were
+    found."""
     needed = peak(lives)[0]
     if needed > memory.limit:
         return None
@@ -189,7 +190,7 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
 
 def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Placed], needed: int,
              thorough: bool) -> Iterator[list[int] | None]:
-    """Ways to place buffers, roomy ones first."""
+    """Yield ways to place buffers, roomy ones first."""
     if memory.bank:
         yield Packing(memory, memory.limit, memory.bank, BEHIND).in_order(lives, fixed)
     else:
@@ -220,12 +221,12 @@ class Packing:
     room: str
 
     def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """Addresses of buffers that are sorted by first use; None where one has no room."""
+        """Return addresses of buffers that are sorted by first use; None where one has no room."""
         placed = self.beside(lives, fixed)
         return None if placed is None else [start for _, start, _ in placed]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """The same with buffers first that are needed for long."""
+        """Return the same with buffers first that are needed for long."""
         long = max((life.last for life in lives), default=0) // LONG
         long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
         if long_lived is None:
@@ -237,7 +238,7 @@ class Packing:
         return [address_of[life] for life in lives]
 
     def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
-        """Buffers in order of first use with their intervals, beside those that have theirs."""
+        """Return buffers in order of first use with their intervals, beside those that have theirs."""
         placed_by_step = sorted(placed, key=lambda entry: entry[0].first)
         active: list[Placed] = []
         results: list[Placed] = []
@@ -263,7 +264,7 @@ class Packing:
         return results
 
     def chosen(self, life: Lifetime, intervals: Sequence[Interval], cursor: int, small: bool) -> int | None:
-        """The address of a buffer among sorted intervals; None where there is no room."""
+        """Return the address of a buffer among sorted intervals; None where there is no room."""
         if self.room == BEHIND:
             address = self.gap(life, intervals, cursor)
             return address if address is not None or not cursor else self.gap(life, intervals, 0)
@@ -288,13 +289,13 @@ class Packing:
                 at = self.fitted(after, life)
 
     def last_fitted(self, start: int, end: int, life: Lifetime) -> int:
-        """The last address of a room that the buffer may have."""
+        """Return the last address of a room that the buffer may have."""
         at = end - life.buffer.bytes_per_partition
         step = self.step(life)
         return max(start, at // step * step)
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """The same with large buffers first, which leaves smaller gaps."""
+        """Return the same with large buffers first, which leaves smaller gaps."""
         rectangles = [(life.first, life.last, start, after) for life, start, after in fixed]
         fixed_rectangles = np.array(rectangles, np.int64).reshape(-1, 4)
         # first, last step; first, last byte
@@ -313,18 +314,18 @@ class Packing:
         return [address_of[life] for life in lives]
 
     def gap(self, life: Lifetime, intervals: Sequence[Interval], start: int) -> int | None:
-        """The first address from ``start`` on with room among sorted intervals."""
+        """Return the first address from ``start`` on with room among sorted intervals."""
         return next((at for at, _ in self.rooms(life, intervals, start)), None)
 
     def step(self, life: Lifetime) -> int:
-        """What the buffer's address is a multiple of."""
+        """Return the number of which the buffer's address is a multiple."""
         size = life.buffer.bytes_per_partition
         least = max(self.memory.alignment, life.buffer.dtype.itemsize)
         return max(least, min(self.alignment, 1 << (size - 1).bit_length()) if self.alignment <= GENEROUS
                    else self.alignment)
 
     def fitted(self, address: int, life: Lifetime) -> int:
-        """The next address that the buffer may have."""
+        """Return the next address that the buffer may have."""
         size, bank, step = life.buffer.bytes_per_partition, self.memory.bank, self.step(life)
         address = -(-address // step) * step
         if bank and (size > bank or address % bank + size > bank):

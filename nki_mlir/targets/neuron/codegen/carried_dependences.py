@@ -35,12 +35,12 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
 
 
 def next_iteration(region: Region) -> Region:
-    """The region in the next iteration: with registers in its address another one."""
+    """Return the region in the next iteration: with registers in its address another one."""
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
 def depends(later: Touched, earlier: Touched, loop: Loop) -> bool:
-    """Whether a step of a later iteration depends on another one: one of them writes what the other touches."""
+    """Return whether a step of a later iteration depends on another one: one of them writes what the other touches."""
     return any(meets_later(earlier_region, later_region, loop)
                for earlier_regions, later_regions in ((earlier[1], (*later[0], *later[1])), (earlier[0], later[1]))
                for earlier_region in earlier_regions for later_region in later_regions)
@@ -69,7 +69,7 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
 
 
 def meets_later(earlier: Region, later: Region, loop: Loop) -> bool:
-    """Whether a region may share a byte with another one of a later iteration."""
+    """Return whether a region may share a byte with another one of a later iteration."""
     if earlier.memory != later.memory:
         return False
     if earlier.symbolic is None and later.symbolic is None:

@@ -52,7 +52,7 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
 
 
 def _may_go(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
-    """Whether a step is a copy whose source the compiler places, and that may be left out."""
+    """Return whether a step is a copy whose source the compiler places, and that may be left out."""
     op = step.op
     if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or op.mask or (
             op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
@@ -64,8 +64,8 @@ def _may_go(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool
 
 def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
              ) -> list[InstructionStep]:
-    """The instructions that write what is copied, in order; none where they have to keep their tile. ``before``: the
-    instructions in front of the copy among which they have to be."""
+    """Return the instructions that write what is copied, in order; none where they have to keep their tile.
+    ``before``: the instructions in front of the copy among which they have to be."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
@@ -83,7 +83,7 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
 
 
 def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
-    """Whether an instruction may write the copy's destination as it writes the copy's source."""
+    """Return whether an instruction may write the copy's destination as it writes the copy's source."""
     op = step.op
     if not plain(op) or FRESH in op.extra or op.runs_on is Engine.TENSOR or (
             copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):
@@ -93,7 +93,7 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
 
 
 def _elements(tile: Tile) -> object:
-    """Which elements a tile has, in their order: the step of an axis of one element says nothing."""
+    """Return a key of the elements of a tile, in their order: the step of an axis of one element does not count."""
     access = tile.access
     return access.partition, access.free, tuple((step if count > 1 else 0, count) for step, count in access.dims)
 
@@ -122,7 +122,7 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
 
 
 def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]) -> None:
-    """Who uses the two tiles now: the writers of the source in place of the copy."""
+    """Update the uses of the two tiles: the writers of the source write in place of the copy."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source, target = uses[op.src.handle], uses[op.dst.handle]

@@ -122,7 +122,7 @@ class Dependences:
             yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
 
     def _strips(self, region: Region) -> range | None:
-        """The strips of the matrix that a region keeps to; None where it does not keep to few."""
+        """Return the strips of the matrix that a region keeps to; None where it does not keep to few."""
         pitch = self.pitches.get(region.memory)
         if pitch is None or region.symbolic is not None:
             return None
@@ -134,7 +134,7 @@ class Dependences:
         return strips if column + inner <= pitch and len(strips) <= SPREAD else None
 
     def _near(self, region: Region) -> Nearby:
-        """Where accesses lie that may touch a region."""
+        """Return the strips and buckets with the accesses that may touch a region."""
         levels, pitch = self.levels[region.memory], self.pitches.get(region.memory)
         nearby = self.near.get(region)
         if nearby is None or nearby.levels != len(levels) or nearby.pitch != pitch:
@@ -205,7 +205,7 @@ def physical(buffer: DeviceBuffer) -> Address:
 
 
 def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer], Address]) -> list[Touched]:
-    """The regions that each step reads and writes; equal regions are one object."""
+    """Return the regions that each step reads and writes; equal regions are one object."""
     memo: dict[Address, dict[Access, Region]] = {}
     at_origin: dict[Access, Region] = {}            # where a buffer would begin with its memory
 
@@ -236,7 +236,7 @@ def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer
 
 
 def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:
-    """The memories that are written at all, with the end of what is touched of them. Others order nothing."""
+    """Return the memories that are written at all, with the end of the accessed bytes. Others order nothing."""
     written = {region.memory for _, writes in steps for region in writes}
     sizes: dict[Hashable, int] = {}
     for regions in steps:

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class Observation:
-    """Who is told of steps, and the module that the records were read from; nobody without them."""
+    """The observer of steps, and the module that the records were read from; nobody without them."""
 
     def __init__(self, observer: PassObserver | None = None, module: Module | None = None) -> None:
         self.observer, self.module = observer, module
@@ -57,7 +57,7 @@ class Observation:
         return result
 
     def as_module(self, code: Code | Program) -> Module:
-        """Records as a module of their own."""
+        """Return the records as a separate module."""
         assert self.module is not None
         with self.module.context, ir.Location.unknown():
             copy = cloned(self.module)
@@ -75,8 +75,8 @@ OPTIMIZATIONS = "fuse", "coalesce", "reorder", "engines", "issuers", "loads", "e
 
 @dataclass(frozen=True)
 class Emission:
-    """Options of the emission. ``unroll_limit``: above so many instructions the largest loops stay loops of the device;
-    None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
+    """Options of the emission. ``unroll_limit``: above this number of instructions the largest loops stay loops of
+    the device; None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
 
     unroll_limit: int | None = None
     fuse: bool = True           # fuse two instructions into one where the values stay equal
@@ -96,14 +96,15 @@ class Emission:
 
     @classmethod
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
-        """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
-        are written out."""
+        """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
+        order of loops stay, and loops are written out."""
         return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, loads=False, evict=False, vendor=True,
                    static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
-        """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
+        """Return options for program order, written out, on each instruction's first engine, with which optimizations
+        are compared."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, reorder=False, engines=False, issuers=False,
                    loads=False, evict=False, overlap=False, pipeline=False)
 
@@ -114,8 +115,8 @@ class Emission:
 
     @classmethod
     def for_values(cls) -> "Emission":
-        """Of who asks for values alone: as few instructions as loops allow, in program order, which needs the least
-        memory."""
+        """Return options for callers that need values alone: as few instructions as loops allow, in program order,
+        which needs the least memory."""
         return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, reorder=False, loads=False)
 
 
@@ -129,24 +130,25 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
-    """The program of a nisa-level module."""
+    """Return the program of a nisa-level module."""
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
 def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
-    """The program of a nisa-level module; where it stands for programs that meet, those of all of them."""
+    """Return the program of a module, or, for a module that stands for programs that meet, the programs of all of
+    them."""
     return emit_lowered(LoweredKernel(module, is_lowered=True), options)
 
 
 def emit_lowered(lowered: LoweredKernel, options: Emission = Emission()) -> list[Program]:
-    """The program of a kernel; where it stands for programs that meet, those of all of them."""
+    """Return the program of a kernel; where it stands for programs that meet, those of all of them."""
     if any(a.kind == "program_id" for a in lowered.kernel.arguments):
         return emit_cores({(): lowered}, lowered.kernel.grid, options)
     return [emit_code(with_grid(lowered.code()), options)]
 
 
 def emit_code(code: Code, options: Emission) -> Program:
-    """The program of a kernel's records."""
+    """Return the program of a kernel's records."""
     if options.static:
         code = replace(code, machine=code.machine.with_static_descriptors())
     reorder = options.reorder and options.level > 0
@@ -178,7 +180,7 @@ def emit_code(code: Code, options: Emission) -> Program:
 
 def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, choice: EngineChoice,
              observation: Observation) -> Program:
-    """The same program once more, step by step for who observes them."""
+    """Emit the same program once more, step by step for the observer."""
     step = observation.step
     prepared = Prepared(expanded(code, candidate, step), candidate, choice, step)
     code, schedules = prepared.code, prepared.schedules
@@ -197,7 +199,7 @@ Variants = dict[tuple[tuple[int, int], ...], LoweredKernel]     # by the (axis, 
 
 def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                   points: Sequence[tuple[int, ...]] | None = None) -> Program:
-    """The program of a kernel that was captured once for each combination of some program ids.
+    """Return the program of a kernel that was captured once for each combination of some program ids.
 
     It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
@@ -215,8 +217,8 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                cores: Sequence[int] = ()) -> list[Program]:
-    """A program for each core: one, which runs the whole grid, but as many as there are where these meet, and those
-    that the launch names. ``cores`` has the core of each program of the grid."""
+    """Return a program for each core: one, which runs the whole grid, but as many as there are where these meet, and
+    those that the launch names. ``cores`` has the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))
@@ -228,7 +230,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
 
 
 def emit_program(lowered: LoweredKernel, point: tuple[int, ...], options: Emission = Emission()) -> Program:
-    """The program at a point of the grid, on a core of its own."""
+    """Return the program at a point of the grid, which runs on a core by itself."""
     code = lowered.code()
     return emit_code(Code(code.name, code.machine, code.globals, body_at(code, point)), options)
 
@@ -238,7 +240,7 @@ def variant_at(variants: Variants, point: tuple[int, ...]) -> LoweredKernel:
 
 
 def body_at(code: Code, point: tuple[int, ...]) -> Block:
-    """A program's body with its ids."""
+    """Return a program's body with its ids."""
     body = Block([Loop(LoopVariable("program", 0, 0), range(1), code.body)])
     for variable in code.programs:
         assert variable.axis is not None

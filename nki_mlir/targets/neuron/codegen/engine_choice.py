@@ -34,7 +34,8 @@ class EngineChoice:
         self.costs: dict[object, Any] = {}      # by form: the step on each of its engines
 
     def of(self, op: Op) -> tuple[Engine, ...]:
-        """The class's choice first; that alone where the kernel or the class names it."""
+        """Return the engines that may run an operation, the class's choice first; that one alone where the kernel or
+        the class names it."""
         chosen = op.runs_on
         if op.engine != Engine.UNKNOWN.value:
             return (chosen,)
@@ -49,8 +50,8 @@ class EngineChoice:
         return self.known[key]
 
     def may_have(self, engine: Engine, op: Op) -> bool:
-        """Whether the instruction is the same there. What newer documents alone take from the target counts as had;
-        where two engines share a port, work that goes from one to the other gains nothing."""
+        """Return whether the instruction is the same there. What newer documents alone take from the target counts as
+        had; where two engines share a port, work that goes from one to the other gains nothing."""
         assert isinstance(op, NisaOp)
         if not op.same_on(engine) or (engine is Engine.GPSIMD and not self.gpsimd):
             return False

@@ -96,7 +96,7 @@ def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
 
 
 def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
-    """The code with loops written out as the candidate has them."""
+    """Return the code with the loops written out that the candidate writes out."""
     code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
@@ -121,7 +121,7 @@ class Prepared:
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:
-        """ns that no order takes less than; of pipelined loops with engines that are balanced."""
+        """Return the ns that no order takes less than; for pipelined loops, with balanced engines."""
         return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
     def loads_again(self) -> bool:
@@ -138,8 +138,8 @@ class Prepared:
         return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
 
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
-        """Those of the best orders by what these say of their time, and of program order. ``best_known_ns``: how
-        long the fastest takes so far; what will not be faster is left out."""
+        """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
+        time of the fastest program so far; orders that cannot be faster are skipped."""
         bound, written = self.schedules.bound(), self.schedules.as_written()
         if best_known_ns() <= bound * NEAR[level]:
             return
@@ -170,8 +170,8 @@ class Prepared:
                     raise
 
     def arrangements(self, level: int, enough: float, known_ns: float) -> Iterator[Arrangement]:
-        """What the orders give, until one says that it takes no longer than ``enough``, or the first ones that they
-        take much longer than the fastest program."""
+        """Yield the arrangements of the orders, until one takes no longer than ``enough`` by its estimate, or the
+        first ones take much longer than the fastest program."""
         best, room = inf, False
         most, orders = self.orders(level)
         for count, order in enumerate(orders, 1):
@@ -184,8 +184,8 @@ class Prepared:
                 break
 
     def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
-        """The ways to order, and how many of them are tried: all of much code would take long. Where these have no room
-        for tiles that do not all fit, or take long, those behind them leave more room to results."""
+        """Return the orders, and how many of them to try: all of them would take long for long code. If these have no
+        room for tiles that do not all fit, or take long, the ones behind them leave more room to results."""
         steps = sum(map(len, self.schedules.runs))
         orders, ordered = MORE_ORDERS if level > 1 else ORDERS, ORDERED
         if self.schedules.crowded:
@@ -272,8 +272,8 @@ class TimedCandidates:
         return ns
 
     def needs_no_more(self, memory: int) -> bool:
-        """Whether the program that was timed last is the same if its iterations may fill only so many percent of
-        SBUF."""
+        """Return whether the program that was timed last is the same if its iterations may fill only that percentage
+        of SBUF."""
         limit = self.code.machine.sbuf_bytes_per_partition * memory
         return bool(self.timed) and self.timed[-1][1].program.sbuf_bytes * 100 <= limit
 
@@ -290,10 +290,10 @@ class TimedCandidates:
 
 def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
             spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True) -> Fastest:
-    """The fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
-    written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
-    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may;
-    ``pipeline``: loops may be pipelined.
+    """Return the fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops
+    are written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not
+    fit may leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops
+    may; ``pipeline``: loops may be pipelined.
 
     Raises the error of program order where none has a program.
     """
@@ -357,7 +357,7 @@ def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
 
 def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
                                    ) -> tuple[Candidate, Program]:
-    """Program order, with tiles that leave SBUF where it does not fit otherwise."""
+    """Return the program in program order, with spilled tiles where SBUF is too small otherwise."""
     failed: MemoryFull | None = None
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
         variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
@@ -370,7 +370,7 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
-    """Ways to write out loops that give different code, the one that takes the shortest to compile first."""
+    """Return candidates for the loops to write out that give different code, the fastest to compile first."""
     straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
         return [straight._replace(limit=limit)]
@@ -381,7 +381,7 @@ def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True
 
 
 def pipelined_candidates(rolled: Code, level: int, evict: bool) -> list[Candidate]:
-    """Of code that stays a loop, and where much is tried of any."""
+    """Return candidates with pipelined loops, for code that stays a loop, and where much is tried for any code."""
     if (level == 1 and written_out(rolled.body) <= STRAIGHT[level]) or not loops_to_keep(rolled.body, BODY)[0]:
         return []
     return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, pipelined=memory) for memory in IN_FLIGHT]
@@ -425,8 +425,8 @@ def in_program_order(rolled: Code, choice: EngineChoice) -> float:
 
 
 def cut_short(rolled: Code, instructions: int) -> Code:
-    """The code without the last iterations of the loops that run most instructions: about so many are left, or more
-    where each loop is left with one iteration."""
+    """Return the code without the last iterations of the loops that run most instructions: it has about
+    ``instructions``, or more where each loop has one iteration left."""
     body = rolled.body
     while (remaining := written_out(body)) > instructions:
         loops = [node for node in nodes_in(body)
@@ -444,7 +444,7 @@ def cut_short(rolled: Code, instructions: int) -> Code:
 
 
 def with_span(block: Block, loop: Loop, span: range) -> Block:
-    """The block with other iterations of one of its loops."""
+    """Return the block with other iterations of one of its loops."""
     nodes: list[object] = []
     for node in block.nodes:
         match node:

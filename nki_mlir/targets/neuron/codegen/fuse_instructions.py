@@ -59,7 +59,7 @@ class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
 
 
 def fuse_instructions(code: Code) -> int:
-    """Fuse what can be, in place; how many instructions are gone."""
+    """Fuse instructions in place, and return the number of those that it removed."""
     uses, judged = uses_of(code), dict[object, bool]()
     return sum(_FusedRun(code.machine, block, run, uses, judged).fused for block in blocks(code.body)
                for run in list(runs_of(block.nodes)) if len(run) > 1)
@@ -67,8 +67,8 @@ def fuse_instructions(code: Code) -> int:
 
 @dataclass(eq=False)
 class BufferUses:
-    """Who uses a buffer: the steps that write it, those that read it, in order, as keys of dicts from which a step is
-    removed in constant time; ``free``: nobody else does, and the compiler places it."""
+    """The users of a buffer: the steps that write it, those that read it, in order, as keys of dicts from which a
+    step is removed in constant time; ``free``: nobody else does, and the compiler places it."""
 
     writers: dict[InstructionStep, None] = field(default_factory=dict)
     readers: dict[InstructionStep, None] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class _FusedRun:
             block.nodes = [node for node in block.nodes if node not in removed]
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
-        """Fuse a step with the one that reads what it computes; whether that was possible."""
+        """Fuse a step with the one that reads its result; return whether that is possible."""
         if not plain(first.op) or (len(first.op.targets()) != 1 and type(first.op) not in REDUCING):
             return False
         (_, between), *_ = first.op.targets()
@@ -144,7 +144,7 @@ class _FusedRun:
 
     # -- the first step takes over -------------------------------------------------------------------------------------
     def fuse_copy(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
-        """The first step writes where its result is copied to."""
+        """Let the first step write to the destination of the copy of its result; return whether that is possible."""
         op = second.op
         assert isinstance(op, TensorCopyOp)
         if type(first.op) not in REDIRECTED or first.op.compute is not FLOAT32 or op.dst.shape != intermediate.shape:
@@ -164,7 +164,7 @@ class _FusedRun:
         return self.put(first, second, new, first)
 
     def fuse_reduction(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
-        """The first step reduces its result, too."""
+        """Let the first step reduce its result, too; return whether that is possible."""
         op = second.op
         assert isinstance(op, TensorReduceOp)
         if intermediate.dtype is not FLOAT32 or op.negate or not reads_whole(op, intermediate) or (
@@ -194,7 +194,7 @@ class _FusedRun:
     # -- the second step takes over ------------------------------------------------------------------------------------
     def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile,
                 pattern: "Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None]") -> bool:
-        """One step in place of the second, if what the first reads is still there."""
+        """Put one step in place of the second, if the sources of the first are unchanged; return whether it did."""
         if intermediate.dtype is not FLOAT32 or first.op.compute is not FLOAT32 or second.op.compute is not FLOAT32:
             return False
         if (first.op.mask, first.op.limits) != (second.op.mask, second.op.limits):
@@ -215,7 +215,7 @@ class _FusedRun:
         return True
 
     def can_negate(self, tile: Tile, reader: InstructionStep) -> bool:
-        """Whether a tile is a reduction that nobody but one step reads."""
+        """Return whether a tile is a reduction that nobody but one step reads."""
         uses = self.uses[tile.handle]
         if not uses.free or len(uses.writers) != 1 or list(uses.readers) != [reader]:
             return False
@@ -279,7 +279,7 @@ class _FusedRun:
 
 
 def plain(op: Op) -> bool:
-    """Whether an operation may be fused: it has no effect but on its tiles, and may move."""
+    """Return whether an operation may be fused: it has no effect but on its tiles, and may move."""
     return not op.acts_outside and NO_REORDER not in op.extra and not op.queued
 
 
@@ -288,7 +288,7 @@ def reads(op: Op, buffer: object) -> bool:
 
 
 def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
-    """Whether a reduction combines all elements of each partition of a tile, along one axis or along several."""
+    """Return whether a reduction combines all elements of each partition of a tile, along one axis or along several."""
     if op.axes != tuple(range(1, len(op.src.shape))):
         return False
     if op.src.access == tile.access:
@@ -298,19 +298,19 @@ def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
 
 
 def is_dense(tile: Tile) -> bool:
-    """Whether the elements of a partition lie one behind the other, in the order of the tile's axes."""
+    """Return whether the elements of a partition lie one behind the other, in the order of the tile's axes."""
     return all(count == 1 or step == other for (step, count), other in zip(
         tile.access.dims[1:], dense(tile.shape[1:])))
 
 
 def in_one(first: Op, second: Op) -> tuple[Op, Op]:
-    """Both operations with one list of symbols."""
+    """Return both operations with one list of symbols."""
     symbols = tuple(dict.fromkeys((*first.symbols, *second.symbols)))
     return numbered(first, symbols), numbered(second, symbols)
 
 
 def in_one_bank(tile: Tile, machine: Machine) -> bool:
-    """Whether a tile stays in one bank wherever its buffer goes."""
+    """Return whether a tile stays in one bank wherever its buffer goes."""
     buffer, bank, access = tile.handle, machine.psum_bank_bytes, tile.access
     if tile.space != PSUM or buffer.fixed or buffer.addresses:
         return False
@@ -321,7 +321,7 @@ def in_one_bank(tile: Tile, machine: Machine) -> bool:
 
 
 def numbered(op: Op, symbols: tuple[object, ...]) -> Op:
-    """The operation with its symbols numbered as in a longer list."""
+    """Return the operation with its symbols numbered as in a longer list."""
     if op.symbols == symbols:
         return op
     number = [symbols.index(symbol) for symbol in op.symbols]
@@ -332,7 +332,7 @@ def numbered(op: Op, symbols: tuple[object, ...]) -> Op:
 
 
 def open_copy(op: Op) -> TensorCopyOp | None:
-    """A copy that any engine may do, of an activation that does nothing else."""
+    """Return a copy that any engine may do, of an activation that does nothing else."""
     if type(op) is not ActivationOp or op.engine != Engine.UNKNOWN.value or not op.src.dtype.is_float:
         return None
     if op.fn != "copy" or op.bias is not None or op.scale is not None or op.imm != 1.0:
@@ -394,7 +394,7 @@ def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile
 
 
 def reads_again(op: Op, intermediate: Tile) -> bool:
-    """Whether an operation reads a tile as more than one operand."""
+    """Return whether an operation reads a tile as more than one operand."""
     return sum(tile.handle is intermediate.handle for _, tile in op.sources()) > 1
 
 

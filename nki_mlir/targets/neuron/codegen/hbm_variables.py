@@ -11,13 +11,14 @@ from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, Instruct
 
 @lru_cache(1 << 12)
 def plain(name: str) -> str:
-    """A name as the text and the container take it; a Python name already is one."""
+    """Return a name as the text and the container take it; a Python name already is one."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
 
 
 def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
-    """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
+    """Return the HBM variables of a program: what comes from outside, then the internal ones that are used; unique
+    names."""
     buffers = dict.fromkeys(code.globals)
     buffers |= dict.fromkeys([t.handle for s in steps for _, t in s.op.operands() if t.space == HBM])
     names: set[str] = set()

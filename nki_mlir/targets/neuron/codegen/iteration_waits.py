@@ -31,7 +31,7 @@ Clock = NDArray[np.int64]       # for each lane, the time up to which its events
 
 
 def straight_loops(code: Code) -> list[Loop]:
-    """The register loops of several iterations whose bodies are straight-line code."""
+    """Return the register loops of several iterations whose bodies are straight-line code."""
     return [] if meets(code) else [
         node for node in nodes_in(code.body) if isinstance(node, Loop) and len(node.span) > 1 and node.body.nodes
         and all(isinstance(step, InstructionStep) for step in node.body.nodes)]
@@ -89,7 +89,7 @@ class IterationWaits:
 
     # -- queues --------------------------------------------------------------------------------------------------------
     def choose_queues(self) -> list[int]:
-        """The lane of each step. Transfers for which one engine waits share queues."""
+        """Return the lane of each step. Transfers for which one engine waits share queues."""
         waiting_engine: dict[int, int] = {}
         for earlier in (self.before, self.carried):
             for k, (engine, _) in enumerate(self.issuers):
@@ -133,13 +133,14 @@ class IterationWaits:
         return plan
 
     def need(self, engine: int, lane: int, time: int, needed: dict[int, int]) -> None:
-        """An engine's own instructions are complete before the next starts."""
+        """Note the time of a lane that an engine has to wait for; the engine's earlier instructions are complete
+        anyway."""
         if lane != engine and time > self.known[engine][lane]:
             needed[lane] = max(needed.get(lane, 0), time)
 
     def told(self, queue: int, time: int, k: int, plan: PlannedIteration) -> tuple[int, int]:
-        """The event by which the engine that waits for a queue tells that a transfer is complete: a step, or a relay in
-        front of step ``k``."""
+        """Return the event by which the engine that waits for a queue reports that a transfer is complete: a step, or
+        a relay in front of step ``k``."""
         teller = self.waiting[queue]
         at = bisect_left(self.reported[teller], time, key=lambda clock: clock[queue])
         if at < len(self.times[teller]):
@@ -156,7 +157,7 @@ class IterationWaits:
         return teller, relay
 
     def wait(self, engine: int, needed: dict[int, int]) -> list[IterationEvent]:
-        """The waits that the others do not imply."""
+        """Return the waits that the others do not imply."""
         if not needed:
             return []
         engine_clock = self.known[engine]
@@ -175,7 +176,8 @@ class IterationWaits:
 
 
 def shares(counts: dict[int, int], queues: int) -> dict[int, int]:
-    """How many queues each kind of transfers gets, of which there are so many: one at least, none more than it has."""
+    """Return the number of queues for each kind of transfers: at least one, and none more than the kind has transfers.
+    """
     total = sum(counts.values())
     shared = {kind: max(1, min(count, queues * count // total)) for kind, count in counts.items()}
     while sum(shared.values()) > queues:
@@ -213,7 +215,7 @@ class SignalledIteration:
                 self.signals[lane, time].append(engine)
 
     def value(self, event: IterationEvent, engine: int) -> int:
-        """The value of the semaphore by which an engine knows that an event is complete. At the beginning of an
+        """Return the value of the semaphore by which an engine knows that an event is complete. At the beginning of an
         iteration a semaphore counts from the beginning of the one before."""
         transfer = self.transfers.get((event.lane, event.time))
         number = (bisect_left(self.events[event.lane, engine], event.time) + 1 if transfer is None else

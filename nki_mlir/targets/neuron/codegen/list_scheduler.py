@@ -236,8 +236,8 @@ class _ListScheduler:
         return changed
 
     def ended(self, k: int) -> None:
-        """The engine of a step is free. What the step was the last to use may be taken by the engine itself, although
-        others do not see it as complete."""
+        """Free the engine of a step. The engine itself may take what the step was the last to use, although others do
+        not see the step as complete."""
         engine = self.engine_of[k]
         self.free[engine] = True
         choice = self.on[k][engine]
@@ -399,7 +399,7 @@ class _ListScheduler:
         return not self.free_ranges or self.give_addresses(new)
 
     def needed_until(self, space: int, last_step: int) -> int:
-        """The most bytes that the steps before ``last_step`` need if the rest is in program order."""
+        """Return the most bytes that the steps before ``last_step`` need if the rest is in program order."""
         demand = self.needed[space]
         for begin, end, size in self.pending[space]:
             demand[begin:end] += size

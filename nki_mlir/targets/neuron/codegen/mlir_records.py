@@ -64,7 +64,7 @@ PLACED = "nki.placed"           # marks an address that allocate-on-chip chose a
 
 
 def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None) -> Code:
-    """The records of a kernel function; raises ``Unsupported`` for what has no instruction.
+    """Return the records of a kernel function; raises ``Unsupported`` for what has no instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
     ``repeats``: the operations that are not lowered, since they repeat others; raises ``NoTemplate`` where they have
@@ -174,7 +174,7 @@ class _Reader:
         return [Loop(variable, span, self.block(node.body, Block()), location_of(node.op), marks)]
 
     def load(self, node: ElementLoad) -> Load:
-        """An element as a number."""
+        """Return an element as a number."""
         buffer, starts = self.buffers[node.memref], [self.values[v] for v in node.subscripts]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
             raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
@@ -240,7 +240,7 @@ class _Reader:
                                         location=location_of(op)))
 
     def shared(self, buffer: DeviceBuffer) -> DeviceBuffer:
-        """The HBM tensor of that role and place; a new one is added."""
+        """Return the HBM tensor of that role and index; add it if it is new."""
         for existing in self.code.globals:
             if (existing.role, existing.index) == (buffer.role, buffer.index):
                 return existing
@@ -272,7 +272,7 @@ class RecordsPass(Pass):
                 write_code(kernel, self.rewritten(code) or code)
 
     def rewritten(self, code: Code) -> Code | None:
-        """The code after the pass; None where the code that is given was changed."""
+        """Return the code after the pass; None where the pass changed the code in place."""
 
 
 class _RecordsWriter:
@@ -418,7 +418,7 @@ class _RecordsWriter:
         return self.values[value]
 
     def truth(self, condition: Value) -> ir.Value:
-        """A condition, which is any number that is not 0."""
+        """Return a condition, which is any number that is not 0."""
         truth = self.value(condition)
         return truth if truth.type == self.make.i1 else self.value(Computed("ne", condition, 0))
 
@@ -446,7 +446,7 @@ class _RecordsWriter:
                               {"map": mapping}).results[0]
 
     def affine(self, value: Value, leaves: dict[Value, int]) -> ir.AffineExpr:
-        """The value as an affine expression of loop variables and of what is not affine in them, as symbols."""
+        """Return the value as an affine expression of loop variables and of what is not affine in them, as symbols."""
         if isinstance(value, int):
             return ir.AffineExpr.get_constant(value)
         if not isinstance(value, Computed) or value.op in LEAVES:

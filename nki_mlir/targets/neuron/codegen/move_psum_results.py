@@ -53,7 +53,7 @@ def move_psum_results(code: Code, percent: int = 100) -> None:
 
 
 def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
-    """The tiles that PSUM holds where it holds most; none where all has room in ``percent`` of it."""
+    """Return the tiles that PSUM holds where it holds most; none where all has room in ``percent`` of it."""
     limit = code.machine.psum_bytes_per_partition * percent // 100
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
@@ -66,7 +66,7 @@ def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
 
 
 def room(buffer: DeviceBuffer, machine: Machine) -> int:
-    """Bytes of a partition that a tile keeps from others: it does not cross banks without need."""
+    """Return bytes of a partition that a tile keeps from others: it does not cross banks without need."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
     return -(-size // bank) * bank if 2 * size > bank else size
 
@@ -85,12 +85,12 @@ def to_move(live: list[DeviceBuffer], results: dict[DeviceBuffer, PsumResult], m
 
 
 def line(buffer: DeviceBuffer) -> object:
-    """What the tiles of one line of a kernel have in common."""
+    """Return a key that the tiles of one line of a kernel have in common."""
     return buffer if buffer.location is None else (buffer.location, buffer.shape, buffer.dtype)
 
 
 def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
-    """The tiles in PSUM that can be moved: one run makes them, and reads them when they are done."""
+    """Return the tiles in PSUM that can be moved: one run makes them, and reads them when they are done."""
     result_of: dict[DeviceBuffer, PsumResult] = {}
     block_of = {buffer: block for block in blocks(code.body) for buffer in block.buffers}
     elsewhere: set[DeviceBuffer] = set()
@@ -108,7 +108,7 @@ def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
 
 
 def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep | None]]:
-    """Each use of a tile in PSUM: by a step of a run in a block, or by something else."""
+    """Yield each use of a tile in PSUM: by a step of a run in a block, or by something else."""
     for block in blocks(code.body):
         for number, run in enumerate(runs_of(block.nodes)):
             for step in run:
@@ -142,7 +142,7 @@ def entire(buffer: DeviceBuffer) -> Tile:
 
 
 def reading(op: Op, buffer: DeviceBuffer, destination: DeviceBuffer) -> Op:
-    """The operation with the tile in its new memory, on the engine that it would have been on."""
+    """Return the operation with the tile in its new memory, on the engine that it would have been on."""
     def tile(old: Tile) -> Tile:
         return old if old.handle is not buffer else Tile(destination, SBUF, old.base_shape, old.base_dtype, old.access,
                                                          old.label)

@@ -111,7 +111,7 @@ class Stages:
         self.order = sorted(range(len(starts)), key=lambda k: (self.times[k][1], -self.stage[k], k))
 
     def begin(self, starts: Sequence[float], interval: float) -> float:
-        """The time at which a round begins: with the fewest bytes of PSUM in use, then of SBUF."""
+        """Return the time at which a round begins: with the fewest bytes of PSUM in use, then of SBUF."""
         lives = [(min([starts[k] for k in users]), max([starts[k] for k in users]), buffer)
                  for buffer, users in self.users.items() if users]
         times = np.unique([start % interval for start in starts])
@@ -145,13 +145,14 @@ class Stages:
         return False
 
     def copies(self) -> int:
-        """How many iterations use a buffer at once."""
+        """Return the number of iterations that use a buffer at once."""
         return 1 + max((max(self.stage[k] for k in users) - min(self.stage[k] for k in users)
                         for users in self.users.values() if users), default=0)
 
 
 def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Stages | None:
-    """None where a loop has too few iterations, no more than one stage, or steps and buffers that stay as they are."""
+    """Return the stages of a loop; None for a loop with too few iterations, with one stage, or with steps and buffers
+    that stay as they are."""
     body: list[InstructionStep] = loop.body.nodes
     size = len(body)
     number = min(max(WINDOW // size, LEAST), MOST, len(loop.span))
@@ -183,8 +184,8 @@ def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Sta
 
 
 def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependences) -> float:
-    """The time from an iteration of the window to the next, by the steps that wait for others of their iteration; 0
-    where that is not known."""
+    """Return the time from an iteration of the window to the next, by the steps that wait for others of their
+    iteration; 0 where that is not known."""
     return median([(schedule.starts[middle + size + k] - schedule.starts[middle - size + k]) / 2 for k in range(size)
                    if schedule.starts and not all(distance for _, distance in before[k])] or [0.0])
 
@@ -201,7 +202,7 @@ def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size:
 
 
 class PipelinedLoop:
-    """What takes the place of a loop: prologue, loop, and epilogue. ``number``: rounds of a body of the new loop."""
+    """The code that replaces a loop: prologue, loop, and epilogue. ``number``: rounds of a body of the new loop."""
 
     def __init__(self, loop: Loop, stages: Stages) -> None:
         self.loop, self.stages = loop, stages

@@ -66,7 +66,7 @@ def compute(op: str, lhs: Value, rhs: Value) -> Value:
 
 
 def value_range(value: Value) -> tuple[int, int]:
-    """An interval that contains the value."""
+    """Return an interval that contains the value."""
     match value:
         case int():
             return value, value
@@ -195,7 +195,7 @@ class Code:
 
 
 def tiles_of(node: object) -> list[Tile]:
-    """What a node itself accesses."""
+    """Return the tiles that a node itself accesses."""
     match node:
         case InstructionStep():
             return [t for _, t in node.op.operands()]
@@ -205,7 +205,7 @@ def tiles_of(node: object) -> list[Tile]:
 
 
 def sub_blocks(node: object) -> list[Block]:
-    """The blocks that a node holds, in the order they run."""
+    """Return the blocks that a node holds, in the order they run."""
     match node:
         case Loop():
             return [node.body]
@@ -217,7 +217,7 @@ def sub_blocks(node: object) -> list[Block]:
 
 
 def blocks(block: Block) -> Iterator[Block]:
-    """The block and all inside of it."""
+    """Yield the block and all blocks inside of it."""
     yield block
     for node in block.nodes:
         if type(node) is not InstructionStep:
@@ -226,7 +226,7 @@ def blocks(block: Block) -> Iterator[Block]:
 
 
 def copied(block: Block) -> Block:
-    """A copy of the block and its nodes, which shares buffers and operations."""
+    """Return a copy of the block and its nodes, which shares buffers and operations."""
     return Block([copied_node(node) for node in block.nodes], list(block.buffers))
 
 
@@ -244,7 +244,7 @@ def copied_node(node: Any) -> Any:
 
 
 def nodes_in(block: Block) -> Iterator[Any]:
-    """The nodes of a block and all inside of them, in order."""
+    """Yield the nodes of a block and all inside of them, in order."""
     for node in block.nodes:
         yield node
         if type(node) is not InstructionStep:
@@ -257,7 +257,7 @@ def steps_in(block: Block) -> Iterator[InstructionStep]:
 
 
 def meets(code: Code) -> bool:
-    """Whether the program meets others, so that each needs its own core."""
+    """Return whether the program meets others, so that each needs its own core."""
     return any(isinstance(step.op, Meeting) for step in steps_in(code.body))
 
 
@@ -271,7 +271,8 @@ def forget_addresses(code: Code) -> None:
 
 # -- numbers in place of an operation's symbols ------------------------------------------------------------------------
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:
-    """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
+    """Return the operation with numbers in place of symbols; the remaining symbols are numbered anew, in the order
+    given."""
     if not symbols:
         return op
     parts = [plus_number(symbol) for symbol in symbols]
@@ -293,7 +294,7 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
 
 
 def plus_number(value: Value) -> tuple[Value | None, int]:
-    """A value as what a register holds (None: nothing) plus a number."""
+    """Return a value as what a register holds (None: nothing) plus a number."""
     match value:
         case int():
             return None, value

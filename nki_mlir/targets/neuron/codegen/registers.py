@@ -44,7 +44,7 @@ class RegisterFile:
         self.computed.clear()
 
     def get(self, value: Value, keep: Sequence[Value], emit: Callable[[Control], object]) -> Register:
-        """A register with the value; ``keep`` are values that an instruction needs at the same time."""
+        """Return a register with the value; ``keep`` are values that an instruction needs at the same time."""
         if isinstance(value, LoopVariable):
             return self.pinned[value]
         assert isinstance(value, Computed)
@@ -70,7 +70,7 @@ class RegisterFile:
 
 
 def numbers_used(part: object) -> Iterator[LoopVariable]:
-    """The variables that steps, or a node with all inside it, make use of."""
+    """Yield the variables that steps, or a node with all inside it, make use of."""
     match part:
         case SegmentWaits():
             yield from (v for p in part.planned for symbol in p.step.op.symbols for v in variables_of(symbol))

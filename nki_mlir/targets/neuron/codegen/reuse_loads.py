@@ -55,13 +55,13 @@ def reuse_loads(code: Code, room: int = ROOM) -> list[Op]:
 
 
 def has_repeated_loads(run: Sequence[InstructionStep]) -> bool:
-    """Whether two loads bring the same elements."""
+    """Return whether two loads bring the same elements."""
     sources = [(step.op.src.handle, step.op.src.access) for step in run if is_load(step)]       # type: ignore[attr-defined]
     return len(set(sources)) < len(sources)
 
 
 def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
-    """Tiles in SBUF without an address whose only write is a copy from HBM: that copy."""
+    """Return tiles in SBUF without an address whose only write is a copy from HBM: that copy."""
     writes: dict[DeviceBuffer, list[InstructionStep]] = {}
     elsewhere: set[DeviceBuffer] = set()
     for node in nodes_in(code.body):
@@ -76,7 +76,7 @@ def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
 
 
 def users_of(nodes: Iterable[object]) -> Counter[DeviceBuffer]:
-    """How many nodes use each buffer."""
+    """Return the number of nodes that use each buffer."""
     return Counter(buffer for node in nodes for buffer in {tile.handle for tile in tiles_of(node)})
 
 
@@ -146,7 +146,7 @@ class _Reuse:
 
 
 def in_tile(tile: Tile, replacement: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
-    """The tile in the buffer that has its elements."""
+    """Return the tile in the buffer that has its elements."""
     buffer = replacement.get(tile.handle)
     if buffer is None:
         return tile

@@ -102,7 +102,7 @@ class Schedules:
         self.known: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
-        """Addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
+        """Return addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
         machine = self.code.machine
         self.base = dict.fromkeys(SPACES, 0)
         addresses = {}
@@ -148,9 +148,9 @@ class Schedules:
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns, loads)
 
     def bound(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
-        """ns that no order takes less than; ``first_engine``: none that has each step on its class's first engine;
-        ``loads``: none with these loads besides; ``balanced``: none whose engines share steps as program order
-        balances them."""
+        """Return ns that no order takes less than; ``first_engine``: none that has each step on its class's first
+        engine; ``loads``: none with these loads besides; ``balanced``: none whose engines share steps as program
+        order balances them."""
         transfers = Transfers(self.code.machine)
         total = moving([transfers.of(op) for op in loads], self.code.machine)
         for parts, times in zip(self.parts, self.times):
@@ -160,14 +160,14 @@ class Schedules:
         return max(total.values(), default=0.0)
 
     def traffic(self) -> tuple[float, int]:
-        """Bytes to and from HBM, and bytes of the HBM buffers that steps access."""
+        """Return bytes to and from HBM, and bytes of the HBM buffers that steps access."""
         moved = sum(transfer.hbm_bytes * times for parts, times in zip(self.parts, self.times)
                     for _, _, graph in parts for transfer in graph.transfers if transfer is not None)
         buffers = {tile.handle for run in self.runs for step in run for tile in tiles_of(step) if tile.space == HBM}
         return moved, sum(buffer.bytes_per_partition for buffer in buffers)
 
     def in_program_order(self) -> float:
-        """ns that program order takes at least, each step on its class's first engine."""
+        """Return ns that program order takes at least, each step on its class's first engine."""
         return sum(graph.in_program_order() * times for parts, times in zip(self.parts, self.times)
                    for _, _, graph in parts)
 
@@ -179,7 +179,7 @@ class Schedules:
         return list_schedule(graph, order, base)
 
     def as_written(self) -> Arrangement:
-        """Program order, each step on its class's first engine."""
+        """Return program order, each step on its class's first engine."""
         return Arrangement(tuple(tuple(range(len(run))) for run in self.runs),
                            tuple(tuple(choices[0].engine for _, _, graph in parts for choices in graph.choices)
                                  for parts in self.parts), None, inf)
@@ -251,13 +251,13 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int], run: Seque
 
 
 def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> list[int]:
-    """Those behind which all steps are complete that use a buffer."""
+    """Return the steps behind which all steps that use a buffer are complete."""
     all_of = set(steps)
     return [k for k in steps if all_of.isdisjoint(graph.users[k])]
 
 
 def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
-    """Where what is ordered by itself begins and ends in a run: steps that are marked stay where they are."""
+    """Yield the begin and the end of each part of a run that is ordered by itself: marked steps stay where they are."""
     start = 0
     for _, part in groupby(run, lambda step: NO_REORDER in step.op.extra):
         count = sum(1 for _ in part)
@@ -277,7 +277,7 @@ def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
 
 
 def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
-    """How often each block runs, as far as that is known."""
+    """Return how often each block runs, as far as that is known."""
     counts = {body: times}
     for node in body.nodes:
         for inner in sub_blocks(node):

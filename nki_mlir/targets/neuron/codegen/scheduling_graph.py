@@ -121,7 +121,7 @@ class SchedulingGraph:
         return number
 
     def choices_of(self, op: Op) -> tuple[Choice, ...]:
-        """The op on each engine that may have it, its own first. Those of each form are worked out once."""
+        """Return the op on each engine that may have it, its own first. Those of each form are worked out once."""
         key = op.form()
         choices = self.choice.costs.get(key)
         if choices is None:
@@ -139,7 +139,8 @@ class SchedulingGraph:
         return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share)
 
     def changes(self, space: str) -> list[int]:
-        """What each step in program order takes of a memory, less what the one before it gave back."""
+        """Return the bytes of a memory that each step in program order allocates, less those that the step before it
+        freed."""
         changes = [0] * (len(self.ops) + 1)
         for buffer, size, start, end in zip(self.held, self.size, self.first, self.last):
             if buffer.space == space:
@@ -148,11 +149,11 @@ class SchedulingGraph:
         return changes[:-1]
 
     def shared(self, share: int, issue: bool) -> list[tuple[Choice, ...]]:
-        """The choices that an order may make (``Order.share``, ``Order.issue``)."""
+        """Return the choices that an order may make (``Order.share``, ``Order.issue``)."""
         return self.sharings[self.sharing(share, issue)]
 
     def sharing(self, share: int, issue: bool) -> int:
-        """The number of the choices that an order may make: equal where these are."""
+        """Return the number of the choices that an order may make: equal where these are."""
         number = self.sharing_numbers.get((share, issue))
         if number is None:
             shares = self.instructions_shared(share)
@@ -192,14 +193,14 @@ class SchedulingGraph:
         return chosen
 
     def takes(self, k: int) -> float:
-        """ns from the start of a step on its class's first engine until all see its result."""
+        """Return ns from the start of a step on its class's first engine until all see its result."""
         transfer, choice, dma = self.transfers[k], self.choices[k][0], self.machine.costs.dma
         if transfer is None:
             return choice.busy + choice.result
         return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
 
     def busy(self, first_engine: bool, balanced: bool = False) -> dict[object, float]:
-        """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
+        """Return ns that parts of the machine are busy in any order: each engine with the steps that no other may have
         (``first_engine``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the
         DMA engines, HBM."""
         totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
@@ -209,8 +210,8 @@ class SchedulingGraph:
         return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
 
     def in_program_order(self) -> float:
-        """ns from the start of the first step to the end of the last at least, if each engine takes the steps that it
-        has first in program order: it waits for operands, not for memory, queues and DMA engines."""
+        """Return ns from the start of the first step to the end of the last at least, if each engine takes the steps
+        that it has first in program order: it waits for operands, not for memory, queues and DMA engines."""
         dma = self.machine.costs.dma
         free = dict.fromkeys(Engine, 0.0)
         visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
@@ -230,9 +231,9 @@ class SchedulingGraph:
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:
-        """The rank of each step: the smallest starts first. It is when the busiest engine comes to it in program
-        order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it, each step on
-        its class's first engine."""
+        """Return the rank of each step: the smallest starts first. It is when the busiest engine comes to it in
+        program order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it,
+        each step on its class's first engine."""
         if ahead not in self.known_ranks:
             self.known_ranks[ahead] = self.ranked(ahead) if ahead else list(range(len(self.ops)))
         return self.known_ranks[ahead]
@@ -250,7 +251,7 @@ class SchedulingGraph:
 
     @staticmethod
     def program_times(engines: Sequence[Choice]) -> list[float]:
-        """How long the busiest engine works before each step."""
+        """Return the time for which the busiest engine works before each step."""
         busy: dict[Engine, float] = {}
         for choice in engines:
             busy[choice.engine] = busy.get(choice.engine, 0.0) + choice.busy
@@ -274,14 +275,14 @@ class SchedulingGraph:
 
 
 def moving(transfers: Sequence[TimedTransfer], machine: Machine) -> dict[object, float]:
-    """ns that the DMA engines and HBM are busy with transfers."""
+    """Return ns that the DMA engines and HBM are busy with transfers."""
     return {"dma": sum([sum(transfer.parts) for transfer in transfers]) / machine.dma_engines,
             "hbm": sum([transfer.hbm_bytes for transfer in transfers]) / machine.hbm_bytes_per_ns(1)}
 
 
 def room(buffer: DeviceBuffer, machine: Machine) -> int:
-    """Bytes of a partition that a buffer keeps from others: in PSUM it does not cross banks without need, in SBUF its
-    address is a multiple of ``GRAIN``."""
+    """Return bytes of a partition that a buffer keeps from others: in PSUM it does not cross banks without need, in
+    SBUF its address is a multiple of ``GRAIN``."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
     if buffer.space == PSUM and 2 * size > bank:
         return -(-size // bank) * bank

@@ -85,7 +85,8 @@ class SegmentWaits:
         planned.append(Planned(step, engine, lane, count, waits))
 
     def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:
-        """The lane of the queue that a transfer is put into, by what its engine will know after the waits it needs."""
+        """Return the lane of the queue that a transfer is put into, by what its engine will know after the waits it
+        needs."""
         lanes = self.used[group]
         clock = self.known[engine].copy()
         for p, count in needed.items():
@@ -99,19 +100,19 @@ class SegmentWaits:
         return lane
 
     def unknown(self, engine: int, lane: int) -> bool:
-        """Whether the engine has not yet waited for all that the lane does."""
+        """Return whether the engine has not yet waited for all that the lane does."""
         return bool(self.known[engine][lane] < self.totals[lane])
 
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
-    """The group of queues of a transfer: an engine has queues for those that write SBUF and others for those that
-    write HBM."""
+    """Return the group of queues of a transfer: an engine has queues for those that write SBUF and others for those
+    that write HBM."""
     (_, written), *_ = step.op.targets()
     return step.op.runs_on, int(written.space == HBM)
 
 
 def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:
-    """What each step comes after by the physical bytes that it touches."""
+    """Yield the steps that each step depends on by the physical bytes that it touches."""
     regions = touched(steps, physical)
     dependences = Dependences(memory_sizes(regions))
     for k, (engine, group) in enumerate(issuers):

@@ -47,7 +47,7 @@ def sink_constants(code: Code) -> None:
 
 
 def sunk(block: Block) -> Iterator[object]:
-    """The block's nodes, each constant right before the next one that touches its buffer."""
+    """Yield the block's nodes, each constant right before the next one that touches its buffer."""
     waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
     local = set(block.buffers)
     for at, node in enumerate(block.nodes):
@@ -76,7 +76,7 @@ class PartitionBytes(NamedTuple):
 
 
 def box_of(tile: Tile, dense: bool) -> PartitionBytes | None:
-    """What a tile is within; None where that is not known, or with ``dense`` where it leaves any of it out."""
+    """Return the box that contains a tile; None if it is not known, or with ``dense`` if the tile does not fill it."""
     access, size = tile.access, tile.dtype.itemsize
     if access.symbols_used() or access.partition is None or access.dims[0][0] not in (0, 1):
         return None
@@ -89,7 +89,7 @@ def box_of(tile: Tile, dense: bool) -> PartitionBytes | None:
 
 
 def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
-    """Whether boxes together contain a box."""
+    """Return whether boxes together contain a box."""
     if box.first >= box.behind or box.low >= box.high:
         return True
     for k, other in enumerate(boxes):
@@ -104,8 +104,8 @@ def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
 
 
 def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], dies: bool) -> bool:
-    """Whether nodes read nothing of a buffer but what they have written themselves, until they have written all of it
-    or, where it ``dies``, to the last of them."""
+    """Return whether nodes read nothing of a buffer but what they have written themselves, until they have written all
+    of it or, where it ``dies``, to the last of them."""
     written: list[PartitionBytes] = []
     full_box = PartitionBytes(0, buffer.shape[0], 0, prod(buffer.shape[1:]) * buffer.dtype.itemsize)
     for node in nodes:
@@ -131,7 +131,7 @@ def is_constant(node: Branch | InstructionStep | Loop) -> bool:
 
 
 def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
-    """The tiles that a node uses, those of its inner blocks included."""
+    """Yield the tiles that a node uses, those of its inner blocks included."""
     yield from tiles_of(node)
     for inner in sub_blocks(node):
         for part in nodes_in(inner):
@@ -139,7 +139,7 @@ def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
 
 
 def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, list[InstructionStep]]:
-    """The node that uses the buffer next, and those constants that it still needs in front of it."""
+    """Return the node that uses the buffer next, with the constants that it still needs in front of it."""
     if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
         return node, constants
     op: Any = node.op

@@ -78,7 +78,7 @@ def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
 
 
 def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
-    """The tiles in a memory that one run of instructions uses, and that its block declares."""
+    """Return the tiles in a memory that one run of instructions uses, and that its block declares."""
     first_run: dict[DeviceBuffer, int] = {}
     elsewhere: set[DeviceBuffer] = set()
     tiles: set[DeviceBuffer] = set()
@@ -216,7 +216,7 @@ class _Run:
                 del self.resident[tile]
 
     def read_elsewhere(self, tile: _SpilledTile, k: int) -> bool:
-        """Whether a tile of PSUM, which nothing adds to any more, is read where it was copied to."""
+        """Return whether a tile of PSUM, which nothing adds to any more, is read where it was copied to."""
         if self.space != PSUM or not tile.position or tile.last_write >= k:
             return False
         if tile.elsewhere is None:
@@ -225,7 +225,7 @@ class _Run:
         return True
 
     def cheapest(self, k: int, needed: Sequence[_SpilledTile]) -> _SpilledTile | None:
-        """The tile whose way back costs the least time for the room that it gives."""
+        """Return the tile whose way back costs the least time for the room that it gives."""
         candidates = [tile for tile in self.resident if tile not in needed]
         return min(candidates, default=None, key=lambda tile: self.ns_of(tile, k) / (
             tile.size * (tile.next_use() - k)))
@@ -250,7 +250,7 @@ class _Run:
         del self.resident[tile]
 
     def come(self, tile: _SpilledTile, k: int, op: Op) -> None:
-        """The tile has room again, and its elements where the step reads them."""
+        """Give the tile room again, and restore its elements where the step reads them."""
         if not tile.position:
             tile.there = tile.latest = tile.buffer
         else:
@@ -307,8 +307,8 @@ class _Run:
                 and len(op.targets()) == 1 and not (op.mask or op.limits))
 
     def computable(self, tile: _SpilledTile, k: int, expected: bool = False) -> bool:
-        """Whether the operands of the step that computed the tile are there at step ``k``, unchanged; ``expected``:
-        whether they may be."""
+        """Return whether the operands of the step that computed the tile are there at step ``k``, unchanged;
+        ``expected``: whether they may be."""
         assert tile.recipe is not None
         for buffer, version in self.versions[tile.recipe].items():
             if self.writes.get(buffer, 0) != version:
@@ -321,14 +321,14 @@ class _Run:
         return True
 
     def name_at(self, buffer: DeviceBuffer) -> DeviceBuffer:
-        """What a buffer is called now."""
+        """Return the buffer that has the elements of a buffer now."""
         tile = self.tiles.get(buffer)
         return buffer if tile is None or tile.there is None else tile.there
 
     # -- facts ---------------------------------------------------------------------------------------------------------
     @staticmethod
     def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
-        """Whether an operation writes all of a buffer."""
+        """Return whether an operation writes all of a buffer."""
         return not (op.mask or op.limits) and any(
             tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
 
@@ -346,7 +346,7 @@ class _Run:
 
     # -- the new code --------------------------------------------------------------------------------------------------
     def slot(self, tile: _SpilledTile) -> DeviceBuffer:
-        """Where a tile of PSUM goes: a tile of SBUF."""
+        """Return the tile of SBUF to which a tile of PSUM is copied."""
         buffer = self.slots.get(tile)
         if buffer is None:
             buffer = self.slots[tile] = replace(tile.buffer, space=SBUF, address=None)
@@ -404,7 +404,7 @@ class _Run:
             yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
 
     def note(self, moved: _Moved) -> str:
-        """Say which tiles were spilled: ``FILE:LINE: SBUF is full: tiles like scores ... are spilled ...``."""
+        """Return a note on the spilled tiles: ``FILE:LINE: 12 tiles scores of 2048 bytes per partition ...``."""
         tiles = moved.tiles
         buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()
                                                     if self.moved.get(line(t.buffer)) is moved)
@@ -418,21 +418,21 @@ class _Run:
 
 
 def renamed(tile: Tile, names: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
-    """The tile in the buffer that has its elements now."""
+    """Return the tile in the buffer that has its elements now."""
     buffer = names.get(tile.handle, tile.handle)
     return tile if buffer is tile.handle else Tile(buffer, buffer.space, tile.base_shape, tile.base_dtype, tile.access,
                                                   tile.label)
 
 
 def spilled_to(buffer: DeviceBuffer, count: int) -> DeviceBuffer:
-    """Memory in HBM for so many tiles."""
+    """Allocate memory in HBM for that many tiles."""
     row = buffer.bytes_per_partition // buffer.dtype.itemsize
     return DeviceBuffer(f"{buffer.name or 'tile'}{SPILLED}", HBM, (count, buffer.partitions, row), buffer.dtype,
                         location=buffer.location)
 
 
 def in_hbm(home: DeviceBuffer, tile: DeviceBuffer, count: int, slot: int) -> Tile:
-    """The place of one tile there."""
+    """Return one tile of the memory in HBM."""
     row = tile.bytes_per_partition // tile.dtype.itemsize
     access = Access(tile.dtype, None, Linear(slot * tile.partitions * row), ((row, tile.partitions), (1, row)))
     return Tile(home, HBM, (count, tile.partitions, row), tile.dtype, access, home.name)

@@ -82,7 +82,7 @@ def may_split(buffer: DeviceBuffer) -> bool:
 
 
 def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
-    """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
+    """Return bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
     first_address = buffer.addresses[0]
     across = next((node for node, tile in uses if not fits(node, tile, size)), None)
@@ -95,7 +95,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Loa
 
 
 def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
-    """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
+    """Return bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
     if not uses:
         return 0
     for axes in range(len(buffer.shape) - 2, 0, -1):
@@ -107,7 +107,7 @@ def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, T
 
 
 def fits(node: object, tile: Tile, size: int) -> bool:
-    """Whether a use touches one block, or can be split at the starts of blocks."""
+    """Return whether a use touches one block, or can be split at the starts of blocks."""
     _, _, start, after = tile.bounds
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
@@ -117,13 +117,13 @@ def fits(node: object, tile: Tile, size: int) -> bool:
 
 
 def is_run(tile: Tile) -> bool:
-    """Whether the free pattern is all elements from the first to the last."""
+    """Return whether the free pattern is all elements from the first to the last."""
     _, _, start, after = tile.bounds
     return tile.free_elements * tile.dtype.itemsize == after - start
 
 
 def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
-    """The buffers of the blocks."""
+    """Return the buffers of the blocks."""
     count = buffer.bytes_per_partition // size
     axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
     shape = buffer.shape[0], *buffer.shape[1 + axes:]
@@ -142,7 +142,7 @@ class Pieces:
         self.known: dict[tuple[Access, int], tuple[int, Access] | None] = {}
 
     def rewritten(self, step: InstructionStep) -> Iterator[InstructionStep]:
-        """The step on blocks; a constant over several of them once for each."""
+        """Return the step on blocks; a constant over several blocks becomes a step for each."""
         op, parts = step.op, self.parts
         if not any([tile.handle in parts for _, tile in op.operands()]):
             yield step
@@ -154,7 +154,7 @@ class Pieces:
         yield InstructionStep(changed(op, lambda t: next(self.cut(t)) if t.handle in parts else t), step.location)
 
     def cut(self, tile: Tile) -> Iterator[Tile]:
-        """A tile as tiles of the blocks it touches."""
+        """Yield a tile as tiles of the blocks it touches."""
         blocks_of, access = self.parts[tile.handle], tile.access
         size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
         key = access, size

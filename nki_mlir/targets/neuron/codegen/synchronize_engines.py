@@ -81,8 +81,8 @@ class TooManySemaphores(NkiMlirError):
 
 
 def synchronized(code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> Program:
-    """The program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known; ``overlap``:
-    iterations of register loops may, where that is possible."""
+    """Return the program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known;
+    ``overlap``: iterations of register loops may, where that is possible."""
     with phase("streams"):
         return _Emitter(code, ordered, overlap).program
 
@@ -135,7 +135,7 @@ class _Emitter:
                 self.program.semaphores.append(Semaphore(name))
 
     def semaphore(self, lane: int) -> int:
-        """The semaphore that counts what a lane completes."""
+        """Return the semaphore that counts what a lane completes."""
         return lane if lane < len(self.engines) else self.program.queues[self.queue_of[lane]].semaphore
 
     # -- structure -----------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class _Emitter:
             self.release([v for v, at in last_uses.items() if at == k])
 
     def segments(self, block: Block) -> Iterator[object]:
-        """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
+        """Yield the waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[object, int] = {}
         before: Sequence[Sequence[int]] | None = None  # for each step of the run, the steps that it comes after
@@ -198,12 +198,12 @@ class _Emitter:
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
 
     def issuers(self, steps: Sequence[InstructionStep]) -> list[tuple[int, int | None]]:
-        """The engine that issues each step, and the group of queues that a transfer is put into."""
+        """Return the engine that issues each step, and the group of queues that a transfer is put into."""
         return [(self.engines.index(s.op.runs_on), self.groups.index(group_of(s)) if s.op.queued else None)
                 for s in steps]
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
-        """The waits of a straight loop; None where a semaphore may overflow with an engine two iterations ahead."""
+        """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead."""
         steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
         most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
         if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:
@@ -241,7 +241,7 @@ class _Emitter:
         self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
-        """All engines load what the condition depends on, meet, and each goes on as it says."""
+        """Emit a loop: all engines load the operands of the condition, meet, and each goes on as the condition says."""
         tables = self.enter(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
@@ -259,7 +259,7 @@ class _Emitter:
         self.leave(tables)
 
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
-        """What lives around a loop that ends here, and is used in it, is live in all of the loop."""
+        """Extend the live ranges of outer buffers that a loop, which ends here, uses to all of the loop."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
         for buffer, spans in self.live.items():
             for engine, (begin, end) in spans.items() if buffer not in inner else ():
@@ -267,7 +267,7 @@ class _Emitter:
                     spans[engine] = min(begin, heads[engine]), len(self.stream(engine)) - 1
 
     def unless(self, engine: Engine, condition: Value) -> int:
-        """A branch that is taken where the condition does not hold; it is aimed later."""
+        """Emit a branch that is taken where the condition does not hold, and return it; its target is set later."""
         match condition:
             case Computed(op, lhs, rhs) if op in OPPOSITE:
                 left, right = (n if isinstance(n, int) else self.register(engine, n, (lhs, rhs)) for n in (lhs, rhs))
@@ -317,7 +317,7 @@ class _Emitter:
 
     # -- tables of functions -------------------------------------------------------------------------------------------
     def enter(self, *repeated: Block) -> set[str]:
-        """The sets of functions that a loop needs. Where it is one, it is there when the loop begins."""
+        """Return the sets of functions that a loop needs. Where it is one, it is there when the loop begins."""
         tables = {step.op.function_set for block in repeated for step in steps_in(block)} - {""}
         if len(tables) == 1:
             self.load_table(min(tables))
@@ -367,11 +367,11 @@ class _Emitter:
 
     # -- iterations that overlap ---------------------------------------------------------------------------------------
     def signal_semaphore(self, lane: int, engine: int) -> int:
-        """The semaphore by which a lane tells an engine, in a loop whose iterations overlap."""
+        """Return the semaphore by which a lane signals to an engine, in a loop whose iterations overlap."""
         return self.semaphore(lane) if lane >= len(self.engines) else self.pairs[lane, engine]
 
     def add(self, signalled: SignalledIteration, iterations: int) -> None:
-        """Each engine adds to the semaphores that it waits for what so many iterations add."""
+        """Let each engine add to the semaphores that it waits for as much as ``iterations`` iterations add."""
         for (lane, engine), amount in signalled.amounts.items():
             self.control(self.engines[engine], isa.EventSemaphore(),
                          update=isa.Update(self.signal_semaphore(lane, engine), iterations * amount))
@@ -418,7 +418,7 @@ class _Emitter:
                 spans[engine] = (spans[engine][0] if engine in spans else at, at)
 
     def tile(self, tile: Tile) -> Tile:
-        """The tile in physical memory; tiles of equal accesses to the same bytes are one object."""
+        """Return the tile in physical memory; tiles of equal accesses to the same bytes are one object."""
         buffer = tile.handle
         tiles = self.tiles_of.get(buffer)
         if tiles is None:
@@ -441,12 +441,12 @@ class _Emitter:
             access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
 
     def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[Value] = ()) -> isa.Register:
-        """A register that holds the value; code that computes it where none does."""
+        """Return a register that holds the value; emit code that computes it where none does."""
         return self.registers[engine].get(value, keep, lambda op: self.control(engine, op))
 
     # -- meeting -------------------------------------------------------------------------------------------------------
     def barrier(self) -> None:
-        """All engines meet; the first clears all semaphores and lets the others go.
+        """Let all engines meet: the first clears all semaphores and lets the others go.
 
         Semaphores behind those of engines and queues: one that counts who has come, then one for each engine but the
         first, which says that it may go on and which it counts down itself.

@@ -58,7 +58,8 @@ class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):
 
 
 def with_grid(code: Code) -> Code:
-    """The code with loops over the grid round its body, in place of program ids. Of programs that meet, it is one."""
+    """Return the code with loops over the grid around its body, in place of program ids. For programs that meet it is
+    the code of one program."""
     body = code.body
     if meets(code) and prod(code.grid) > 1:
         if code.programs:
@@ -76,7 +77,7 @@ def with_grid(code: Code) -> Code:
 
 
 def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
-    """The code with all loops written out but those that ``limit`` leaves, whose bodies have about ``body``
+    """Return the code with all loops written out but those that ``limit`` leaves, whose bodies have about ``body``
     instructions."""
     remaining, sizes = loops_to_keep(code.body, limit)
     notes = list(code.notes)
@@ -92,12 +93,12 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
 
 
 def written_out(body: Block) -> int:
-    """Instructions of code without loops."""
+    """Return instructions of code without loops."""
     return _size(body, {})
 
 
 def does_nothing(body: Block) -> bool:
-    """Whether code has no instructions, and no loop that may not end."""
+    """Return whether code has no instructions, and no loop that may not end."""
     return next(steps_in(body), None) is None and not any(isinstance(node, While) for node in nodes_in(body))
 
 
@@ -106,7 +107,8 @@ Sizes = dict[object, int]          # instructions of loops, branches and blocks
 
 
 def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
-    """The loops to keep (in order): the largest of those not inside another that is written out, until the rest fits.
+    """Return the loops to keep (in order): the largest of those not inside another that is written out, until the rest
+    fits.
 
     Also the sizes of everything when it is written out.
     """
@@ -128,7 +130,7 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
 
 
 def _loops(block: Block) -> Iterator[Loop]:
-    """The outermost loops of a block that have more than one iteration."""
+    """Yield the outermost loops of a block that have more than one iteration."""
     for node in block.nodes:
         if isinstance(node, Loop) and len(node.span) > 1:
             yield node
@@ -138,7 +140,7 @@ def _loops(block: Block) -> Iterator[Loop]:
 
 
 def _size(block: Block, sizes: Sizes) -> int:
-    """Instructions of a block when it is written out; also noted for each loop and block in it."""
+    """Return instructions of a block when it is written out; also noted for each loop and block in it."""
     total = 0
     for node in block.nodes:
         if isinstance(node, InstructionStep):
@@ -183,7 +185,7 @@ class Unroller:
         self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
-        """The block for these values of the variables around it."""
+        """Return the block for these values of the variables around it."""
         copy = Block()
         self.into(copy, block, values, buffers, fresh)
         return copy
@@ -217,7 +219,7 @@ class Unroller:
             self.into(target, loop.body, {**values, loop.variable: i}, buffers)
 
     def loop(self, target: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
-        """A register loop over ``span``, ``copies`` iterations in its body."""
+        """Append a register loop over ``span``, with ``copies`` iterations in its body."""
         variable = replace(loop.variable, low=span[0], high=span[-1])
         inner = Block()
         for k in range(copies):
@@ -239,7 +241,7 @@ class Unroller:
             target.nodes.append(Branch(condition, then, otherwise, node.location))
 
     def value(self, value: Value, values: Values) -> Value:
-        """The value with numbers in place of variables. Equal values of the same variables are one object."""
+        """Return the value with numbers in place of variables. Equal values of the same variables are one object."""
         match value:
             case int():
                 return value
@@ -269,7 +271,7 @@ class Unroller:
             raise error.located(step.location) from None
 
     def stamped(self, step: InstructionStep, numbers: Sequence[Value], buffers: Buffers) -> Op:
-        """The step's operation in the buffers of an iteration, with numbers in place of its symbols."""
+        """Return the step's operation in the buffers of an iteration, with numbers in place of its symbols."""
         op = step.op
         operands = self.operands.get(step)
         if operands is None:
@@ -297,7 +299,7 @@ class Unroller:
         return SymbolicOperand(name, tile, positions, self.accesses.setdefault(tile.access, {}))
 
     def is_safe(self, step: InstructionStep) -> bool:
-        """Whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
+        """Return whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
         safe = self.safe.get(step)
         if safe is None:
             try:
@@ -316,7 +318,7 @@ def moved_to(tile: Tile, buffers: Buffers) -> Tile:
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def without_mask(op: Op) -> list[Op]:
-    """The operation as one or more without a mask; none where no element is active."""
+    """Return operations without a mask that do the same; none if no element is active."""
     if not op.mask and not op.limits:
         return [op]
     bounded_op = bounded(op)
@@ -344,7 +346,7 @@ def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
 
 
 def bounded(op: Op) -> Op | None:
-    """The operation on the smallest box that contains what is active; None where nothing is."""
+    """Return the operation on the smallest box that contains its active elements; None if there are none."""
     box = box_of(op.mask, op.iteration().extents, interval_of(op))
     return None if box is None else in_box(op, box) if box.rest else lawful(in_box(op, box))
 

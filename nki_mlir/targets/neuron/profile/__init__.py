@@ -36,8 +36,8 @@ class ProfileFolder(NkiMlirError):
 
 def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True
                ) -> Document:
-    """The profile of programs that run together, a core each; ``loaded`` as of ``time_programs``, ``texts`` as of
-    ``document_of``. Raises ``Deadlock`` where they wait for ever."""
+    """Return the profile of programs that run together, a core each; ``loaded`` as of ``time_programs``, ``texts``
+    as of ``document_of``. Raises ``Deadlock`` where they wait for ever."""
     run = TimedMachine(programs, loaded, mode)
     with phase("timing"):
         run.run()

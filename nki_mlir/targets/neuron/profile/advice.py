@@ -461,7 +461,7 @@ def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
 
 @rule("fuse-activation")
 def fuse_activation(evidence: Evidence) -> Change:
-    """Find a scale or a bias in an instruction of its own before an activation with a parameter for it."""
+    """Find a scale or a bias in a separate instruction before an activation with a parameter for it."""
     scalings = [(s, s.op) for s in evidence.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
     readers = readers_of(evidence.run) if scalings and any(isinstance(s.op, ActivationOp)
                                                            for s in evidence.work) else {}

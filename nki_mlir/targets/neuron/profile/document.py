@@ -190,8 +190,8 @@ def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
 
 
 def _memory(run: TimedMachine, occupants: list[Occupant]) -> tuple[Document, list[str]]:
-    """What SBUF and PSUM of each core hold: levels over time, and values with the instruction that wrote them; notes on
-    what is left out."""
+    """Return the content of SBUF and PSUM of each core: levels over time, and values with the instruction that wrote
+    them; notes on what is left out."""
     machine, notes = run.machine, list[str]()
     if len(occupants) > HELD:
         notes.append(f"of {len(occupants)} values on chip those {HELD} are shown that take the most bytes for the "

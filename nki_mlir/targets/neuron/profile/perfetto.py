@@ -41,7 +41,7 @@ def events(document: Document) -> Iterator[Event]:
 
 
 def _groups(document: Document) -> Iterator[Event]:
-    """Operations and kernels of a linked program; they overlap, which rows of these events may."""
+    """Yield the operations and kernels of a linked program; they overlap, which these events may."""
     if len(document["groups"]) < 2:
         return
     for number, group in enumerate(document["groups"]):

@@ -175,7 +175,7 @@ class Slices:
 
 
 def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
-    """The slices of a run that has come to its end; without ``texts`` of instructions, those that differ in their
+    """Return the slices of a finished run; without ``texts`` of instructions, those that differ in their
     addresses only are one."""
     slices = Slices()
     numbers = _instructions(run, slices, texts)

@@ -90,8 +90,8 @@ def vendor_summary(document: Document) -> dict[str, Any]:
 
 
 def queue_type(document: Document, instruction: int) -> str:
-    """Who writes the descriptors of a transfer: the GpSimd engine, the generator of the engine that triggers it, or,
-    where there is none, the compiler; then what they are for."""
+    """Return the writer of the descriptors of a transfer: the GpSimd engine, the generator of the engine that
+    triggers it, or, where there is none, the compiler; then what they are for."""
     if not document.get("static_descriptors"):
         if document["instructions"]["engine"][instruction] == Engine.GPSIMD.value:
             return "software_dynamic"

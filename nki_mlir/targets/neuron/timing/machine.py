@@ -130,7 +130,7 @@ class Agent:
 
 
 def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None:
-    """The result of an operator on registers; None where one of them holds what memory says."""
+    """Return the result of an operator on registers; None if one of them was loaded from memory."""
     return computed(name, lhs, rhs) if lhs is not None and rhs is not None else None
 
 
@@ -336,7 +336,7 @@ class TimedMachine:
 
     # -- registers and branches ----------------------------------------------------------------------------------------
     def control(self, agent: Agent, position: int, time: float) -> None:
-        """What a control instruction does besides signalling; the engine's place is already behind it."""
+        """Execute a control instruction, except its signal; the engine's position is already behind it."""
         def load(op: isa.TensorLoad) -> int | None:
             return next(agent.loaded, None) if agent.loaded is not None else None
 

@@ -226,7 +226,8 @@ def meets(run: TimedMachine) -> np.ndarray:
 
 
 def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """What each event waited for, as a number into names: an engine's, those of transfers, of the cores' barrier ..."""
+    """Return what each event waited for, as a number into names: an engine's, those of transfers, of the cores'
+    barrier ..."""
     names = [agent.stream.engine.value for agent in run.agents]
     base = len(names)
     names += [CONTROL, OWN, PORTS, CORES, TRANSFERS, BARRIER, TABLE]

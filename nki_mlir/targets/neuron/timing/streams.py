@@ -58,7 +58,7 @@ def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
 
 class Stream:
     """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
-    instructions may have to wait for a result of their own engine. ``shares``: of an engine with a ramp, the share
+    instructions may have to wait for a result of the same engine. ``shares``: of an engine with a ramp, the share
     of its rows that each instruction needs; else empty. ``instructions`` is a copy of the program's list."""
 
     def __init__(self, engine: Engine, instructions: Sequence[Instruction], waits_for_itself: bool) -> None:
