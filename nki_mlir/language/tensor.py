@@ -30,7 +30,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 class HostFunction(KernelError, TypeError):
     code = "NKI-HOST-FUNCTION"
     message = "NumPy's {name} is called on a tile, whose values only the device knows"
-    fix = "use the function of nki.language that computes it: nl.{name} where there is one"
+    fix = "call the function of nki.language that computes the same: nl.{name}, if it exists"
 
 
 class NoProductOperator(KernelError, TypeError):

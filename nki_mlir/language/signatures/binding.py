@@ -414,7 +414,7 @@ class Function:
         try:
             inspect.signature(self.function).bind(*((None,) * self.skip), *arguments, **keywords)
         except TypeError as error:
-            return f"{self.title}() {error}"
+            return f"{self.title}(): {error}"
         return f"{self.title}() takes {self.newest.text or 'other arguments'}"
 
 
