@@ -77,7 +77,7 @@ class TextNotUnicode(NkiMlirError):
 
 class StrayCharacter(NkiMlirError):
     code = "NKI-TEXT-CHARACTER"
-    message = "a {character} is where it makes the end of a string ambiguous"
+    message = "a {character} makes the end of a string ambiguous"
     why = "MLIR has backslashes in strings alone, and writes carriage returns in strings as \\0D"
     fix = "remove it, or write it in a string as \\5C or \\0D"
 

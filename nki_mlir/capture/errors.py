@@ -83,7 +83,7 @@ class DeviceValue(KernelError, TypeError):
 class AssignToIndex(KernelError):
     code = "err_cannot_assign_to_index"
     message = "an index tensor cannot be assigned to"
-    fix = "make a tile of it with nisa.iota and write that"
+    fix = "create a tile from it with nisa.iota, and write the tile"
 
 
 class OneDimensionalArange(KernelError):

@@ -181,7 +181,7 @@ def test_characters_that_hide_the_end_of_a_string(text, character, at):
     with pytest.raises(StrayCharacter) as error:
         check_text(text, "stray.mlir")
     assert str(error.value).splitlines()[0] == (
-        f"stray.mlir:{at}: error: a {character} is where it makes the end of a string ambiguous [NKI-TEXT-CHARACTER]")
+        f"stray.mlir:{at}: error: a {character} makes the end of a string ambiguous [NKI-TEXT-CHARACTER]")
 
 
 @pytest.mark.parametrize("text", ["module {} // \\\"", 'module attributes {a = "\\\\", b = "\\"[", c = "\\00"} {}\r\n', "// a \r\nmodule {}",

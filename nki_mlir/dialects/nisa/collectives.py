@@ -34,7 +34,7 @@ class NotInGroup(KernelError):
 class BadCounts(KernelError, IndexError):
     code = "NKI-COUNTS"
     message = "{what}"
-    fix = "let counts and displacements stay in the tensors"
+    fix = "choose counts and displacements within the tensors"
 
 
 def parsed(groups: str) -> list[list[int]]:
