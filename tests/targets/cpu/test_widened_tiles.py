@@ -31,13 +31,34 @@ def scores(q, k):
 
 
 def added(q, k):
-    """A tile that is read by an addition as well."""
+    """A tile that an addition converts as well."""
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     sums = nl.ndarray(q.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
     nl.store(out, nl.copy(nisa.nc_matmul(left, nl.load(k))))
     nl.store(sums, nl.add(left, 1.0, dtype=nl.float32))
     return out, sums
+
+
+def transposed(q, k):
+    """A tile that is a factor twice, once transposed by a copy."""
+    out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    squares = nl.ndarray((q.shape[0], q.shape[0]), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
+    turned = nl.copy(nl.transpose(left), dtype=q.dtype)
+    nl.store(out, nl.copy(nisa.nc_matmul(left, nl.load(k))))
+    nl.store(squares, nl.copy(nisa.nc_matmul(turned, turned)))
+    return out, squares
+
+
+def copied(q, k):
+    """A tile that is stored as it is as well."""
+    out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
+    left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
+    nl.store(out, nl.copy(nisa.nc_matmul(left, nl.load(k))))
+    nl.store(tiles, left)
+    return out, tiles
 
 
 def parts(q, k):
@@ -73,13 +94,14 @@ def results_of(kernel, *arrays: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("edges", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel, is_wide", [(scores, True), (added, False), (parts, False)])
+@pytest.mark.parametrize("kernel, is_wide", [(scores, True), (added, True), (transposed, True), (copied, False), (parts, False)])
 def test_tiles__have_the_same_bits(monkeypatch, factors, kernel, is_wide: bool, dtype: type, edges: bool) -> None:
     q, k = of_dtype(dtype, (64, 96), edges), of_dtype(dtype, (64, 256), edges)
     wide = results_of(kernel, q, k)
     monkeypatch.delitem(PIPELINE, "widen-tiles")
     for a, b in zip(wide, results_of(kernel, q, k), strict=True):
-        assert np.array_equal(a.view(np.uint32)[~np.isnan(a)], b.view(np.uint32)[~np.isnan(b)])
+        bits = f"u{a.dtype.itemsize}"
+        assert np.array_equal(a.view(bits)[~np.isnan(a)], b.view(bits)[~np.isnan(b)])
         assert np.array_equal(np.isnan(a), np.isnan(b))
     assert (factors[0] == {str(FLOAT32)}) == is_wide
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""widen-tiles: store tiles of floats narrower than float32 that only products read in float32.
+"""widen-tiles: store tiles of floats narrower than float32 in float32, if products read them, and others convert them.
 
 before:  copy(x, tile); out += convert(tile) * convert(other)
 after:   tile = convert(x); out += tile * other                    the tile has four bytes an element
@@ -8,7 +8,7 @@ All narrower floats are float32 numbers, and what the tile rounds is still round
 product must read all of the tile: a part is converted to a tile without gaps, which products read faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
@@ -34,7 +34,18 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
-        for buffer, users in function.users().items():
+        users_of = function.users()
+        while self.widen_one(users_of, new_calls):      # a copy converts a tile once its target is wide
+            pass
+        if new_calls:
+            for block in blocks(function.body):
+                block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
+                                  for node in block.nodes]
+
+    def widen_one(self, users_of: Mapping[ScratchBuffer, Sequence[RoutineCall]],
+                  new_calls: dict[RoutineCall, Compute]) -> bool:
+        """Widen a tile, and map each call that uses it to a new one; return whether there was one to widen."""
+        for buffer, users in users_of.items():
             calls = [new_calls.get(user, user) for user in users]
             if self.can_be_wide(buffer, calls):
                 dtype = next(o.dtype for k, o in operands_in(buffer, calls[0]))
@@ -42,27 +53,29 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
                 new_calls |= {user: widened(buffer, call, scale) for user, call in zip(users, calls)
                               if isinstance(call, Compute)}
                 buffer.size *= scale
-        if new_calls:
-            for block in blocks(function.body):
-                block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
-                                  for node in block.nodes]
+                return True
+        return False
 
     def can_be_wide(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> bool:
-        """Whether all that use a buffer write it as a narrow float or are products that read it as that often."""
+        """Whether all that use a buffer write it as a narrow float or convert what they read, and products that read
+        it do so often."""
         dtypes: set[DType] = set()
         products = 0
         for call in calls:
             if not isinstance(call, Compute):
                 return False
+            nest = call.nest
             for number, operand in operands_in(buffer, call):
                 dtypes.add(operand.dtype)
-                if number >= len(call.nest.inputs):
-                    if call.nest.uses(call.nest.first_output + number - len(call.nest.inputs)):
+                if number >= len(nest.inputs):
+                    if nest.uses(nest.first_output + number - len(nest.inputs)):
                         return False
-                elif self.is_read_often(call.nest, number) and (
-                        elements_of(call.nest, number) * operand.dtype.itemsize == buffer.size):
+                elif contraction_of(nest) is not None:
+                    if not self.is_read_often(nest, number) or (
+                            elements_of(nest, number) * operand.dtype.itemsize != buffer.size):
+                        return False
                     products += 1
-                else:
+                elif not is_converted(nest, number):
                     return False
         return products > 0 and len(dtypes) == 1 and all(
             dtype.is_float and dtype.itemsize < FLOAT32.itemsize for dtype in dtypes) and (
@@ -70,8 +83,14 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 
     def is_read_often(self, nest: Nest, factor: int) -> bool:
         """Whether a nest is a product that reads each element of a factor many times."""
-        return contraction_of(nest) is not None and not integer_sums(nest) and not nest.symbols and (
+        return not integer_sums(nest) and not nest.symbols and (
             elements_of(nest, factor) * self.least <= nest.elements)
+
+
+def is_converted(nest: Nest, number: int) -> bool:
+    """Whether all steps that read an input convert it to float32."""
+    return number not in nest.results and all(
+        step.kind == "convert" and step.dtype is FLOAT32 for step in nest.steps if number in step.operands)
 
 
 def operands_in(buffer: ScratchBuffer, call: RoutineCall) -> list[tuple[int, Operand]]:
