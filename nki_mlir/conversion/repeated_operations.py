@@ -6,22 +6,24 @@ equal operations and leaves the others as they are. Its location names its group
 becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``) notes these as a template, and writes the
 records of the other operations from it.
 
-What an operation of the function's own block becomes depends on the parts of ``GroupKey`` alone. Two operations in a
-row may become one instruction where the first may be a fold and nothing else uses its result: these are one group.
-Operations in loops and branches, operations on views, and those that programs meet at are lowered one by one.
+What an operation of the function's own block becomes depends on the parts of ``GroupKey`` alone, apart from where its
+patterns start in tensors in HBM: those of its instructions are moved by the same distance. Two operations in a row may
+become one instruction where the first may be a fold and nothing else uses its result: these are one group. Operations
+in loops and branches, operations on views, and those that programs meet at are lowered one by one.
 """
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import VIEWS
 from nki_mlir.bindings import Module, Operation, Value, cloned, ir
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import Known, recognize
-from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.passes.levels import IllegalAtLevel, Level
 from nki_mlir.passes.pass_manager import Pass, run_passes
 from nki_mlir.passes.pipelines import TO_LINALG, TO_NISA, passes_to
@@ -34,14 +36,14 @@ LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that
 class GroupKey(NamedTuple):
     """What decides what a group of operations becomes.
 
-    ``operations`` are the memoized records of the operations: name, attributes (access patterns, masks, limits,
-    functions, engines, marks) and types of operands. ``slots`` says which operands are one buffer. ``origins`` has for
-    each buffer where it comes from, and for a local one of several operations whether they alone use it. ``symbols``
-    are the index values that operands are, by identity: their ranges count. ``allocated`` has the buffers that are
-    allocated inside of the group, with the number of the operation that comes next.
+    ``operations`` have the name of each operation, its attributes (access patterns, masks, limits, functions, engines,
+    marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which operands are one
+    buffer. ``origins`` has for each buffer where it comes from, and for a local one of several operations whether they
+    alone use it. ``symbols`` are the index values that operands are, by identity: their ranges count. ``allocated`` has
+    the buffers that are allocated inside of the group, with the number of the operation that comes next.
     """
 
-    operations: tuple[Known, ...]
+    operations: tuple[object, ...]
     slots: tuple[int, ...]
     origins: tuple[object, ...]
     symbols: tuple[Value, ...]
@@ -51,21 +53,25 @@ class GroupKey(NamedTuple):
 @dataclass(eq=False, slots=True)
 class OperationGroup:
     """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``allocations`` the
-    operations inside of the group that allocate some of them, by their number among these."""
+    operations inside of the group that allocate some of them, by their number among these. ``starts``: where the
+    patterns of those in HBM start.
+    """
 
     operations: list[Operation]
     buffers: list[Value]
     allocations: dict[int, Operation]
+    starts: dict[int, int]
     number: int = 0             # of its key
 
 
 class FirstGroup(NamedTuple):
     """A group that was lowered for others: the numbers of its buffers, without those that nothing used any more and
-    that are ``erased``, and which of them it allocates."""
+    that are ``erased``, which of them it allocates, and where the patterns of those in HBM start."""
 
     numbers: dict[Value, int]
     erased: int
     allocations: dict[Value, int]
+    starts: dict[int, int]
 
 
 @dataclass(eq=False)
@@ -76,6 +82,13 @@ class Repeats:
     firsts: dict[int, FirstGroup] = field(default_factory=dict)
     repeated: dict[Operation, OperationGroup] = field(default_factory=dict)
     inner: set[Operation] = field(default_factory=set)
+
+
+class Outline(NamedTuple):
+    """What of an operation does not depend on where its tiles start in HBM, and the starts of its tiles in HBM."""
+
+    key: object
+    starts: tuple[int | None, ...]
 
 
 class LoweredOnce(NamedTuple):
@@ -144,6 +157,7 @@ class Groups:
             for value, spec in zip(block.arguments, kernel.arguments) if spec.kind != "program_id"}
         self.viewed: set[Value] = {op.operands[0] for op in top_level(kernel.op, lambda name: name in VIEWS, True)}
         self.folds: dict[Known, bool] = {}
+        self.outlines: dict[Known, Outline] = {}
         self.repeats = Repeats()
         self.by_key: dict[GroupKey, OperationGroup] = {}
         self.firsts: dict[int, OperationGroup] = {}          # that others repeat
@@ -187,13 +201,19 @@ class Groups:
             return
         operations = [op for op, _, _ in self.open]
         buffers: dict[Value, int] = {}
-        slots, symbols = list[int](), list[Value]()
+        slots, symbols, starts = list[int](), list[Value](), list[int | None]()
+        keys: list[object] = []
         stays = False
         for _, known, operands in self.open:
             tiles = len(known.op.operands())
             slots += [buffers.setdefault(value, len(buffers)) for value in operands[:tiles]]
             symbols += operands[tiles:]
             stays |= known.op.acts_outside
+            outline = self.outlines.get(known)
+            if outline is None:
+                outline = self.outlines[known] = outline_of(known.op)
+            keys.append(outline.key)
+            starts += outline.starts
         origins: list[object] = [self.origins.get(value) for value in buffers]
         stays |= None in origins or any(value in self.viewed for value in buffers)
         allocated = [(number, op) for number, op in self.allocations if number < len(operations)]
@@ -202,14 +222,16 @@ class Groups:
                 if origins[number] == LOCAL:
                     origins[number] = LOCAL, used_by(value, operations)
             stays |= any(op.results[0] not in buffers for _, op in allocated)
-        knowns = tuple([known for _, known, _ in self.open])
+        in_hbm = {slot: start for slot, start in zip(slots, starts) if start is not None}
+        stays |= any(slots.count(slot) > 1 for slot in in_hbm)          # its patterns may overlap
         self.open.clear()
         self.allocations.clear()
         if stays:
             return
         places = [(number, buffers[op.results[0]]) for number, op in allocated]
-        group = OperationGroup(operations, list(buffers), {slot: op for (_, slot), (_, op) in zip(places, allocated)})
-        key = GroupKey(knowns, tuple(slots), tuple(origins), tuple(symbols), tuple(places))
+        group = OperationGroup(operations, list(buffers), {slot: op for (_, slot), (_, op) in zip(places, allocated)},
+                               in_hbm)
+        key = GroupKey(tuple(keys), tuple(slots), tuple(origins), tuple(symbols), tuple(places))
         first = self.by_key.setdefault(key, group)
         if first is group:
             group.number = len(self.by_key)
@@ -229,8 +251,23 @@ class Groups:
             numbers = {value: k for k, value in enumerate(group.buffers) if value in values}
             inside = {group.buffers[slot]: slot for slot in group.allocations}
             self.repeats.firsts[number] = FirstGroup(numbers, len(group.buffers) - len(numbers),
-                                                     {value: inside[value] for value in numbers if value in inside})
+                                                     {value: inside[value] for value in numbers if value in inside},
+                                                     group.starts)
         self.firsts, self.by_key = {}, {}
+
+
+def outline_of(op: Op) -> Outline:
+    """Return the outline of an operation."""
+    starts = tuple([tile.access.free.const if tile.space == HBM else None for _, tile in op.operands()])
+    if any(starts):
+        op = changed(op, lambda tile: started(tile, -tile.access.free.const) if tile.space == HBM else tile)
+    return Outline((op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts)
+
+
+def started(tile: Tile, distance: int, handle: object = None) -> Tile:
+    """Return a tile in HBM, or one of another tensor, that starts behind it by so many elements."""
+    access = tile.access
+    return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
 
 
 def name_group(group: OperationGroup) -> None:

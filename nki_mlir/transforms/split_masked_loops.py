@@ -29,7 +29,7 @@ from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.machine import machine_named
@@ -43,7 +43,7 @@ class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                if any(is_tile_op(op) and is_masked(op) for op in below(contents(kernel.op.regions[0].blocks[0]))):
+                if any(map(is_masked, operations_of(kernel.op, REGISTRY.__contains__))):
                     _FunctionSplit(kernel, self.copies).run()
 
 

@@ -16,6 +16,7 @@ from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_lowered
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel, at_nisa
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks, nodes_in, tiles_of
+from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate, Templates
 from nki_mlir.targets.neuron.format.assembly import print_program
 
 
@@ -101,6 +102,16 @@ def program_ids(x):
     return out
 
 
+def starts(x):
+    """Patterns of tensors in HBM that start elsewhere, with masks that cut them into pieces; nothing else differs."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    for k in nl.static_range(4):
+        tile = nl.load(x[128 * (k % 2) + p, 64 * (k // 2) + f], mask=p + f < 100)
+        nl.store(out[128 * (k % 2):128 * (k % 2) + 128, 64 * (k // 2):64 * (k // 2) + 64], nl.exp(tile))
+    return out
+
+
 def attributes(x):
     """Functions, offsets, masks, numbers and element types."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -129,8 +140,9 @@ def loops_and_instructions(x):
 
 
 KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
-           pytest.param(folds_converted, [(128, 64)], None, 1, id="folds"),
+           pytest.param(folds_converted, [(128, 64)], None, 3, id="folds"),
            pytest.param(buffers_shared, [(128, 64)], None, 4, id="buffers"),
+           pytest.param(starts, [(256, 128)], None, 12, id="starts"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
            pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
            pytest.param(loops_and_instructions, [(128, 64)], None, 8, id="loops")]
@@ -169,7 +181,7 @@ def without(part, key=repeated_operations.GroupKey):
     number = key._fields.index(part)
 
     def shorter(*parts):
-        names = tuple(known.op.full_name() for known in parts[0]) if part == "operations" else ()
+        names = tuple(outline[0][0].full_name() for outline in parts[0]) if part == "operations" else ()
         return key(*parts[:number], names, *parts[number + 1:])
     return shorter
 
@@ -202,3 +214,15 @@ def test_inputs_that_may_overlap__are_other_operands(monkeypatch):
         the_kernel(module).op.attributes["nki.may_alias"] = repeated_operations.ir.UnitAttr.get()
         Groups(the_kernel(module))
         assert plain != [key[2] for key in keys]
+
+
+def test_operations_without_a_template__are_lowered_one_by_one(monkeypatch):
+    module = captured(rows_divided, (128, 64))
+    once = LoweredKernel(module)
+    expected = described(once.code())
+
+    def refuse(*arguments):
+        raise NoTemplate
+    monkeypatch.setattr(Templates, "note_instruction", refuse)
+    assert described(once.code()) == expected
+    assert once.repeats is None

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nki_mlir.bindings import Operation, Value
-from nki_mlir.conversion.repeated_operations import OperationGroup, Repeats, group_named
+from nki_mlir.conversion.repeated_operations import OperationGroup, Repeats, group_named, started
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import recognize
@@ -43,10 +43,12 @@ class StampedInstruction(NamedTuple):
 @dataclass(eq=False)
 class GroupTemplate:
     """What a group becomes. Numbers stand for the buffers of the group and, behind them, for new ones: ``count`` in
-    all. A part that is a number is a buffer of the group that is allocated there."""
+    all. A part that is a number is a buffer of the group that is allocated there. ``starts``: where the patterns of the
+    first group's buffers in HBM start, which those of others are moved from."""
 
     numbers: dict[Value, int]
     count: int
+    starts: dict[int, int]
     parts: list[NewBuffer | StampedInstruction | int] = field(default_factory=list)
 
     @cached_property
@@ -61,7 +63,7 @@ class Templates:
     def __init__(self, repeats: Repeats) -> None:
         self.repeated = repeats.repeated
         self.inner = repeats.inner
-        self.templates = {number: GroupTemplate(dict(first.numbers), len(first.numbers) + first.erased)
+        self.templates = {number: GroupTemplate(dict(first.numbers), len(first.numbers) + first.erased, first.starts)
                           for number, first in repeats.firsts.items()}
         self.allocated = {value: (number, slot) for number, first in repeats.firsts.items()
                           for value, slot in first.allocations.items()}
@@ -88,10 +90,12 @@ class Templates:
         number, position = named
         template = self.templates[number]
         known, operands = recognize(operation)
-        tiles = []
+        tiles = list[tuple[str, Tile, int]]()
         for (tile_field, tile), (_, unread), value in zip(op.operands(), known.op.operands(), operands):
             if value not in template.numbers:
                 raise NoTemplate
+            if template.numbers[value] in template.starts and tile.dtype is not tile.base_dtype:
+                raise NoTemplate                            # its starts count other elements
             tiles.append((tile_field.name, tile.on(None, unread.label), template.numbers[value]))
         template.parts.append(StampedInstruction(op, tuple(tiles), position))
 
@@ -101,9 +105,12 @@ class Templates:
         """Write the records of a repeated group."""
         handles: list[DeviceBuffer | None] = [buffers.get(value) for value in group.buffers]
         locations = [location_of(op) for op in group.operations]
-        for part in self.templates[group.number].parts:
+        template = self.templates[group.number]
+        distances = {slot: distance for slot, start in group.starts.items()
+                     if (distance := start - template.starts[slot])}
+        for part in template.parts:
             if type(part) is StampedInstruction:
-                into.nodes.append(InstructionStep(stamped(part, handles), locations[part.operation]))
+                into.nodes.append(InstructionStep(stamped(part, handles, distances), locations[part.operation]))
                 continue
             if isinstance(part, int):
                 self.allocated_early.add(group.allocations[part])
@@ -127,8 +134,10 @@ class Templates:
             body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
 
 
-def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None]) -> Op:
-    """Return the operation of an instruction on these buffers."""
+def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Mapping[int, int]
+            ) -> Op:
+    """Return the operation of an instruction on these buffers, in which tiles start behind those of the template by
+    these distances."""
     op = instruction.op
     copy = object.__new__(type(op))
     values = copy.__dict__
@@ -136,6 +145,8 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
     for name, tile, slot in instruction.tiles:
         buffer = handles[slot]
         assert buffer is not None
+        if slot in distances:
+            tile = started(tile, distances[slot])
         values[name] = tile.on(buffer, buffer.name or tile.label)
     copy.extra = dict(op.extra)
     return copy
