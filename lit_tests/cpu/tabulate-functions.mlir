@@ -24,12 +24,12 @@
 // CHECK-NEXT:  //   tabulated_gelu_4096_bfloat16_{{[0-9a-f]+}}(x, constant0 + 0, y)
 // CHECK:       llvm.func internal @tabulated_gelu_4096_
 // CHECK:         [[TABLE:%[0-9]+]] = llvm.load %{{[0-9]+}} : !llvm.ptr -> !llvm.ptr
-// CHECK:         scf.for
+// CHECK:         scf.for %{{.*}} = %{{.*}} to %{{.*}} step
 // CHECK-NOT:       math.fma
 // CHECK:           arith.extui %{{[0-9]+}} : vector<[[LANES:[0-9]+]]xi16> to vector<[[LANES]]xi32>
 // CHECK:           llvm.getelementptr [[TABLE]][%{{[0-9]+}}] : (!llvm.ptr, vector<{{[0-9]+}}xi32>) -> vector<{{[0-9]+}}x!llvm.ptr>, i16
-// CHECK:           llvm.intr.masked.gather
-// Fewer elements than the pass asks for are computed.
+// CHECK:           llvm.intr.masked.gather %{{.*}}, %{{.*}}, %{{.*}} {alignment = 2 : i32} : (vector<{{[0-9]+}}x!llvm.ptr>
+// The function of fewer elements than ``least`` is computed.
 // SMALL:       //   gelu_4096_bfloat16_{{[0-9a-f]+}}(x, y)
 func.func @function(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
   linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%y : !row) {
