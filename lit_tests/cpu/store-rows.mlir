@@ -5,6 +5,8 @@
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 #table = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
 #index = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>
+#cubes = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [3, 2], [1, 3]]>
+#table_of_cubes = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [3, 2], [1, 3]]>
 #all = affine_set<() : (0 == 0)>
 !tile = memref<4x6xf32, "sbuf">
 !table = memref<8x6xf32, "hbm">
@@ -24,6 +26,21 @@ func.func @stored(%x: !table {nki.name = "x"}, %n: !numbers {nki.name = "n"},
   %i = memref.alloc() : !index
   linalg.copy ins(%n : !numbers) outs(%i : !index)
   "nisa.dma_gather"(%t, %x, %i) {access = [#tile, #table, #index], mask = #all, engine = "unknown", mode = "error"}
+    : (!tile, !table, !index) -> ()
+  linalg.copy ins(%t : !tile) outs(%y : !rows)
+  return
+}
+
+// Rows of two axes, which lie without gaps.
+// CHECK-LABEL: func.func @stored_cubes(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[N:[a-z0-9]+]]: {{.*}}"n"}, %[[Y:[a-z0-9]+]]:
+// CHECK:         "nisa.dma_gather"(%[[Y]], %[[X]], %{{.*}}) {access = [#nki.access<f32, #[[START]], {{\[\[}}6, 4], [3, 2], [1, 3]]>,
+func.func @stored_cubes(%x: !table {nki.name = "x"}, %n: !numbers {nki.name = "n"},
+                        %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  %i = memref.alloc() : !index
+  linalg.copy ins(%n : !numbers) outs(%i : !index)
+  "nisa.dma_gather"(%t, %x, %i) {access = [#cubes, #table_of_cubes, #index], mask = #all, engine = "unknown", mode = "error"}
     : (!tile, !table, !index) -> ()
   linalg.copy ins(%t : !tile) outs(%y : !rows)
   return

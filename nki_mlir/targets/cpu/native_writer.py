@@ -8,6 +8,7 @@ use, or of bytes where they differ; a buffer of a tile operation has the type th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Module, Operation, Value, ir, operations_of
@@ -340,8 +341,15 @@ class FunctionWriter(Writer):
         start = Linear(piece.offset.const // size, tuple(
             [(len(symbols) + k, factor // size) for k, (_, factor) in enumerate(piece.offset.symbols)]))
         symbols += [self.index(slot_value(slot)) for slot, _ in piece.offset.symbols]
-        dims = ((rows.piece_step, rows.count), *zip(rows.row.outputs[0].strides, rows.row.extents))
-        if kind.element_type != self.make.type(dtype) or len(dims) != len(call.op.piece.shape):     # type: ignore
+        tile: Tile = call.op.piece                                                              # type: ignore[attr-defined]
+        shape, strides = tile.shape[1:], rows.row.outputs[0].strides
+        is_ordered = list(tile.strides[1:]) == sorted(tile.strides[1:], reverse=True)       # as nests order axes
+        if len(strides) < 2:                # the nest steps through all axes of a row as one
+            step = strides[0] if strides else 1
+            strides = tuple([step * prod(shape[axis + 1:]) for axis in range(len(shape))])
+        dims = ((rows.piece_step, rows.count), *zip(strides, shape))
+        if kind.element_type != self.make.type(dtype) or not is_ordered or prod(shape) != rows.row.elements or (
+                len(rows.row.extents) > 1 and rows.row.extents != shape):
             raise Unsupported(feature="rows of several axes that are stored where they are gathered, in MLIR",
                               instead="leave store-rows out")
         return Tile(None, HBM, tuple(kind.shape), dtype, Access(dtype, None, start, dims))
