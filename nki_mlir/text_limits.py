@@ -197,7 +197,7 @@ def _definitions(plain: str, equals: list[int]) -> list[re.Match[str]]:
     for end in equals:
         start = max(plain.rfind("#", begin, end), plain.rfind("!", begin, end))
         match = _DEFINED.match(plain, start, end + 1) if start >= 0 else None
-        if match is not None and match.end() == end + 1:
+        if match is not None:
             definitions.append(match)
         begin = end + 1
     return definitions

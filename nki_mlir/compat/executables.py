@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from nki_mlir.cli.standins import EXECUTABLES
-from nki_mlir.files import private_folder, write_file
+from nki_mlir.files import private_folder, replace
 
 DEVICE = "neuron-ls"            # lists a device, from which programs conclude that there is one
 _installed: list[str] = []      # the directory on PATH, once there is one
@@ -27,8 +27,8 @@ def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
         program = f"import sys; sys.argv[0] = {name!r}; from {EXECUTABLES[name]} import main; sys.exit(main())"
         text = (f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
                 f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
-        if not script.is_file() or script.read_text() != text:
-            write_file(script, text, 0o755)
+        if not script.is_file() or script.read_bytes() != text.encode():
+            replace(str(script), text.encode(), 0o755, None)            # also a FIFO or a link of that name
 
 
 def package_path() -> str:

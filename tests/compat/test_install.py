@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.__main__ import main
+from nki_mlir.compat import executables
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -152,3 +153,15 @@ def test_import__makes_its_objects_old():
                   "gc.callbacks.append(look); from nki.language import add\n"
                   "kept = [[] for _ in range(20_000)]; print(0 < max(looked) < 20_000)")
     assert done.stdout.split() == ["True"], done.stderr
+
+
+@pytest.mark.parametrize("make", [lambda script: script.write_bytes(b"\xff\xfe"), os.mkfifo,
+                                  lambda script: os.symlink("/dev/zero", script)], ids=["bytes", "FIFO", "link to a device"])
+def test_scripts_that_something_else_replaced_are_written_again(make, tmp_path):
+    executables.write_executables(tmp_path, ["neuron-profile"])
+    script = tmp_path / "neuron-profile"
+    text = script.read_text()
+    script.unlink()
+    make(script)
+    executables.write_executables(tmp_path, ["neuron-profile"])
+    assert not script.is_symlink() and script.read_text() == text and os.access(script, os.X_OK)

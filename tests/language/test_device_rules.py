@@ -413,3 +413,17 @@ def test_a_domain_at_other_levels(executor, monkeypatch):
     with pytest.raises(KernelError, match="sin of 4, which is outside of its domain") as error:
         domain_warnings(executor, nl.sin, x)
     assert error.value.at is not None and error.value.at.file == __file__
+
+
+def test_partitions_of_a_masked_instruction_are_those_of_its_parts():
+    """Of 32 partitions from the 5th on, which no instruction may have, the mask leaves 7."""
+    def masked(x):
+        i, j = nl.arange(32)[:, None], nl.arange(64)[None, :]
+        tile = nl.load(x)
+        result = nl.zeros((128, 64), x.dtype)
+        result[5 + i, j] = nisa.activation(nl.exp, tile[5 + i, j], mask=i < 7)
+        return output(result)
+    expected = np.zeros_like(X)
+    expected[5:12] = np.exp(X[5:12])
+    for on in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_allclose(nki.jit(masked).on(on)(X), expected, rtol=1e-5)

@@ -235,6 +235,7 @@ def test_expressions_of_many_operators_are_bounded():
 def test_aliases_count_as_what_they_stand_for():
     many = "#a = [1]\n" + "".join(f"#b{k} = [{', '.join(['#a'] * 50)}]\n" for k in range(100))
     check_text(many + "module {\n" + "".join(f'  "x"() {{v = #b{k % 100}}} : () -> ()\n' for k in range(2000)) + "}")
+    check_text("x = 1\n#a = [1]\nmodule attributes {b = #a} {}\ny = = #a")
     check_text("#a = [1]\nmodule attributes {b = #a} {}\n#c = [#a]\nmodule attributes {b = #c, d = #a} {}")
     with pytest.raises(AliasCycle, match=r"alias #l[01] refers to #l[01] again"):
         check_text('module {} loc(#l0)\n#l0 = loc("a"(#l1))\n#l1 = loc("b"(#l0))')

@@ -9,13 +9,14 @@ stand for another one. An entry that does not agree is built again and replaced.
 
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from nki_mlir.bindings import ir
-from nki_mlir.files import private_folder, write_file
+from nki_mlir.files import private_folder, replace
 from nki_mlir.targets.runtime import host
 
 MOST_BYTES = 256 << 20
@@ -65,15 +66,22 @@ def digest_of(file: Path, content: bytes) -> bytes:
     return hashlib.sha256(file.name.encode() + b"\0" + content).digest()
 
 
+def content_of(file: Path) -> bytes:
+    """Read an entry. Return nothing if it cannot be read, is no regular file (a FIFO never ends) or is too large."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as entry:
+            status = os.fstat(entry.fileno())
+            return entry.read() if stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES else b""
+    except OSError:
+        return b""
+
+
 def find(key: str) -> bytes | None:
     """Return the content of a key, if the cache has it."""
     file = entry(key)
     if file is None:
         return None
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
+    content = content_of(file)
     if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
         return None
     try:
@@ -89,7 +97,7 @@ def keep(key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        write_file(file, digest_of(file, content) + content, 0o600)
+        replace(str(file), digest_of(file, content) + content, 0o600, None)     # also a FIFO or a link of that name
         if file.name[:2] == "00":               # one of 256 new entries checks the size of the cache
             make_room(file.parent)
     except OSError:

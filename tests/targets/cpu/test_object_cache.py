@@ -137,6 +137,19 @@ def test_entry__that_is_damaged_is_compiled_again(cached: Path, damage) -> None:
     assert {file: file.read_bytes()[:32] for file in cached.iterdir()} == {f: raw[:32] for f, raw in whole.items()}
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda file: os.symlink("/dev/zero", file), lambda file: os.symlink(file, file),
+                                  lambda file: file.touch() or os.truncate(file, 1 << 40)],
+                         ids=["FIFO", "link to a device", "link to itself", "terabyte"])
+def test_entry__that_is_no_file_of_the_cache_is_replaced(cached: Path, make) -> None:
+    add_three(X)
+    files = list(cached.iterdir())
+    for file in files:
+        file.unlink()
+        make(file)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert all(file.is_file() and not file.is_symlink() and 0 < file.stat().st_size < 1 << 20 for file in files)
+
+
 def test_entry__with_a_valid_digest_that_is_no_object_is_compiled_again(cached: Path) -> None:
     add_three(X)
     sizes = {file: file.stat().st_size for file in cached.iterdir()}

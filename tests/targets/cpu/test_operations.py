@@ -9,9 +9,12 @@ import pytest
 from nki_mlir.analysis.mask_boxes import UnderMask
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.cpu import kernel as cpu_kernel
 from tests.conversion.lowering import buffers_of, dtype_at, equal, module_of, run_reference
 from tests.conversion.samples import Sampler, classes
 
@@ -83,3 +86,18 @@ def test_compiled__masks(cls: type[Op]) -> None:
 @pytest.mark.parametrize("name", ["nki.copy", "nki.binary", "nki.reduce", "nisa.tensor_copy_predicated"])
 def test_compiled__overlap(name: str) -> None:
     assert check(REGISTRY[name], Sampler.overlapping, 20, alike=True) > 1
+
+
+def test_what_cannot_be_compiled_runs_in_the_interpreter_with_a_warning(monkeypatch):
+    def refuse(*arguments):
+        raise Unsupported(feature="a thing", instead="another one")
+    monkeypatch.setattr(cpu_kernel, "NativeKernel", refuse)
+
+    @nki.jit
+    def doubled(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * 2)
+        return out
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    with pytest.warns(RuntimeWarning, match="the kernel runs in the interpreter: a thing is not supported"):
+        np.testing.assert_array_equal(doubled.on("jit")(x), 2 * x)

@@ -30,6 +30,14 @@ def test_ranges__give_the_smallest_that_is_large_enough_from_either_end():
     assert free.ranges == [(0, 1000)]
 
 
+def test_ranges__of_one_length_give_the_first_or_from_the_end_the_last():
+    for from_end, address in ((False, 0), (True, 250)):
+        free = FreeRanges(0, 300)
+        assert free.take(100, False) == 0 and free.take(100, False) == 100
+        free.give(0, 100)
+        assert free.ranges == [(0, 100), (200, 300)] and free.take(50, from_end) == address
+
+
 def test_banks__are_not_crossed():
     free = FreeRanges(0, 8192, 2048)
     assert [free.take(1536, False) for _ in range(3)] == [0, 2048, 4096]
