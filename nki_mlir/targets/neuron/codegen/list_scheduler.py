@@ -50,6 +50,10 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
     """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
     run = _ListScheduler(graph, order, base)
     run.run()
+    if base is not None and not run.free_ranges:    # too scattered: without rotation of the banks gaps are larger
+        packed = _ListScheduler(graph, order, base, rotates=False)
+        packed.run()
+        run = packed if packed.free_ranges else run
     if len(run.order) < len(graph):
         return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, inf)
     engines = [run.engines[e] for e in run.engine_of]
@@ -65,7 +69,8 @@ class _ListScheduler:
     finds none again.
     """
 
-    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> None:
+    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None,
+                 rotates: bool = True) -> None:
         machine = graph.machine
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
@@ -80,7 +85,7 @@ class _ListScheduler:
         self.is_transfer = [transfer is not None for transfer in graph.transfers]
         self.engine_of = [0] * count            # the engine of each started step
         self.missing = [len(before) for before in graph.before]
-        self.set_up_memory(order, base)
+        self.set_up_memory(order, base, rotates)
         self.oldest = 0                         # the first step in program order that was not started
         self.started = [False] * count
         self.starts = [0.0] * count
@@ -120,7 +125,7 @@ class _ListScheduler:
             self.only.append(form[1])
             self.on.append(form[2])
 
-    def set_up_memory(self, order: Order, base: dict[str, int] | None) -> None:
+    def set_up_memory(self, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
         graph, machine = self.graph, self.machine
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
         self.most = [int(graph.needed[s].max()) for s in SPACES]    # at least all of ``needed`` from now on
@@ -131,7 +136,7 @@ class _ListScheduler:
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.spare = self.limit[0]              # the least that loads have left
         self.space = [SPACES.index(buffer.space) for buffer in graph.held]
-        self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0)
+        self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
                             for s in SPACES] if base is not None else []
         self.addresses = [0] * len(graph.held)
         longest = max(self.count // LONG, 64)

@@ -14,21 +14,13 @@ from typing import Any, NamedTuple
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, PSUM, Tile
-from nki_mlir.dialects.isa.instruction import ActTableLoad, Control, EventSemaphore, Instruction, Wait
+from nki_mlir.dialects.isa.instruction import ActTableLoad, Control, Instruction
 from nki_mlir.dialects.isa.program import Program, descriptors
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, Ramp, Work
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.neuron.profile.occupancy import (
-    Footprint,
-    Use,
-    Where,
-    accesses,
-    buckets_of,
-    footprint_of,
-    readers_of,
-)
+from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, Where, footprint_of, readers_of
 from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.result import timing_of
@@ -61,20 +53,11 @@ class Change:
     lines: list[Location] = field(default_factory=list)
     entries: dict[Where, Entry] = field(default_factory=dict)
     transfers: dict[Where, TimedTransfer] = field(default_factory=dict)
-    waits: dict[Where, tuple[Wait, ...]] = field(default_factory=dict)      # those that remain
     end: float | None = None
 
     def gone(self, where: Where) -> None:
         """Remove an instruction: it takes no time, and its result is visible when it starts."""
         self.entries[where] = (WORK, 0.0, 0.0, 0.0, 0)
-
-    def waits_for_nothing(self, step: Costed, stream: Sequence[Instruction]) -> None:
-        """Drop the waits of an instruction, and of the semaphore instructions before it."""
-        agent, position = step.where
-        self.waits[agent, position] = ()
-        while position and isinstance(stream[position - 1].op, EventSemaphore) and stream[position - 1].update is None:
-            position -= 1
-            self.waits[agent, position] = ()
 
     def busy(self, step: Costed, ns: float) -> None:
         """Shorten the time for which an instruction occupies its engine; never lengthen it."""
@@ -124,7 +107,7 @@ def named(lines: Sequence[Location]) -> str:
     return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
 
-WORTH = 0.03                    # of the time that advice saves at least
+WORTH = 0.015                    # of the time that advice saves at least
 SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
 TURNS = 4                       # loads into one tile that are a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough
@@ -168,9 +151,6 @@ def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None 
         again.agents[agent].stream.entries[position] = entry
     for (agent, position), transfer in change.transfers.items():
         again.agents[agent].stream.details[position] = transfer
-    for (agent, position), waits in change.waits.items():
-        instructions = again.agents[agent].stream.instructions
-        instructions[position] = replace(instructions[position], waits=waits)
     again.run()
     return again.end
 
@@ -245,10 +225,6 @@ def one_issuer(evidence: Evidence) -> Change | None:
             change.busy(step, 0.0)
     if not triggers:
         return None
-    fresh = loads_of_fresh_tiles(evidence)
-    for step in triggers:
-        if step.where in fresh:                 # what it waits for is an earlier transfer of its queue
-            change.waits_for_nothing(step, evidence.run.agents[step.where[0]].stream.instructions)
     change.lines = lines_of(triggers)
     engine = max(dict.fromkeys(s.engine for s in triggers), key=lambda e: evidence.busy.get(e, 0.0))
     share = evidence.busy.get(engine, 0.0) / evidence.total
@@ -257,21 +233,6 @@ def one_issuer(evidence: Evidence) -> Change | None:
                    f"({named(change.lines)}); move several of these tiles with one load or store, of up to "
                    f"{LARGE >> 10} KiB")
     return change
-
-
-def loads_of_fresh_tiles(evidence: Evidence) -> set[Where]:
-    """Return the loads into bytes that no instruction accesses before them."""
-    loads = {step.where for step, _ in evidence.transfers if hbm_source(step) is not None}
-    earlier: dict[tuple[int, tuple[str, int]], set[Footprint]] = defaultdict(set)
-    used: set[Where] = set()
-    for core, where, operands in accesses(evidence.run):
-        for region in {one.region for one in operands}:
-            buckets = [earlier[core, bucket] for bucket in buckets_of(region)]
-            if where in loads and any(region.meets(other) for bucket in buckets for other in bucket):
-                used.add(where)
-            for bucket in buckets:
-                bucket.add(region)
-    return loads - used
 
 
 @rule("no-overlap")

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The speed of an engine whose current must not rise at once: full only while the engine is used enough.
 
-The engine counts its use in windows that follow each other, as a hardware counter does. Work behind an unused window
-starts a new one, so the engine has full speed one window after it resumes work. The count of a device varies about that
-of the model, so an engine whose use is near the threshold changes its speed sooner or later. The model keeps the
-probability of full speed, and work takes its expected time.
+The engine counts its use in windows that follow each other from the start of the run, as a hardware counter does. The
+count of a device varies about that of the model, so an engine whose use is near the threshold changes its speed sooner
+or later. The model keeps the probability of full speed, and work takes its expected time.
 """
 
-from math import erf, inf, sqrt
+from math import erf, sqrt
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine, Ramp
@@ -32,7 +31,7 @@ class RampState:
         self.threshold, self.spread = float(ramp.threshold), float(ramp.spread) * sqrt(2)
         self.full = 0.0                 # probability of full speed
         self.used = 0.0                 # ns of the current window in which the engine works, times the share of rows
-        self.end_of_window = -inf       # no window has started
+        self.end_of_window = self.window
         self.limited: list[list[float]] = []
         self.slow = False               # the last work more probably had less than full speed
         self.lost_ns = 0.0
@@ -64,16 +63,15 @@ class RampState:
         return end
 
     def close_windows(self, time: float) -> None:
-        """Update the probability at the end of the window. An engine at full speed counts the share of the rows that
-        its work needs, an engine at less speed that much less. If a complete window without use passes until
-        ``time``, the next window starts there."""
+        """Update the probability at the end of each window up to ``time``. An engine at full speed counts the share of
+        the rows that its work needs, an engine at less speed that much less."""
         use = self.used / self.window
         self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
         self.used = 0.0
         self.end_of_window += self.window
-        if time >= self.end_of_window:
+        if time >= self.end_of_window:           # nothing was used in the windows between
             self.full *= self.enough(0.0)
-            self.end_of_window = time + self.window
+            self.end_of_window += (time - self.end_of_window) // self.window * self.window + self.window
 
     def enough(self, use: float) -> float:
         """Return the probability that a device counts at least the threshold if the model counts ``use``."""

@@ -59,10 +59,10 @@ def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
 class Stream:
     """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
     instructions may have to wait for a result of the same engine. ``shares``: of an engine with a ramp, the share
-    of its rows that each instruction needs; else empty. ``instructions`` is a copy of the program's list."""
+    of its rows that each instruction needs; else empty."""
 
-    def __init__(self, engine: Engine, instructions: Sequence[Instruction], waits_for_itself: bool) -> None:
-        self.engine, self.instructions, self.waits_for_itself = engine, list(instructions), waits_for_itself
+    def __init__(self, engine: Engine, instructions: list[Instruction], waits_for_itself: bool) -> None:
+        self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
         self.entries: list[Entry] = []
         self.details: dict[int, Detail] = {}
         self.meetings: dict[int, Occasion] = {}

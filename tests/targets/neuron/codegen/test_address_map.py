@@ -63,6 +63,25 @@ def test_banks__the_least_recently_released_comes_first():
     assert free.take(512, False) == 4096 + 512          # a bank that is in use has less room
 
 
+def test_banks__without_rotation_the_first_is_reused():
+    free = FreeRanges(0, 8192, 2048, rotates=False)
+    assert free.take(2048, False) == 0
+    free.give(0, 2048)
+    assert free.take(2048, False) == 0
+
+
+def test_scheduler__does_without_rotation_where_banks_are_scattered(monkeypatch):
+    monkeypatch.setattr(FreeRanges, "in_bank", lambda *_: None)
+    b = Builder()
+    sums = b.on_chip("sums", (128, 512), "psum")
+    left, right = (b.on_chip(name, (128, n)) for name, n in (("left", 128), ("right", 512)))
+    b.memset((left, 0, 128, 0, 128), 1.0)
+    b.memset((right, 0, 128, 0, 512), 1.0)
+    b.matmul((sums, 0, 128, 0, 512), (left, 0, 128, 0, 128), (right, 0, 128, 0, 512))
+    b.tensor_copy((right, 0, 128, 0, 512), (sums, 0, 128, 0, 512))
+    assert Schedules(b.code).found(Order()).addresses is not None
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_ranges__never_overlap_what_is_taken(seed):
     r = random.Random(seed)

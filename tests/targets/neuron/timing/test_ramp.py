@@ -46,16 +46,6 @@ def test_a_burst_shorter_than_its_window_does_not_reach_full_speed() -> None:
     assert ramp.end(260, 10, 1.0) == 280
 
 
-def test_a_window_begins_with_the_work_behind_an_unused_one() -> None:
-    """So an engine that resumes work has full speed a window later, not at the second end of a fixed grid of windows."""
-    ramp = state()
-    assert ramp.end(170, 60, 1.0) == 290                # the first window is 170 to 270
-    assert ramp.end(290, 30, 1.0) == 320
-    assert ramp.end(590, 50, 1.0) == 690                # 370 to 470 is unused
-    assert ramp.end(690, 30, 1.0) == 720
-    assert ramp.limited == [[170, 290], [590, 690]]
-
-
 def test_a_pause_takes_full_speed_away() -> None:
     ramp = state()
     for start in (0, 100):
