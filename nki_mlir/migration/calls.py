@@ -23,6 +23,7 @@ from nki_mlir.migration.facts import (
     Items,
     Many,
     MaskFact,
+    NoElement,
     NumberFact,
     TensorFact,
     Unknown,
@@ -37,6 +38,8 @@ HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
     if forms and "dst" in forms[0].names)}
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
+OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(f"nisa.{n}" for n in (
+    "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are none of the result's
 FLOAT32 = "nl.float32"
 NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
 ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
@@ -230,7 +233,7 @@ class Calls(EngineRows):
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
             return Fact()
         if not node.elements:
-            return Many(Unknown())
+            return Many(NoElement())
         return Items(tuple(self.fact(e.value) for e in node.elements))
 
     def leave_Integer(self, original_node: cst.Integer, updated_node: cst.Integer) -> cst.BaseExpression:
@@ -260,7 +263,7 @@ class Calls(EngineRows):
         a, first = self.shortened(a, first, second)
         b, second = self.shortened(b, second, first)
         assert first.shape is not None and second.shape is not None
-        shape = tuple(y if x in ("1", "?") else x for x, y in zip(first.shape, second.shape))
+        shape = tuple(y if x == "1" or (x == "?" and y != "1") else x for x, y in zip(first.shape, second.shape))
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
 
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
@@ -392,6 +395,8 @@ class Calls(EngineRows):
             made = recipe(self, arguments)
         elif package == "nl" and name in BINARY and {"x", "y"} <= set(arguments.nodes):
             if not any(isinstance(arguments.fact(n), (TensorFact, Unknown)) for n in ("x", "y")):
+                if arguments.mask is not None or arguments.condition:
+                    raise LeftForAPerson(f"{meaning} under a mask, of operands that the text does not show to be tiles")
                 return self.note(node, Fact())
             made = self.binary(name, arguments.nodes["x"], arguments.nodes["y"], arguments.dtype,
                                arguments.dtype_meaning, arguments.mask)
@@ -407,7 +412,7 @@ class Calls(EngineRows):
         if isinstance(made, cst.BaseExpression):
             self.conditions[id(made)] = arguments.condition
             return made
-        made.condition, made.mask = arguments.condition, arguments.mask
+        made.condition, made.mask = arguments.condition, None if meaning in OTHER_COLUMNS else arguments.mask
         return self.deferred(made)
 
     def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:

@@ -23,6 +23,11 @@ class Unknown(Fact):
 
 
 @dataclass(frozen=True)
+class NoElement(Unknown):
+    """The elements of an empty list: those that are appended are all."""
+
+
+@dataclass(frozen=True)
 class NumberFact(Fact):
     """A number of the host; ``kind`` is float, int or empty where the text does not say."""
 
@@ -166,6 +171,9 @@ def join(left: Fact, right: Fact) -> Fact:
     """The fact that holds for both values, for a name that may be bound to either."""
     if left == right:
         return left
+    if isinstance(left, Many) and isinstance(right, Many):
+        return Many(right.element if isinstance(left.element, NoElement) else left.element if isinstance(
+            right.element, NoElement) else join(left.element, right.element))
     if isinstance(left, TensorFact) and isinstance(right, TensorFact):
         if left.on_chip != right.on_chip:
             return Unknown()

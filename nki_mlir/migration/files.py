@@ -37,12 +37,15 @@ def migrated(path: Path, release: str) -> list[Migrated]:
     """A file, or all Python files of a directory, which know of each other's kernels."""
     if not path.exists():
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
-    files = sorted(p for p in path.rglob("*.py") if not any(part.startswith(".") for part in p.parts)
+    if not path.is_dir() and not path.is_file():        # to read a FIFO would wait for a writer
+        raise MigrationError(what=f"cannot read {path}: no regular file", how="give a file or a directory")
+    files = sorted(p for p in path.rglob("*.py") if p.is_file() and not any(part.startswith(".") for part in p.parts)
                    ) if path.is_dir() else [path]
     texts = {file: _read(file) for file in files}
     neighbours = {file: texts[file] for file in files}
     if path.is_file():
-        neighbours |= {p: text for p in path.parent.glob("*.py") if p != path and (text := _tried(p))}
+        neighbours |= {p: text for p in path.parent.glob("*.py")
+                       if p != path and p.is_file() and (text := _tried(p))}
     gridded = {}
     for file, text in neighbours.items():
         imported_by = (other for path, other in texts.items() if path != file)

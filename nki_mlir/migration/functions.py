@@ -17,6 +17,7 @@ from nki_mlir.migration.facts import (
     TileFunction,
     TileObject,
     Unknown,
+    join,
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
@@ -43,8 +44,9 @@ class FunctionCalls(Calls):
             if updated.func.attr.value == "append" and isinstance(owner, cst.Name) and len(updated.args) == 1:
                 before = self.scope.facts.get(owner.value)
                 added = self.fact(updated.args[0].value)
-                if isinstance(before, Many) and isinstance(before.element, Unknown):
-                    self.scope.facts[owner.value] = Many(added)
+                added = self.lasting(added) if isinstance(added, TensorFact) else added
+                if isinstance(before, Many):
+                    self.scope.facts[owner.value] = join(before, Many(added))
         if isinstance(original.func, cst.Name):
             return self.note(updated, self._named(original.func.value, updated))
         tiles = any(isinstance(self.fact(a.value), TensorFact) for a in updated.args)

@@ -47,9 +47,10 @@ def recipe(*names: str) -> Callable[[Recipe], Recipe]:
     return add
 
 
-def operands(a: Arguments, name: str, replaced: dict[str, str]) -> str:
-    """``, name=value`` in the order of the newest signature."""
-    _calls, parts = a.calls, []
+def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact | None = None) -> str:
+    """``, name=value`` in the order of the newest signature. An operand has as many partitions as a mask leaves of the
+    one that is ``like`` the result."""
+    calls, parts = a.calls, []
     parameters = list(inspect.signature(getattr(current_isa, name)).parameters)
     unknown = [n for n in a.nodes if n not in (*parameters, "dtype", "engine") and n not in replaced]
     if unknown:
@@ -62,20 +63,24 @@ def operands(a: Arguments, name: str, replaced: dict[str, str]) -> str:
         elif parameter in TOKENS:
             parts.append(f", {parameter}={a.token(parameter)}")
         elif isinstance(a.fact(parameter), TensorFact):
-            parts.append(f", {parameter}={a.tensor(parameter)[0]}")
+            text, tensor = a.tensor(parameter)
+            if like is not None and like.shape is not None and tensor.shape is not None:
+                rows = like.like((like.shape[0], *tensor.shape[1:]))
+                text, _ = calls.shortened(text, tensor, rows)
+            parts.append(f", {parameter}={text}")
         else:
             parts.append(f", {parameter}={a.text(parameter)}")
     return "".join(parts)
 
 
 def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, memory: str = SBUF, hint: str = "",
-                shape_text: str = "", **replaced: str) -> OperationText:
+                shape_text: str = "", source: TensorFact | None = None, **replaced: str) -> OperationText:
     """The result of an instruction with a destination."""
     calls = a.calls
     meaning = a.dtype_meaning or dtype
     fact = TensorFact(memory, shape, meaning if meaning.startswith("nl.") or calls.stable(meaning or "0") else "",
                   base=True)
-    given = operands(a, name, replaced)
+    given = operands(a, name, replaced, source)
 
     def into(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.{name}(dst={dst}{given})"]
@@ -94,7 +99,7 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
         rows = source.shape[0] if source.shape is not None and source.shape[0] != "?" else (
             f"{terms.factor(text)}.shape[0]")
         return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype)
-    return instruction(a, name, source.shape, text, source.dtype)
+    return instruction(a, name, source.shape, text, source.dtype, source=source)
 
 
 for _name in FORMS:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE, FunctionScope
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, NumberFact, TensorFact, join
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, Items, NumberFact, TensorFact, join
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
 from nki_mlir.migration.report import MigrationReport
@@ -127,6 +127,8 @@ class Kernels(Statements):
 
     def given_back(self, fact: Fact) -> Fact:
         """What a caller knows of a result."""
+        if isinstance(fact, Items):
+            return Items(tuple(self.given_back(item) for item in fact.items))
         if not isinstance(fact, TensorFact):
             return fact
         shape = fact.shape

@@ -282,8 +282,10 @@ def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpres
     """``nl.broadcast_to``."""
     items, _, shown = shape_items(calls, shape)
     if items is not None and source.shape is not None and len(items) == len(source.shape):
-        if source.shape[0] in calls.scope.counts.values() and source.shape[0] != items[0]:
-            items, shown = [source.shape[0], *items[1:]], ""
+        counts = set(calls.scope.counts.values())       # a mask has left fewer elements than the shape says
+        fewer = [own if own in counts else size for own, size in zip(source.shape, items)]
+        if fewer != items:
+            items, shown = fewer, ""
         if source.shape[0] == items[0]:
             made = calls.stretched(text, source, tuple(items))
             return calls.new(made, calls.on_chip(source.like(tuple(items))))

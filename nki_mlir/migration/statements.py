@@ -142,6 +142,8 @@ class Statements(FunctionCalls):
         """A loop's body, whose names are what both the first and later iterations make of them."""
         before = dict(self.scope.facts)
         names = bound_names(ast.parse(self._source(body)))
+        lasting = {text: name for text, name in self.scope.counts.items()
+                   if {name, *terms.names(text)}.isdisjoint(names)}
         if any(isinstance(before.get(n), TensorFact) for n in names):
             taken = set(self.scope.taken)
             self.report.muted += 1
@@ -149,9 +151,9 @@ class Statements(FunctionCalls):
             self.report.muted -= 1
             self.scope.taken, self.orphans = taken, []
             self.scope.facts = {**before, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
-        self.scope.counts = {}
+        self.scope.counts = {**lasting}
         made = self.suite(body)
-        self.scope.counts = {}
+        self.scope.counts = lasting
         self.scope.facts = {**self.scope.facts, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
         return made
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-migrate``: its report, its files, its exit status, and what it cannot read."""
 
+import os
+
 import pytest
 
 from nki_mlir.cli.migrate import main
@@ -127,6 +129,16 @@ def test_file_that_does_not_parse(file, capsys):
 def test_missing_file(tmp_path, capsys):
     assert main([str(tmp_path / "none.py")]) == 1
     assert "no such file or directory" in capsys.readouterr().err
+
+
+def test_a_fifo_is_not_read(file, tmp_path, capsys):
+    """To read one would wait for a writer."""
+    fifo = tmp_path / "waits.py"
+    os.mkfifo(fifo)
+    assert main([str(fifo)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: cannot read {fifo}: no regular file")
+    assert main([str(file)]) == main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == NEW * 2
 
 
 GENERATED = KERNEL + """

@@ -41,6 +41,8 @@ def migrated(line):
     ("tile[p, f] = nl.load(x[p, f], mask=f + tile[0:1, 0] < 4)", "a mask by an index to which a tile is added"),
     ("tile = nl.maximum(tile, nl.finfo(x.dtype).min)", "nl.finfo has no counterpart"),
     ("tile = nl.load_transpose2d(x, mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
+    ("tile = nl.add(x.tile, x.other, mask=p < 8)",
+     "nl.add under a mask, of operands that the text does not show to be tiles"),
     ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce has no counterpart")])
 def test_line_is_left(line, why):
     left, text = migrated(line)

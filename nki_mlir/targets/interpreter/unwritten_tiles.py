@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_mlir.diagnostics import Location, warn_once
-from nki_mlir.dialects.access import HBM, PSUM, Tile
+from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.dialects.nki.matmul import MatrixProduct
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
 from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
@@ -37,6 +37,7 @@ class FreshTile:
 
 # A buffer's shadow: the number of the origin of each element; the origin of all; None: all has been written.
 Shadow = np.ndarray | FreshTile | None
+Operands = Sequence[tuple[TileField, Tile]]
 Part = tuple[list[int], list[int], np.ndarray | None]       # the part that a mask leaves: ``active_part``
 
 
@@ -60,7 +61,7 @@ class UnwrittenTiles:
             shadow = after[k]
             if shadow is not None and tile.dtype.itemsize != tile.base_dtype.itemsize:
                 shadow = after[k] = None            # elements of another size count as written
-            views.append(None if shadow is None else self.view(after, k, operands, values))
+            views.append(None if shadow is None else self.view(op, after, k, operands, values, part))
         adds = op.is_loop_nest and not isinstance(op, MatrixProduct)        # to what is in its destination
         passes_on = not op.chooses
         sums = [t.handle for field, t in operands if field.writes and t.space == PSUM]
@@ -82,16 +83,17 @@ class UnwrittenTiles:
                 self.write(op, k, tile, number, after, operands, values, part)
         return after
 
-    def view(self, after: list[Shadow], k: int, operands: Sequence[tuple[object, Tile]], values: Sequence[int]
+    def view(self, op: Op, after: list[Shadow], k: int, operands: Operands, values: Sequence[int], part: Part
              ) -> np.ndarray:
-        """Return the numbers of an operand's elements. The shadow becomes an array."""
+        """Return the numbers of the elements of an operand in a mask's box. The shadow becomes an array."""
         shadow, tile = after[k], operands[k][1]
         if not isinstance(shadow, np.ndarray):
             shadow = np.full(tile.base_shape, 0 if shadow is None else self.number(shadow), NUMBER)
             for other, (_, operand) in enumerate(operands):
                 if same(operand.handle, tile.handle):
                     after[other] = shadow
-        return pattern_of(tile).at(shadow, values)
+        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None
+        return pattern_of(tile if axes is None else boxed(tile, axes, part)).at(shadow, values)
 
     def number(self, origin: FreshTile) -> int:
         if len(self.origins) == np.iinfo(NUMBER).max:
@@ -113,7 +115,7 @@ class UnwrittenTiles:
         rank, spread = len(iteration.extents), []
         for k, view in read:
             field, _ = operands[k]
-            numbers = along(boxed(view, iteration.axes[field.name], part), iteration.axes[field.name], rank)
+            numbers = along(view, iteration.axes[field.name], rank)
             spread.append(numbers if part[2] is None else np.where(part[2], numbers, NUMBER.type(0)))
         passed = {}
         for k in targets:
@@ -129,13 +131,10 @@ class UnwrittenTiles:
         return passed
 
     def write(self, op: Op, k: int, tile: Tile, number: np.ndarray | None, after: list[Shadow],
-              operands: Sequence[tuple[object, Tile]], values: Sequence[int],
-              part: Part) -> None:
+              operands: Operands, values: Sequence[int], part: Part) -> None:
         """Set the numbers of a target's elements, 0 where the sources were written."""
-        view = self.view(after, k, operands, values)
-        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None        # type: ignore[attr-defined]
-        if axes is not None:
-            view = boxed(view, axes, part)
+        view = self.view(op, after, k, operands, values, part)
+        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None
         filled = np.broadcast_to(np.asarray(0, NUMBER) if number is None else number, view.shape)
         if part[2] is not None and axes is not None:
             which, moved = np.broadcast_to(part[2], part[1]), {a for a, n in zip(axes, view.shape) if n > 1}
@@ -189,13 +188,15 @@ def pattern_of(tile: Tile) -> Pattern:
     return pattern
 
 
-def boxed(view: np.ndarray, axes: Sequence[int], part: Part) -> np.ndarray:
-    """Return the part of an operand's dims that lies in a mask's box."""
+def boxed(tile: Tile, axes: Sequence[int], part: Part) -> Tile:
+    """Return the part of a tile that lies in a mask's box: the rest may be outside of the buffer."""
     starts, counts, _ = part
-    if not counts:
-        return view
-    return view[tuple(slice(starts[a], starts[a] + counts[a]) if n > 1 else slice(None)
-                      for a, n in zip(axes, view.shape))]
+    access, dims = tile.access, []
+    for position, (axis, (step, count)) in enumerate(zip(axes, tile.access.dims)):
+        if count > 1:
+            access, count = access.moved(position, Linear(starts[axis])), counts[axis]
+        dims.append((step, count))
+    return tile.patterned(partition=access.partition, free=access.free, dims=tuple(dims))
 
 
 def along(view: np.ndarray, axes: Sequence[int], rank: int) -> np.ndarray:
