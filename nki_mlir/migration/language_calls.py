@@ -281,14 +281,12 @@ def broadcast_to(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpression) -> cst.BaseExpression:
     """``nl.broadcast_to``."""
     items, _, shown = shape_items(calls, shape)
+    counts = set(calls.scope.counts.values())           # a mask has left fewer elements than the shape says
     if items is not None and source.shape is not None and len(items) == len(source.shape):
-        counts = set(calls.scope.counts.values())       # a mask has left fewer elements than the shape says
-        fewer = [own if own in counts else size for own, size in zip(source.shape, items)]
-        if fewer != items:
-            items, shown = fewer, ""
+        if not counts.isdisjoint(source.shape):
+            items, shown = [own if own in counts else size for own, size in zip(source.shape, items)], ""
         if source.shape[0] == items[0]:
-            made = calls.stretched(text, source, tuple(items))
-            return calls.new(made, calls.on_chip(source.like(tuple(items))))
+            return calls.new(calls.stretched(text, source, tuple(items)), calls.on_chip(source.like(tuple(items))))
     fact = calls.on_chip(source.like(tuple(items) if items else None))
     return calls.new(f"{calls.nl}.broadcast_to({text}, {shown or '(' + ', '.join(items or []) + ')'})", fact)
 

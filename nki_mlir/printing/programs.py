@@ -92,6 +92,7 @@ class ProgramText:
         shared = {name: getattr(out, name) for name in vars(self)}
         vars(out).update(vars(self))
         yield
+        vars(self).update({name: getattr(out, name) for name in shared})        # an unrolled loop replaces them
         vars(out).update(shared)
 
 

@@ -210,6 +210,25 @@ def test_two_programs_each_add():
 
 
 @nki.jit
+def least_of_programs(x):
+    """The tile of the reduction is behind a loop that the text unrolls."""
+    out, program = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    tile, kept = nl.add(nl.load(x), program * 3.0), nl.zeros((8, 6), nl.float32)
+    for _ in range(1):
+        for i in nl.sequential_range(3):
+            kept[...] = nisa_beta.bn_stats(tile, mask=nl.arange(8)[:, None] < i)
+        least = nl.all_reduce(tile, op=np.minimum, program_axes=0)
+    nl.store(out[program], least)
+    return out
+
+
+def test_a_reduction_behind_an_unrolled_loop():
+    again = reread(printed(least_of_programs[2], [X]))
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), np.stack([X] * 2))
+
+
+@nki.jit
 def one_program_apart(x):
     out = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm)
     tile, program = nl.load(x), nl.program_id(0)
