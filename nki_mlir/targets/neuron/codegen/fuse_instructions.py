@@ -90,10 +90,18 @@ def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
 
 
 def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
-    for handle in dict.fromkeys(tile.handle for _, tile in step.op.targets()):
-        uses.setdefault(handle, BufferUses()).writers[step] = None
-    for handle in dict.fromkeys(tile.handle for _, tile in step.op.sources()):
-        uses.setdefault(handle, BufferUses()).readers[step] = None
+    for _, tile in step.op.targets():
+        of_buffer(uses, tile.handle).writers[step] = None
+    for _, tile in step.op.sources():
+        of_buffer(uses, tile.handle).readers[step] = None
+
+
+def of_buffer(uses: dict[DeviceBuffer, BufferUses], buffer: DeviceBuffer) -> BufferUses:
+    """Return the uses of a buffer, which are none at first."""
+    known = uses.get(buffer)
+    if known is None:
+        known = uses[buffer] = BufferUses()
+    return known
 
 
 class _FusedRun:
