@@ -212,9 +212,15 @@ def test_what_op_classes_are_given__has_types(module: str, given: str) -> None:
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
-# Words that do not say what a thing is; CONTRIBUTING.md, "Words", has those that do. Locals may have them.
+# Words that do not say what a thing is; CONTRIBUTING.md, "Words", has those that do.
 RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "places", "remembered", "said",
            "surroundings", "whole", "writtenvalues", "written"}
+# The same of locals and parameters: they say nothing of the value.
+RETIRED_LOCALS = {"asked", "found", "given", "gone", "held", "here", "how", "kept", "known", "made", "mine", "now",
+                  "others", "own", "place", "places", "said", "seen", "taken", "theirs", "there", "told", "what", "when",
+                  "whole", "whose"}
+RENAMED = ("analysis", "calibration", "capture", "checking", "conversion", "customop", "dialects", "graph", "language",
+           "machine", "passes", "scalar", "selection", "stepping", "targets", "transforms", "tuning", "waist")
 GENERATIONS = "what the language has in each of its generations, under the language's name"
 LEVELS = "an operation of one name at two levels; classes are named after their operation"
 SHARED_NAMES = {
@@ -239,6 +245,24 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_modules__have_no_retired_names(files: list[Path]) -> None:
     names = [(file, *one) for file in files for one in ((0, file.stem), *defined(parsed(file)))]
     assert not [f"{name(file)}:{line}: {word}" for file, line, word in names if word.strip("_").lower() in RETIRED]
+
+
+def locals_of(file: Path) -> Iterator[tuple[int, str]]:
+    """(line, name) of the variables that a module's functions bind, and of parameters."""
+    functions = [node for node in nodes(file) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    for node in (node for function in functions for node in ast.walk(function)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+
+
+@by_folder([file for file in PACKAGE if file.relative_to(ROOT).parts[1] in RENAMED])
+def test_locals__have_no_retired_names(files: list[Path]) -> None:
+    """Name a local by its value: ``candidates``, ``start_address``, ``missing_names``."""
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in locals_of(file)
+                if word in RETIRED_LOCALS]
 
 
 def test_class_names__are_defined_once() -> None:

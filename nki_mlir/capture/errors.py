@@ -250,7 +250,7 @@ class UnknownName(NkiMlirError, AttributeError):
         return self.code
 
     @name.setter
-    def name(self, asked: str) -> None:
+    def name(self, requested: str) -> None:
         pass
 
 

@@ -258,7 +258,7 @@ class MlirBuilder(Builder):
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: Known) -> None:
+                memo: Known) -> None:
         scopes, waiting = self.scopes, self.waiting
         for view in views:
             if (buffer := view.buffer) in self.taken_back:
@@ -271,7 +271,7 @@ class MlirBuilder(Builder):
         if (self.touches.turn is not None or self.touches.several or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        name, attributes, is_filled = known.get("written") or known.setdefault(
+        name, attributes, is_filled = memo.get("written") or memo.setdefault(
             "written", (op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)))
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}

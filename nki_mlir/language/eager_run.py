@@ -88,8 +88,8 @@ def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: 
     while True:
         try:
             return attempt(kernel, bound, arrays, program, Launch(returned), judge)
-        except PrivateResult as found:
-            returned.add(found.key)
+        except PrivateResult as result:
+            returned.add(result.key)
             for array, original in zip(arrays, before):
                 if array.flags.writeable:
                     array[...] = original

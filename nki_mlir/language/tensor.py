@@ -241,8 +241,8 @@ class Tensor(TensorObject, View):
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
         """Apply an operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt
         only."""
-        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
-            return known
+        if (at_prompt := self._at_prompt(function, method, operands, keywords)) is not None:
+            return at_prompt
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)

@@ -32,9 +32,9 @@ class NoMeeting(NkiMlirError):
 class Missing(NkiMlirError):
     """One of those that wait; it gets the place of the instruction."""
 
-    def __init__(self, exchange: "Exchange", what: str, kind: str) -> None:
+    def __init__(self, exchange: "Exchange", operation: str, kind: str) -> None:
         super().__init__()
-        self.exchange, self.what, self.kind = exchange, what, kind
+        self.exchange, self.what, self.kind = exchange, operation, kind
 
     @property
     def headline(self) -> str:

@@ -33,7 +33,7 @@ class Reduction:
 
     step: str
     start: float
-    element: Expression = lambda s, value, *known: value
+    element: Expression = lambda s, value, *folded: value
     last: Expression | None = None
     first: "Reduction | None" = None
 

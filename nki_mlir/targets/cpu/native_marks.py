@@ -123,7 +123,7 @@ def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion]) -> N
 
 def failure_of(op: Operation) -> tuple[Any, ...]:
     """Return the rule of a check, and the values of its error."""
-    rule, values = op.attributes["rule"].value, tuple([one.value for one in op.attributes["values"]])
+    rule, values = op.attributes["rule"].value, tuple([attribute.value for attribute in op.attributes["values"]])
     if (rule, [*map(type, values)]) not in (("mask", []), ("bounds", [str, int, int, bool])):
         raise malformed(op, f"there is no rule '{rule}' with {len(values)} such values")
     return rule, *values

@@ -71,7 +71,7 @@ def module_of(function: NativeFunction) -> Module:
 def write_function(function: NativeFunction, op: Operation) -> None:
     """Replace the body of a function of MLIR by the records."""
     block = op.regions[0].blocks[0]
-    for inner in reversed([one.operation for one in block.operations]):
+    for inner in reversed([entry.operation for entry in block.operations]):
         inner.erase()
     with op.context, op.location:
         FunctionWriter(function, op).write()
@@ -209,8 +209,8 @@ class FunctionWriter(Writer):
         return value if value is not None and value.type == self.make.i1 else None
 
     def condition(self, form: Linear) -> Value:
-        known = self.truth(form)
-        return self.computed("ne", self.index(form), self.index(ZERO)) if known is None else known
+        truth = self.truth(form)
+        return self.computed("ne", self.index(form), self.index(ZERO)) if truth is None else truth
 
     def scalar(self, name: str, first: Linear, second: Linear) -> Value:
         """Return the value of a function of the machine."""
@@ -218,9 +218,9 @@ class FunctionWriter(Writer):
             dividend, symbols = self.expression(first)
             return self.applied(DIVISIONS[name](dividend, second.const), symbols)
         if name in ("andi", "ori", "xori") and (first.symbols or second.symbols):
-            one, other = self.truth(first), self.truth(second)
-            if one is not None and other is not None:
-                return self.computed(FUNCTION_OF[name], one, other)
+            first_truth, second_truth = self.truth(first), self.truth(second)
+            if first_truth is not None and second_truth is not None:
+                return self.computed(FUNCTION_OF[name], first_truth, second_truth)
         return self.computed(FUNCTION_OF[name], self.index(first), self.index(second))
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ class FunctionWriter(Writer):
 
     def with_dtype(self, root: int, dtype: DType) -> Value:
         """Return a buffer with elements of a dtype."""
-        *outer, last = self.bases[root].type.shape or [1]
-        size = last * BY_MLIR[str(self.bases[root].type.element_type)].itemsize // dtype.itemsize
+        *outer, innermost = self.bases[root].type.shape or [1]
+        size = innermost * BY_MLIR[str(self.bases[root].type.element_type)].itemsize // dtype.itemsize
         return self.with_shape(root, (*outer, size), dtype)
 
     def with_shape(self, root: int, shape: tuple[int, ...], dtype: DType) -> Value:
@@ -355,10 +355,12 @@ class FunctionWriter(Writer):
         return Tile(None, HBM, tuple(kind.shape), dtype, Access(dtype, None, start, dims))
 
     # -- checks --------------------------------------------------------------------------------------------------------
-    def check(self, name: str, forms: Sequence[Linear], site: Argument, more: Mapping[str, Attribute] = {}) -> None:
+    def check(self, name: str, forms: Sequence[Linear], site: Argument,
+              attributes: Mapping[str, Attribute] = {}) -> None:
         operands = [self.index(form) for form in forms]
         with self.located(site) as (rule, values):
-            self.create(name, operands, [], {"rule": self.make.value(rule), "values": self.make.value(values), **more})
+            self.create(name, operands, [], {"rule": self.make.value(rule), "values": self.make.value(values),
+                                             **attributes})
 
     @contextmanager
     def located(self, site: Argument) -> Iterator[tuple[str, tuple[Any, ...]]]:

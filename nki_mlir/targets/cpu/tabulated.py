@@ -121,8 +121,8 @@ def _needed_for(nest: Nest, result: int, argument: int) -> tuple[int, ...]:
 def _are_private(nest: Nest, steps: tuple[int, ...]) -> bool:
     """Whether nothing but the last of some steps is read by others. Constants may be."""
     inner = {v for v in steps[:-1] if nest.steps[v - nest.first_step].kind != "constant"}
-    others = [step for k, step in enumerate(nest.steps) if nest.first_step + k not in steps]
-    return not inner.intersection(nest.results) and not any(inner.intersection(step.operands) for step in others)
+    other_steps = [step for k, step in enumerate(nest.steps) if nest.first_step + k not in steps]
+    return not inner.intersection(nest.results) and not any(inner.intersection(step.operands) for step in other_steps)
 
 
 @lru_cache(1 << 6)

@@ -53,8 +53,8 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     (step, *steps), offset = forwarded[0].strides, forwarded[1]
     rows_stored = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
     rows_stored = replace(rows_stored, streams=copy.streams and rows_stored.can_stream)
-    index, table, _, *rest = call.arguments
+    index, table, _, *further = call.arguments
     piece = replace(copy.regions[1], offset=offset)
     regions = [copy.regions[1] if region.root is call.piece.root else region for region in call.regions]    # type: ignore
-    arguments = (index, table, piece.address, *rest)
+    arguments = (index, table, piece.address, *further)
     return replace(call, function=rows_stored, arguments=arguments, regions=regions, piece=piece)

@@ -115,10 +115,10 @@ def with_wide_input(nest: Nest, number: int) -> Nest:
     inputs = tuple([replace(o, dtype=FLOAT32) if k == number else o for k, o in enumerate(nest.inputs)])
     is_gone = [step.kind == "convert" and step.operands == (number,) and step.dtype is FLOAT32 for step in nest.steps]
     values = {value: value for value in range(nest.first_step)}
-    for k, gone in enumerate(is_gone):
-        values[nest.first_step + k] = number if gone else nest.first_step + k - sum(is_gone[:k])
+    for k, dropped in enumerate(is_gone):
+        values[nest.first_step + k] = number if dropped else nest.first_step + k - sum(is_gone[:k])
     steps = [replace(step, operands=tuple([values[v] for v in step.operands]))
-             for step, gone in zip(nest.steps, is_gone) if not gone]
+             for step, dropped in zip(nest.steps, is_gone) if not dropped]
     return replace(nest, inputs=inputs, steps=tuple(steps), results=tuple([values[v] for v in nest.results]))
 
 

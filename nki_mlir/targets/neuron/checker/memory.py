@@ -116,14 +116,14 @@ class Operands:
             name = field.name
             read, written = name in reads, name in writes
             # Data choose the elements of a table that count; a mask has left out others, which hold zeros.
-            whole = read and name != table and not (table and written) and FRESH not in op.extra
+            must_be_written = read and name != table and not (table and written) and FRESH not in op.extra
             reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile
-            touches += self.touch(event, reached, read, written, whole, name == table)
+            touches += self.touch(event, reached, read, written, must_be_written, name == table)
         if not event.values:
             self.of_op[core, op] = touches
         return touches
 
-    def touch(self, event: Event, tile: Tile, read: bool, written: bool, whole: bool, by_data: bool = False
+    def touch(self, event: Event, tile: Tile, read: bool, written: bool, must_be_written: bool, by_data: bool = False
               ) -> list[OperandTouch]:
         """Return an event's access to a tile. If the tile leaves its buffer, record the error and return an empty
         list."""
@@ -132,7 +132,7 @@ class Operands:
         except OutOfBounds as error:
             self.outside.setdefault(id(event.instruction), OutsideBuffer(event, error))
             return []
-        return [OperandTouch(footprint, read, written, whole, by_data and footprint.memory in self.shared)]
+        return [OperandTouch(footprint, read, written, must_be_written, by_data and footprint.memory in self.shared)]
 
 
 class WrittenBytes:
@@ -252,13 +252,13 @@ class MemoryCheck:
                     if footprint.memory[0] in (SBUF, PSUM):
                         self.look_at_buffer(event, footprint, live, written[footprint.memory])
             targets = []
-            for footprint, _, writes, whole, _ in operands:
+            for footprint, _, writes, must_be_written, _ in operands:
                 begun = live.begun_around(footprint)
                 if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
                 if writes:              # an operation reads before it writes
                     targets.append((flags, footprint, begun))
-                if whole and footprint.symbolic is None:
+                if must_be_written and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)
                     if at is None:
                         footprint.initialised = begun

@@ -58,7 +58,7 @@ class FreeRanges:
 
     def cut(self, address: int, size: int) -> int:
         """Remove the bytes of a buffer from the free ranges, and return its address."""
-        k = bisect_right(self.ranges, address, key=lambda one: one[0]) - 1
+        k = bisect_right(self.ranges, address, key=lambda interval: interval[0]) - 1
         start, end = self.ranges[k]
         self.ranges[k:k + 1] = [part for part in ((start, address), (address + size, end)) if part[0] < part[1]]
         return address

@@ -122,7 +122,7 @@ def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
                                  partitions=memory.partitions, limit=memory.limit).located(buffer.location)
         for other in fixed[:k]:
             if life.meets(other) and share(life, other):
-                first, second = sorted((life, other), key=lambda one: one.first)
+                first, second = sorted((life, other), key=lambda lifetime: lifetime.first)
                 raise AddressConflict(a=first.buffer.name, b=second.buffer.name,
                                       memory=memory.space.upper()).located(buffer.location)
 

@@ -203,10 +203,10 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
     It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
-    lowered, *others = dict.fromkeys(variants.values())
+    lowered, *other_modules = dict.fromkeys(variants.values())
     first_code = lowered.code()
-    codes = {lowered: first_code, **{other: other.code(like=first_code) for other in others}}
-    if not others and points is None:
+    codes = {lowered: first_code, **{other: other.code(like=first_code) for other in other_modules}}
+    if not other_modules and points is None:
         return emit_code(with_grid(first_code), options)
     programs = []
     for point in product(*(range(n) for n in grid)) if points is None else points:

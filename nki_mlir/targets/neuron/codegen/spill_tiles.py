@@ -202,11 +202,11 @@ class _Run:
         read = {tile.handle for _, tile in op.sources()}
         for buffer in written:
             self.writes[buffer] = self.writes.get(buffer, 0) + 1
-            if (one := self.tiles.get(buffer)) is not None:
-                fresh = buffer not in read and (not one.position or self.overwrites(op, buffer))
-                one.recipe = k if fresh and self.repeatable(op) else None
-                one.recipe_ns = self.ns(op) if one.recipe is not None else inf
-                one.stale, one.behind = True, self.after[k]
+            if (written_tile := self.tiles.get(buffer)) is not None:
+                fresh = buffer not in read and (not written_tile.position or self.overwrites(op, buffer))
+                written_tile.recipe = k if fresh and self.repeatable(op) else None
+                written_tile.recipe_ns = self.ns(op) if written_tile.recipe is not None else inf
+                written_tile.stale, written_tile.behind = True, self.after[k]
         if any(tile.recipe == k for tile in needed):
             self.versions[k] = {buffer: self.writes.get(buffer, 0) for buffer in read}
         for tile in needed:

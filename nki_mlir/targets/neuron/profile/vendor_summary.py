@@ -120,8 +120,8 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
                                 for track, is_queue in zip(document["tracks"], on_queue) if is_queue})}
     for field, kind in (("input", "input"), ("output", "output"), ("weight", "data")):
         figures[f"{field}_queue_bytes"] = sum(n * nbytes
-                                              for n, nbytes, own in zip(runs, instructions["hbm_bytes"], kinds)
-                                              if own == kind)
+                                              for n, nbytes, queue in zip(runs, instructions["hbm_bytes"], kinds)
+                                              if queue == kind)
     spans: dict[str, list[tuple[float, float]]] = {kind: [] for kind in DGE}
     counts = dict.fromkeys(DGE, 0)
     sizes = dict.fromkeys(DGE, 0.0)
@@ -135,13 +135,15 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
             sizes[dge] += engines * share * instructions["hbm_bytes"][number]
     packet_count, nbytes = sum(counts.values()), sum(sizes.values())
     for dge in DGE:
-        own = covered(spans[dge]) if packets else None
-        figures |= {f"{dge}_dma_active_time": own and own / 1e9, f"{dge}_dma_active_time_percent": own and own / total,
+        active = covered(spans[dge]) if packets else None
+        figures |= {f"{dge}_dma_active_time": active and active / 1e9,
+                    f"{dge}_dma_active_time_percent": active and active / total,
                     f"{dge}_dma_packet_count": counts[dge] if packets else None,
                     f"{dge}_dma_packet_percent": counts[dge] / packet_count if packet_count else None,
                     f"{dge}_dma_size": round(sizes[dge]) if packets else None,
                     f"{dge}_dma_size_percent": sizes[dge] / nbytes if nbytes else None}
-    everything = covered([span for own in spans.values() for span in own]) if packets else covered(moving)
+    everything = covered([span for writer_spans in spans.values()
+                          for span in writer_spans]) if packets else covered(moving)
     dynamic = covered(spans[DGE[1]] + spans[DGE[2]]) if packets else None
     return figures | {
         "dma_active_time": everything / 1e9, "dma_active_time_percent": everything / total,
