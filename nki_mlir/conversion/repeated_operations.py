@@ -174,20 +174,20 @@ class Groups:
             if self.open:
                 self.allocations.append((len(self.open), op))
         elif name.startswith("nki.") and name in REGISTRY:
-            known, operands = recognize(op)
+            recognized, operands = recognize(op)
             if self.open and not self.continues(op, operands):
                 self.close()
-            self.open.append((op, known, operands))
-            if not self.may_fold(known):
+            self.open.append((op, recognized, operands))
+            if not self.may_fold(recognized):
                 self.close()
         elif not name.startswith(BETWEEN):
             self.close()
 
-    def may_fold(self, known: Known) -> bool:
+    def may_fold(self, recognized: Known) -> bool:
         """Whether the last that an operation becomes may be a fold."""
-        if known not in self.folds:
-            self.folds[known] = may_fold(known.op)
-        return self.folds[known]
+        if recognized not in self.folds:
+            self.folds[recognized] = may_fold(recognized.op)
+        return self.folds[recognized]
 
     def continues(self, op: Operation, operands: Sequence[Value]) -> bool:
         """Whether an operation reads what only it and the one before it use."""
@@ -204,14 +204,14 @@ class Groups:
         slots, symbols, starts = list[int](), list[Value](), list[int | None]()
         keys: list[object] = []
         stays = False
-        for _, known, operands in self.open:
-            tiles = len(known.op.operands())
+        for _, recognized, operands in self.open:
+            tiles = len(recognized.op.operands())
             slots += [buffers.setdefault(value, len(buffers)) for value in operands[:tiles]]
             symbols += operands[tiles:]
-            stays |= known.op.acts_outside
-            outline = self.outlines.get(known)
+            stays |= recognized.op.acts_outside
+            outline = self.outlines.get(recognized)
             if outline is None:
-                outline = self.outlines[known] = outline_of(known.op)
+                outline = self.outlines[recognized] = outline_of(recognized.op)
             keys.append(outline.key)
             starts += outline.starts
         origins: list[object] = [self.origins.get(value) for value in buffers]
@@ -228,10 +228,11 @@ class Groups:
         self.allocations.clear()
         if stays:
             return
-        places = [(number, buffers[op.results[0]]) for number, op in allocated]
-        group = OperationGroup(operations, list(buffers), {slot: op for (_, slot), (_, op) in zip(places, allocated)},
+        positions = [(number, buffers[op.results[0]]) for number, op in allocated]
+        group = OperationGroup(operations, list(buffers),
+                               {slot: op for (_, slot), (_, op) in zip(positions, allocated)},
                                in_hbm)
-        key = GroupKey(tuple(keys), tuple(slots), tuple(origins), tuple(symbols), tuple(places))
+        key = GroupKey(tuple(keys), tuple(slots), tuple(origins), tuple(symbols), tuple(positions))
         first = self.by_key.setdefault(key, group)
         if first is group:
             group.number = len(self.by_key)

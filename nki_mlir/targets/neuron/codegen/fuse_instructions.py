@@ -98,10 +98,10 @@ def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
 
 def of_buffer(uses: dict[DeviceBuffer, BufferUses], buffer: DeviceBuffer) -> BufferUses:
     """Return the uses of a buffer, which are none at first."""
-    known = uses.get(buffer)
-    if known is None:
-        known = uses[buffer] = BufferUses()
-    return known
+    buffer_uses = uses.get(buffer)
+    if buffer_uses is None:
+        buffer_uses = uses[buffer] = BufferUses()
+    return buffer_uses
 
 
 class _FusedRun:

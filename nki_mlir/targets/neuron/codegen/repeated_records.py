@@ -89,9 +89,9 @@ class Templates:
             return
         number, position = named
         template = self.templates[number]
-        known, operands = recognize(operation)
+        recognized, operands = recognize(operation)
         tiles = list[tuple[str, Tile, int]]()
-        for (tile_field, tile), (_, unread), value in zip(op.operands(), known.op.operands(), operands):
+        for (tile_field, tile), (_, unread), value in zip(op.operands(), recognized.op.operands(), operands):
             if value not in template.numbers:
                 raise NoTemplate
             if template.numbers[value] in template.starts and tile.dtype is not tile.base_dtype:
