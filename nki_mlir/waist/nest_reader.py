@@ -5,7 +5,7 @@ What depends on types and attributes alone is memoized, and operations of equal 
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import defining
@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, applied, memoized, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
+from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, INT32, DType
 from nki_mlir.waist.generic import generic_of
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -24,6 +24,8 @@ STEPS = 1 << 30                             # provisional numbers of steps; old 
 # Index arithmetic, by the function that computes it from elements.
 COMPUTED_INDEX = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
                   "arith.minsi": "minimum"}
+
+FUNCTIONS = ("alu", "activation", "math")    # steps that compute a function of numbers
 
 COPIES = ("linalg.copy", "memref.copy")
 
@@ -115,6 +117,11 @@ def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
             number = op.attributes["value"].value
             return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
     raise unreadable(op)
+
+
+def is_narrow(dtype: DType | None) -> bool:
+    """Return whether a dtype is a float that is narrower than the float32 in which functions are computed."""
+    return dtype is not None and dtype.is_float and dtype.bits < FLOAT32.bits
 
 
 def unreadable(op: Operation) -> NkiMlirError:
@@ -292,7 +299,17 @@ class _BodyReader:
             return self.position(op.operands[0], dtype)
         if op.name == "memref.load":
             return self.load(op, dtype)
-        return self.add(step_of(op, tuple([self.value(v) for v in op.operands])))
+        step = step_of(op, tuple([self.value(v) for v in op.operands]))
+        narrow = [is_narrow(scalar_dtype(v.type)) for v in op.operands]
+        return self.add(step) if step.kind not in FUNCTIONS or not any(narrow) else self.widened(step, narrow)
+
+    def widened(self, step: Step, narrow: Sequence[bool]) -> int:
+        """Add a function of floats of less than 32 bits: it is computed in float32 and rounded once."""
+        wide = tuple([self.add(Step("convert", FLOAT32, (v,))) if is_narrow_operand else v
+                      for v, is_narrow_operand in zip(step.operands, narrow)])
+        if not is_narrow(step.dtype):
+            return self.add(replace(step, operands=wide))
+        return self.add(Step("convert", step.dtype, (self.add(replace(step, dtype=FLOAT32, operands=wide)),)))
 
     def symbol(self, value: Value) -> Linear:
         self.symbols.append(value)

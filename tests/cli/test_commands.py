@@ -241,3 +241,24 @@ def test_values_that_a_graph_does_not_take(tmp_path, capsys):
                                 ("0.5", "[1]", "argument 2 is (1,) int64"), ("(1, 2)", "[1, 2]", "argument 1 is (2,) int64")):
         assert run.main([f"{tmp_path}/graph.mlir", "--arg", "2x2xf32=ones", "--arg", scale, "--arg", vector]) == 1
         assert said in capsys.readouterr().err
+
+
+NARROW_FUNCTIONS = """
+#id = affine_map<(d0) -> (d0)>
+func.func @f(%x: memref<4096xbf16, "hbm"> {nki.name = "x"},
+             %y: memref<4096xbf16, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : memref<4096xbf16, "hbm">) outs(%y : memref<4096xbf16, "hbm">) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.activation"(%in) {fn = "gelu"} : (bf16) -> bf16
+    %1 = "scalar.alu"(%0, %in) {fn = "multiply"} : (bf16, bf16) -> bf16
+    linalg.yield %1 : bf16
+  }
+  return
+}"""
+
+
+def test_functions_of_narrow_floats__agree_on_all_executors(tmp_path: Path) -> None:
+    (tmp_path / "narrow.mlir").write_text(NARROW_FUNCTIONS)
+    done = shell(f"nki-run {tmp_path / 'narrow.mlir'} --compare --tolerance 0")
+    assert done.returncode == 0 and done.stdout.count("against jit 0: agrees") == 2, done.stdout + done.stderr

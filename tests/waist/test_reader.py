@@ -8,6 +8,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.waist.function import (
     BufferAllocation,
     ElementLoad,
@@ -156,3 +157,21 @@ def test_what_no_executor_takes__is_refused(body, text):
     with pytest.raises(Unsupported) as caught:
         read("%c = arith.constant 0 : index\n" + body if "memref.dim" in body else body)
     assert f"{caught.value.headline}; {caught.value.values['instead']}" == text
+
+
+def test_functions_of_narrow_floats__are_computed_in_float32_and_rounded_once():
+    text = KERNEL.replace("f32", "bf16").replace("BODY", """
+    linalg.generic {indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (a, b)>],
+                    iterator_types = ["parallel", "parallel"]} ins(%x : memref<8x4xbf16, "hbm">)
+        outs(%y : memref<8x4xbf16, "hbm">) {
+    ^bb0(%in: bf16, %out: bf16):
+      %0 = "scalar.activation"(%in) {fn = "gelu"} : (bf16) -> bf16
+      %1 = "scalar.alu"(%0, %in) {fn = "multiply"} : (bf16, bf16) -> bf16
+      linalg.yield %1 : bf16
+    }""")
+    module = ir.Module.parse(text, shared_context())
+    nest = next(node.read.nest for node in nodes_of(read_function(the_kernel(module).op, HERE))
+                if isinstance(node, NestComputation))
+    assert [(s.kind, s.dtype) for s in nest.steps] == [
+        ("convert", FLOAT32), ("activation", FLOAT32), ("convert", BFLOAT16),
+        ("convert", FLOAT32), ("convert", FLOAT32), ("alu", FLOAT32), ("convert", BFLOAT16)]
