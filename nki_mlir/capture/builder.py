@@ -395,7 +395,7 @@ class Builder:
             target = views[field.name]
             if any(v.buffer is target.buffer and not v.same_place(target) for v in views.values()):
                 raise UnsupportedMask(what=f"the mask of '{cls.name}', which moves elements within "
-                                           f"{target.buffer.name}, is a negation or an |")
+                                           f"{target.buffer.name}, contains ~, != or |")
         last_op = None
         for piece in reversed(mask.pieces()):
             last_op = self._emit(cls, dict(views), piece, dict(attributes), True) or last_op

@@ -27,6 +27,7 @@ from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.passes.levels import IllegalAtLevel, Level
 from nki_mlir.passes.pass_manager import Pass, run_passes
 from nki_mlir.passes.pipelines import TO_LINALG, TO_NISA, passes_to
+from nki_mlir.progress import phase
 from nki_mlir.waist.builder import lower_operations
 
 NAME = "nki.group: "            # prefix of the location that names the group of an operation, and its number in it
@@ -114,9 +115,11 @@ def lower_once(module: Module) -> LoweredOnce:
         groups = Groups(kernels[0])
         repeats = groups.repeats
         waiting = {*repeats.repeated, *repeats.inner}
-        lower_operations(copy, "nki", waiting)
+        with phase(f"pass {TO_LINALG[-1]}"):
+            lower_operations(copy, "nki", waiting)
         for one in passes[len(TO_LINALG):]:
-            one.run(copy)
+            with phase(f"pass {one.name}"):
+                one.run(copy)
         check_lowered(copy, waiting, passes[-1])
         groups.note_firsts()
         return LoweredOnce(copy, repeats)

@@ -298,7 +298,7 @@ def test_catalogue_is_complete():
 
 def test_api_outside_of_a_kernel():
     with pytest.raises(errors.err_nki_api_outside_of_nki_kernel,
-                       match="a tensor creation was called outside of a kernel") as caught:
+                       match="a function that creates a tensor was called outside of a kernel") as caught:
         nl.zeros((128, 512), nl.float32)
     assert caught.value.at.file == __file__
 

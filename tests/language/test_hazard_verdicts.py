@@ -311,7 +311,7 @@ def test_programs_that_do_the_same_run_with_a_warning(on, monkeypatch):
     assert [str(w.message) for w in shown] == [
         "3 programs write the same values to out here [NKI-SAME-WRITES]; divide the work by program_id(0), or launch the "
         "kernel on one program"]
-    assert ProgramsRepeat.why.format(what="program_id(0)") == "what is written does not depend on program_id(0)"
+    assert ProgramsRepeat.why.format(what="program_id(0)") == "the values that they write do not depend on program_id(0)"
 
 
 def test_programs_that_do_the_same_to_what_they_read_race(on):

@@ -24,7 +24,7 @@ def exponential(x):
     (None, "None", "an array, for example np.zeros((128, 512), np.float32)"),
     ([1, 2], "[1, 2]", "nki_mlir.spec((1, 2), 'float32') for a tensor of that shape, or an array"),
     ((4, 8), "(4, 8)", "nki_mlir.spec((4, 8), 'float32') for a tensor of that shape, or an array"),
-    ("x" * 99, "a str", "an array, for example np.zeros((128, 512), np.float32)")])
+    ("x" * 99, "of type str", "an array, for example np.zeros((128, 512), np.float32)")])
 def test_a_constant_where_the_kernel_reads_a_tensor(on, value, shown, instead):
     with pytest.raises(NoTensor) as error:
         exponential.on(on)(value)

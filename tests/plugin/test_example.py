@@ -71,8 +71,8 @@ def test_its_instruction__has_help_and_rules(site, tmp_path):
 
 def test_its_pass_and_pipeline__are_options(site):
     said = opt(site, "--help")
-    assert "two clamps of a tile, one after the other, become one." in " ".join(said.split())
-    assert "the passes of this pipeline, of plugin nki_mlir_example" in " ".join(said.split())
+    assert "merge two consecutive clamps of a tile." in " ".join(said.split())
+    assert "run the passes of this pipeline of plugin nki_mlir_example" in " ".join(said.split())
     lowered = opt(site, "kernels.py:limited_twice", "--arg=128x64xf32", "--lower-to-nisa")
     assert lowered.count('"nisa.example_clamp"') == 2
     for options in (["--example-merge-clamps"], ["--example-cleanup"], ["--pass-pipeline=cse,example-merge-clamps"],

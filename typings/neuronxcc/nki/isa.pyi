@@ -106,7 +106,7 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
 
 
 class dge_mode(Enum):
-    """Who writes the descriptors of a DMA."""
+    """The writer of a DMA's descriptors."""
 
     none = 0
     swdge = 1
