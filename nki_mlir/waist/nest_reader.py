@@ -4,7 +4,7 @@
 What depends on types and attributes alone is memoized, and operations of equal structure are read once.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -122,6 +122,23 @@ def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
 def is_narrow(dtype: DType | None) -> bool:
     """Return whether a dtype is a float that is narrower than the float32 in which functions are computed."""
     return dtype is not None and dtype.is_float and dtype.bits < FLOAT32.bits
+
+
+def add_steps(op: Operation, operands: Sequence[int], add: Callable[[Step], int]) -> int:
+    """Add the steps of a scalar operation on the values of these numbers; return the number of its value.
+
+    ``add`` adds a step and returns the number of its value. A function of floats of less than 32 bits is computed in
+    float32 and rounded once.
+    """
+    step = step_of(op, tuple(operands))
+    narrow = [is_narrow(scalar_dtype(v.type)) for v in op.operands]
+    if step.kind not in FUNCTIONS or not any(narrow):
+        return add(step)
+    wide = tuple([add(Step("convert", FLOAT32, (v,))) if is_narrow_operand else v
+                  for v, is_narrow_operand in zip(operands, narrow)])
+    if not is_narrow(step.dtype):
+        return add(replace(step, operands=wide))
+    return add(Step("convert", step.dtype, (add(replace(step, dtype=FLOAT32, operands=wide)),)))
 
 
 def unreadable(op: Operation) -> NkiMlirError:
@@ -299,17 +316,7 @@ class _BodyReader:
             return self.position(op.operands[0], dtype)
         if op.name == "memref.load":
             return self.load(op, dtype)
-        step = step_of(op, tuple([self.value(v) for v in op.operands]))
-        narrow = [is_narrow(scalar_dtype(v.type)) for v in op.operands]
-        return self.add(step) if step.kind not in FUNCTIONS or not any(narrow) else self.widened(step, narrow)
-
-    def widened(self, step: Step, narrow: Sequence[bool]) -> int:
-        """Add a function of floats of less than 32 bits: it is computed in float32 and rounded once."""
-        wide = tuple([self.add(Step("convert", FLOAT32, (v,))) if is_narrow_operand else v
-                      for v, is_narrow_operand in zip(step.operands, narrow)])
-        if not is_narrow(step.dtype):
-            return self.add(replace(step, operands=wide))
-        return self.add(Step("convert", step.dtype, (self.add(replace(step, dtype=FLOAT32, operands=wide)),)))
+        return add_steps(op, [self.value(v) for v in op.operands], self.add)
 
     def symbol(self, value: Value) -> Linear:
         self.symbols.append(value)

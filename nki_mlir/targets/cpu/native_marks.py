@@ -26,7 +26,7 @@ from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.nest_reader import layout_of, mask_of, scalar_dtype, step_of
+from nki_mlir.waist.nest_reader import add_steps, layout_of, mask_of, scalar_dtype
 from nki_mlir.waist.recognize import integer_sums
 
 MOST_PARTS = 1 << 16
@@ -95,11 +95,14 @@ def function_of_table(op: Operation) -> Nest:
     """Return the function of a table as a nest over all arguments."""
     arguments, numbers, steps = list(op.regions[0].blocks[0].arguments), dict[Value, int](), list[Step]()
     numbers |= {value: 0 for value in arguments}
+
+    def add(step: Step) -> int:
+        steps.append(step)
+        return 1 + len(steps)
     for inner in operations_of(op, lambda name: True)[1:]:
         if len(inner.results) != 1 or not all(value in numbers for value in inner.operands):
             raise malformed(op, "its region has other operations than steps of one function")
-        steps.append(step_of(inner, tuple([numbers[value] for value in inner.operands])))
-        numbers[inner.results[0]] = 1 + len(steps)
+        numbers[inner.results[0]] = add_steps(inner, [numbers[value] for value in inner.operands], add)
     target, sizes, *_ = layout_of(op.results[0].type)
     source = scalar_dtype(arguments[0].type) if len(arguments) == 1 else None
     if source is None or not steps or steps[-1].dtype is not target or sizes != (LENGTH,) or not all(

@@ -121,4 +121,5 @@ def cases():
     def f(*shape):
         return r.standard_normal(shape).astype(np.float32)
     return [(pieces_of_statistics, (f(160, 56),)), (shifted_and_summed, (f(160, 24),)), (chunked_softmax, (f(160, 40), 24)),
-            (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))), (kl_rows, (f(128, 16), f(128, 16)))]
+            (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))), (kl_rows, (f(256, 40), f(256, 40))),
+            (chunked_softmax, (f(200, 250),))]

@@ -89,39 +89,6 @@ def tensor_split_kernel_(in_tensor):
 
 
 
-@nki.jit
-def chunked_softmax(x, chunk=96):
-    rows, cols = x.shape
-    out = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
-    n_chunks = math.ceil(cols / chunk)
-    for t in nl.affine_range(math.ceil(rows / 128)):
-        ip = nl.arange(128)[:, None]
-        iff = nl.arange(chunk)[None, :]
-        tiles, maxes = [], []
-        for c in range(n_chunks):
-            m = (t * 128 + ip < rows) & (c * chunk + iff < cols)
-            tile = nl.load(x[t * 128 + ip, c * chunk + iff], mask=m)
-            tiles.append(tile)
-            maxes.append(nl.max(tile, axis=[1], mask=m))
-        row_max = maxes[0]
-        for other in maxes[1:]:
-            row_max = nl.maximum(row_max, other, mask=(t * 128 + ip < rows))
-        total = nl.zeros((128, 1), dtype=nl.float32)
-        exps = []
-        for c, tile in enumerate(tiles):
-            m = (t * 128 + ip < rows) & (c * chunk + iff < cols)
-            e = nl.exp(nl.subtract(tile, row_max, mask=m), mask=m)
-            exps.append(e)
-            part = nl.sum(e, axis=[1], mask=m)
-            total[ip, 0] = nl.add(total, part, mask=(t * 128 + ip < rows))
-        inv = nl.reciprocal(total, mask=(t * 128 + ip < rows))
-        for c, e in enumerate(exps):
-            m = (t * 128 + ip < rows) & (c * chunk + iff < cols)
-            nl.store(out[t * 128 + ip, c * chunk + iff], nl.multiply(e, inv, mask=m), mask=m)
-    return out
-
-
-
 ACT = {"silu": nl.silu, "gelu": nl.gelu}
 
 
@@ -151,23 +118,6 @@ def gated_mlp(x_t, w_gate, w_up, w_down, *, act="silu"):
 
 
 @nki.jit
-def bias_relu_grid(x, bias):
-    n, d = x.shape
-    out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
-    r0 = nl.program_id(0) * 128
-    c0 = nl.program_id(1) * 256
-    i_p = r0 + nl.arange(128)[:, None]
-    i_f = c0 + nl.arange(256)[None, :]
-    m = (i_p < n) & (i_f < d)
-    t = nl.load(x[i_p, i_f], mask=m)
-    b = nl.load(bias[nl.arange(1)[:, None], i_f], mask=(i_f < d))
-    r = nl.maximum(nl.add(t, b.broadcast_to((128, 256)), mask=m), 0.0, mask=m)
-    nl.store(out[i_p, i_f], value=r, mask=m)
-    return out
-
-
-
-@nki.jit
 def update_kv_cache(cache: nt.mutable_tensor, new, slot: int, scale=None):
     heads, length, dim = cache.shape
     for h in nl.affine_range(heads):
@@ -176,32 +126,6 @@ def update_kv_cache(cache: nt.mutable_tensor, new, slot: int, scale=None):
             row = nl.multiply(row, scale)
         nl.store(cache[h, slot + nl.arange(1)[:, None], nl.arange(dim)[None, :]], row)
     return cache
-
-
-
-def _stats(tile, rows):
-    mx = nl.max(tile, axis=1, keepdims=True)
-    sh = nl.subtract(tile, mx)
-    ex = nl.exp(sh)
-    sm = nl.sum(ex, axis=1, keepdims=True)
-    return sh, ex, sm
-
-
-@nki.jit
-def kl_rows(p_logits, q_logits):
-    n, d = p_logits.shape
-    out = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    for i in nl.affine_range(n // 128):
-        p = nl.load(p_logits[nl.ds(i * 128, 128), :])
-        q = nl.load(q_logits[nl.ds(i * 128, 128), :])
-        p_sh, p_ex, p_sm = _stats(p, 128)
-        q_sh, q_ex, q_sm = _stats(q, 128)
-        probs = p_ex / p_sm
-        log_p = p_sh - nl.log(p_sm)
-        log_q = q_sh - nl.log(q_sm)
-        kl = nl.sum(probs * (log_p - log_q), axis=1, keepdims=True)
-        nl.store(out[nl.ds(i * 128, 128), :], kl)
-    return out
 
 
 
@@ -248,10 +172,7 @@ def cases():
     def f(*s): return r.standard_normal(s).astype(np.float32)
     return [(attn_fwd_small_head[2], (f(2, 256, 64), f(2, 256, 64), f(2, 256, 64))),
             (tensor_split_kernel_, (f(64, 48),)),
-            (chunked_softmax, (f(200, 250),)),
             (gated_mlp, (f(64, 96), f(64, 256), f(64, 256), f(256, 64))),
-            (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))),
             (update_kv_cache, (f(4, 16, 32), f(4, 1, 32), 3, 0.5)),
-            (kl_rows, (f(256, 40), f(256, 40))),
             (transpose_and_double, (f(256, 128),)),
             (windowed_scores, (f(64, 256), f(64, 256)))]

@@ -207,3 +207,17 @@ def test_lookup__is_in_a_table_of_all_arguments() -> None:
             text = text.replace("strided<[]>", "strided<[], offset: 4>")
         with pytest.raises(MalformedMark, match=problem):
             compiled_text(text)
+
+
+def test_table__of_a_function_of_narrow_floats_is_computed_in_float32() -> None:
+    start, end = LOOKUP.index("    %0 = "), LOOKUP.index("  })")
+    narrow = '    %0 = "scalar.activation"(%in) {fn = "gelu"} : (bf16) -> bf16\n'
+    wide = ('    %0 = "scalar.convert"(%in) : (bf16) -> f32\n'
+            '    %1 = "scalar.activation"(%0) {fn = "gelu"} : (f32) -> f32\n'
+            '    %2 = "scalar.convert"(%1) : (f32) -> bf16\n')
+    x = np.linspace(-4, 4, 64).astype(BFLOAT16.numpy)
+    results = [np.zeros(64, BFLOAT16.numpy) for _ in range(2)]
+    for function, result in zip((narrow, wide), results):
+        compiled_text(LOOKUP[:start] + function + LOOKUP[end:])([x], [result])
+    np.testing.assert_array_equal(*[result.view(np.uint16) for result in results])
+    assert results[0][-1] == 4 and results[0].any()
