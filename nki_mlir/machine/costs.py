@@ -134,8 +134,9 @@ class DmaCosts:
     ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes``
     at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not conflict on
     channels, but if more than ``bank_engines`` DMA engines read the bank, each further ``bank_row_bytes`` of a run
-    waits ``bank_row_ns``. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run,
-    ``hbm_stack_bytes_per_ns`` the bandwidth of the stack that it shares with others.
+    waits ``bank_row_ns``. A transpose from HBM to SBUF has ``transpose_rate`` of a copy's rate, one from SBUF to SBUF
+    ``sbuf_transpose_rate``; 0: the elements move one by one. ``hbm_bytes_per_ns`` is a core's share of HBM while
+    all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of the stack that it shares with others.
     """
 
     issue_ns: Cited                     # the triggering engine is taken
@@ -158,11 +159,13 @@ class DmaCosts:
     bank_engines: Cited
     bank_row_bytes: Cited
     bank_row_ns: Cited
+    transpose_rate: Cited
+    sbuf_transpose_rate: Cited
     hbm_bytes_per_ns: Cited
     hbm_stack_bytes_per_ns: Cited
 
     def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False, engines: int = 0) -> float:
-        """Return the Return the ns that one DMA engine takes for a descriptor of ``nbytes`` bytes.
+        """Return the ns that one DMA engine takes for a descriptor of ``nbytes`` bytes.
 
         The next descriptor begins ``apart`` bytes behind it. ``stores``: it writes HBM, and reads none. ``engines``:
         how many DMA engines move the transfer's descriptors.

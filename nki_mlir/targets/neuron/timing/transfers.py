@@ -16,8 +16,11 @@ from math import prod
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import descriptors
 from nki_mlir.dialects.nisa.collectives import Collective
+from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
+
+TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
 
 
 @dataclass(frozen=True)
@@ -59,18 +62,19 @@ class Transfers:
     def work_out(self, op: Op) -> TimedTransfer:
         machine = self.machine
         tiles = [t for _, t in op.operands()]
-        hbm = sum(prod(t.shape) * t.dtype.itemsize for t in tiles if not t.on_chip)
+        hbm = sum(elements * t.dtype.itemsize for t, elements in moved(op) if not t.on_chip)
         loads = any(t.on_chip for _, t in op.targets())
         if isinstance(op, Collective):
             return TimedTransfer((0.0,) * machine.dma_engines, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
-        runs, nbytes = descriptors(op) or self.rows(tiles, chip)
+        rate = transpose_rate(op, machine)
+        runs, nbytes = (None if rate else descriptors(op)) or self.rows(tiles, chip)
         stores = all(tile.on_chip for _, tile in op.sources())
-        apart, count = self.partition_step(tiles), machine.dma_engines
+        apart, count = 0 if rate else self.partition_step(tiles), machine.dma_engines
         if chip and chip[0].access.dims[0][0]:
             partitions, start = chip[0].partitions, chip[0].access.partition
             rows = rows_served(start.const if start is not None else 0, partitions, count, machine.partitions)
-            descriptor_ns = machine.costs.dma.descriptor(nbytes, apart, stores, sum(map(bool, rows)))
+            descriptor_ns = machine.costs.dma.descriptor(nbytes, apart, stores, sum(map(bool, rows))) / (rate or 1.0)
             took = {served: served * runs / partitions * descriptor_ns for served in rows}
             parts = tuple([took[served] for served in rows])
         else:
@@ -90,6 +94,32 @@ class Transfers:
         largest = max((prod(t.shape) * t.dtype.itemsize for t in chip or tiles), default=0)
         runs = chip[0].partitions if chip else 1
         return runs, max(1, largest // runs)
+
+
+def moved(op: Op) -> list[tuple[Tile, int]]:
+    """Return each tile of a transfer, with the elements that the transfer moves to or from it: of a table whose rows
+    data select, as many as the other tile has."""
+    if isinstance(op, DataAddressed):
+        piece = prod(op.piece.shape)
+        return [(tile, piece if tile is op.table else prod(tile.shape)) for _, tile in op.operands()]
+    return [(tile, prod(tile.shape)) for _, tile in op.operands()]
+
+
+def transpose_rate(op: Op, machine: Machine) -> float:
+    """Return the share of their rate at which the DMA engines transpose a tile on its way to SBUF; 0.0 if the transfer
+    transposes nothing, or its elements have a size that the DMA engines cannot transpose."""
+    operands = {field.name: tile for field, tile in op.operands()}
+    if operands.keys() != {"dst", "src"}:
+        return 0.0
+    dst, src = operands["dst"], operands["src"]
+    if not dst.on_chip or dst.dtype is not src.dtype or dst.dtype.itemsize not in TRANSPOSED_BYTES:
+        return 0.0
+    axes, dma = op.iteration().axes, machine.costs.dma
+    of_free_dims = zip(reversed(axes["src"]), reversed(src.access.free_dims))       # on chip axis 0 is the partition
+    inner = next((axis for axis, (step, count) in of_free_dims if step == 1 and count > 1), None)
+    if inner != axes["dst"][0] or dst.free_elements == 1:
+        return 0.0
+    return float(dma.sbuf_transpose_rate if src.on_chip else dma.transpose_rate)
 
 
 @lru_cache
