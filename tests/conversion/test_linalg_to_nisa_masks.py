@@ -171,6 +171,54 @@ def test_instruction_under_a_triangle(case):
     assert all(str(op.attributes["mask"]) == "affine_set<() : (0 == 0)>" for op in instructions(module))
 
 
+SEQUENCES = {                       # what the active elements of a row, one after the other, give, and how much
+    "max8": (8, lambda tile, active: nisa.max8(src=tile, mask=active)),
+    "bn_stats": (6, lambda tile, active: nisa.bn_stats(tile, mask=active)),
+    "tensor_tensor_scan": (40, lambda tile, active: nisa.tensor_tensor_scan(tile, tile, 0.0, np.subtract, np.add,
+                                                                            mask=active)),
+}
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+@pytest.mark.parametrize("mask", ["triangle", "cases", "two blocks of rows"])
+def test_instruction_on_the_sequence_of_a_row__gathers_its_active_elements(case, mask):
+    """Rows with the same active elements are gathered, computed together, and scattered."""
+    width, compute = SEQUENCES[case]
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 30, width), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:30, 0:40]
+        q, g = nl.mgrid[0:30, 0:width]
+        for i in nl.sequential_range(2):
+            tile = nl.load(x)
+            result = nl.zeros((30, width), dtype=x.dtype, buffer=nl.sbuf)
+            if mask == "two blocks of rows":
+                active = (p < 10) | (p >= 20)
+            else:
+                active = 3 * p + 8 > f if mask == "triangle" else 3 * p + 8 * i + 8 > f
+            result[q, g] = compute(tile[p, f], active)
+            nl.store(out[i, q, g], result[q, g])
+        return out
+    x = floats(30, 40).round()
+    module, result = check(kernel, x)
+    for i in range(2):
+        for row in range(30):
+            active = x[row, :3 * row + 8 + (8 * i if mask == "cases" else 0)]
+            if mask == "two blocks of rows":
+                active = x[row] if row < 10 or row >= 20 else None
+            if active is None:
+                assert not result[i, row].any()
+            elif case == "max8":
+                np.testing.assert_array_equal(result[i, row], np.sort(active)[::-1][:8])
+            elif case == "tensor_tensor_scan":
+                want, total = np.zeros(40, np.float32), np.float32(0)
+                for k, value in enumerate(active):
+                    want[k] = total = value - total + value
+                np.testing.assert_array_equal(result[i, row], want)
+    assert names(module).count(case) == {"triangle": 12, "cases": 12 + 9, "two blocks of rows": 4}[mask]
+
+
 def test_reduction_instruction_under_a_triangle():
     @nki.jit
     def kernel(x):

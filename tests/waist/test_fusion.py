@@ -76,17 +76,16 @@ def test_operand_that_reads_beyond_a_copy__is_not_followed(dtype: DType, strides
     assert copy.at_source(Operand(dtype, strides), offset, extents) is None
 
 
-def generics(text: str) -> list[GenericOperation]:
-    module = ir.Module.parse(text, shared_context())
+def generics(module: ir.Module) -> list[GenericOperation]:
+    """The operations of a module, which the caller keeps: types of their values live as long as the module."""
     function = module.body.operations[0]
     found = [generic_of(op.operation) for op in function.regions[0].blocks[0].operations]
     return [nest for nest in found if nest is not None]
 
 
 def test_read_through__puts_the_reader_s_subscripts_in_the_producer_s_maps() -> None:
-    context = shared_context()
-    with context, ir.Location.unknown():
-        copy, reader = generics("""
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse("""
 func.func @main(%a: memref<3x8x4xf32>, %b: memref<4x8xf32>, %t: memref<4x8xf32>, %r: memref<8x2x4xf32>) {
   linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (2, d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>],
                   iterator_types = ["parallel", "parallel"]} ins(%a : memref<3x8x4xf32>) outs(%t : memref<4x8xf32>) {
@@ -101,6 +100,7 @@ func.func @main(%a: memref<3x8x4xf32>, %b: memref<4x8xf32>, %t: memref<4x8xf32>,
   }
   return
 }""")
+        copy, reader = generics(module)
         fusion = read_through(copy, reader, 0)
         (source, mapping), = fusion.sources
         assert source == copy.inputs[0]

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Meetings of several cores as the checker follows them: each gathers one event of each core."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import scalar
+from nki_mlir.targets.neuron import streams
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.checker.trace import Choices, CoreMeeting, StreamTrace
+from nki_mlir.targets.neuron.codegen.emission import Emission
+from nki_mlir.targets.neuron.deadlock import Deadlock
 
 from .test_cores import X, programs_of, swapped
 
@@ -23,3 +33,59 @@ def test_each_meeting_gathers_one_event_of_each_core(limit, monkeypatch):
         assert indices == sorted(set(indices))                      # each event meets once, in the order of its lane
     report = check_streams(programs)
     assert not report.violations and not report.not_analysed
+
+
+def meeting_in_a_loop(count_of):
+    """Programs of a grid that meet in each iteration of a loop of which data decide the number. The first one has
+    further tiles, so the loop's number has another address there."""
+    @nki.jit
+    def kernel(x, n):
+        out = nl.ndarray((2, 4, 8), nl.float32, buffer=nl.shared_hbm)
+        g = nl.program_id(0)
+        if g == 0:
+            kept = nl.add(nl.load(x[0:4]), 1.0)
+            nl.store(out[g], kept)
+        left = nl.load(n[g:g + 1])
+        going = scalar(True)
+        while going:
+            total = nl.all_reduce(nl.load(x[0:4]), op=np.add, program_axes=0)
+            nl.store(out[g], total)
+            left[...] = nl.subtract(left, 1)
+            going = scalar(left)
+        return out
+    x, n = np.ones((4, 8), np.float32), np.array(count_of, np.int32)[:, None]
+    return kernel, x, n
+
+
+def test_cores_whose_data_decide_alike__do_not_deadlock():
+    kernel, x, n = meeting_in_a_loop((2, 2))
+    of = kernel[2].lower(x, n).specialization
+    programs = streams(of.captured, of.grid, Emission(reorder=False), of.cores)
+    report = check_streams(programs)
+    assert len(programs) == 2 and report.violations == []
+    assert report.not_analysed == ["data decide how often a loop runs; up to two iterations were followed",
+                                   "cores wait for each other in branches that data decide for each of them"]
+    np.testing.assert_array_equal(kernel[2].on("isa")(x, n), np.full((2, 4, 8), 2, np.float32))
+
+
+def test_core_that_misses_a_meeting__deadlocks_for_certain():
+    first, second = programs_of(swapped(True), X)[1]
+    engine, at = next((engine, k) for engine, stream in second.streams.items() for k, i in enumerate(stream)
+                      if isinstance(i.op, Meeting))
+    stream = [i for k, i in enumerate(second.streams[engine]) if k != at]
+    report = check_streams([first, replace(second, streams={**second.streams, engine: stream})])
+    assert [type(error) for error in report.violations] == [Deadlock]
+
+
+def test_choices__count_the_iterations_of_each_core():
+    choices = Choices()
+    sides = [[choices.taken((core, turn), core, "loop") for core in (0, 1)] for turn in range(3)]
+    assert sides == [[False, False], [False, False], [True, True]]
+    assert not choices.differ(2) and choices.differ(3)              # the third core has taken no side
+    assert choices.taken((0, 3), 0, "loop") and choices.differ(2)
+
+
+def test_choices__decide_equal_numbers_equally():
+    choices = Choices([True])
+    assert choices.taken("number", 0, "loop") and choices.taken("number", 1, "loop")
+    assert not choices.differ(2) and len(choices.sites) == 1

@@ -21,6 +21,7 @@ from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
 from nki_mlir.targets.neuron.checker.trace import Choices, StreamTrace, TooLong
 from nki_mlir.targets.neuron.checker.violations import Descriptions, in_source_order
 from nki_mlir.targets.neuron.checker.witness import witness_of
+from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.order import Step
 
 EXECUTED = 100_000              # instructions that are followed
@@ -73,6 +74,12 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         trace = StreamTrace(programs, choices, executed)
     except TooLong:
         report.not_analysed.append(f"it executes more than {executed:,} instructions")
+        return
+    except Deadlock as error:
+        if choices.differ(len(programs)):
+            report.not_analysed.append("cores wait for each other in branches that data decide for each of them")
+        else:
+            report.violations.append(error)
         return
     except NkiMlirError as error:
         report.violations.append(error)

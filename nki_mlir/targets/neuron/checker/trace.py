@@ -80,15 +80,23 @@ class Choices:
         self.script = script
         self.decided: dict[object, bool] = {}
         self.sites: list[tuple[object, bool]] = []
+        self.of_core: dict[int, dict[object, bool]] = defaultdict(dict)
         self.cut = False
 
-    def taken(self, key: object, site: object) -> bool:
+    def taken(self, key: object, core: int, branch: object) -> bool:
         if key not in self.decided:
-            number = len(self.sites)
+            number, site = len(self.sites), (core, branch)
             choice = self.script[number] if number < len(self.script) else self.left(site) >= SEEN_TWICE
             self.decided[key] = choice
             self.sites.append((site, choice))
+        self.of_core[core][key] = self.decided[key]
         return self.decided[key]
+
+    def differ(self, cores: int) -> bool:
+        """Return whether some cores took other sides than others. Numbers that cores load from their own tiles may
+        differ or not, so the checker cannot tell whether the data of a run take the cores apart."""
+        sides = [list(self.of_core[core].values()) for core in range(cores)]
+        return any(of_core != sides[0] for of_core in sides)
 
     def left(self, site: object) -> int:
         """Count how often a branch was not taken."""
@@ -182,7 +190,7 @@ class StreamTrace:
             if isinstance(op, isa.Control):
                 self.steps.append(event)
                 try:
-                    self.control(op, state, engine, pc)
+                    self.control(op, core, engine, pc)
                 except NkiMlirError as error:
                     raise error.located(instruction.location) from None
                 self.update(event)
@@ -240,7 +248,9 @@ class StreamTrace:
                 self.ready.append((arrived.core, arrived.engine))
 
     # -- registers -----------------------------------------------------------------------------------------------------
-    def control(self, op: isa.Control, state: CoreProgress, engine: Engine, pc: int) -> None:
+    def control(self, op: isa.Control, core: int, engine: Engine, pc: int) -> None:
+        state = self.cores[core]
+
         def load(op: isa.TensorLoad) -> Number:
             key = op.src.space, op.src.access
             times = state.loads[engine, key]
@@ -248,7 +258,9 @@ class StreamTrace:
             return DataDependent(("load", *key, times), *limits_of(op.src.dtype))
 
         def is_taken(holds: Number) -> bool:
-            return self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else bool(holds)
+            if isinstance(holds, DataDependent):
+                return self.choices.taken(holds.key, core, (engine, pc))
+            return bool(holds)
 
         def clear(low: int, high: int) -> None:
             for number in range(low, high + 1):
