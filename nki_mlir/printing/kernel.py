@@ -17,6 +17,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from math import prod
 
 from nki_mlir.bindings import Module, ir
@@ -28,8 +30,9 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
-from nki_mlir.printing.prepared import prepared, reduces_programs
+from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.program_loops import CORES
+from nki_mlir.printing.reducing_programs import reduces_programs
 from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
 from nki_mlir.targets.neuron import at_nisa
 
@@ -56,25 +59,42 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
                           fix="leave --generation out")
     merged = modules if keep_placement else merged_programs(modules)
-    copies = [prepared(module, loops=len(merged) == 1 and not keep_placement) for module in merged]
-    on_cores, placement = the_kernel(copies[0]).grid == CORES, None
-    if keep_placement:
+    options = _Options(comments, OLDEST if beta else release, keep_placement, beta)
+    loops = len(merged) == 1 and not keep_placement
+    if loops and reduces_programs(merged[0]):
+        with suppress(Unprintable):                 # where loops over programs are no form of it
+            return _text_of([prepared(merged[0])], options, meets=True)
+    copies = [prepared(module, loops and not reduces_programs(module)) for module in merged]
+    return _text_of(copies, options, meets=any(map(reduces_programs, copies)))
+
+
+@dataclass(frozen=True)
+class _Options:
+    comments: bool
+    release: str
+    keep_placement: bool
+    beta: bool
+
+
+def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
+    """Return the text of prepared modules. ``meets``: their programs reduce over each other, on one core."""
+    on_cores, placement = the_kernel(copies[0]).grid == CORES and not meets, None
+    if options.keep_placement:
         copies, placement = _placed(copies, on_cores)
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(comments, machine_named(first.target), OLDEST if beta else release, beta, placement=placement)
+    out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, placement=placement)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]
     out.named.update((t.name, t) for t in tensors)
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
-    meet = any(map(reduces_programs, copies))
-    if on_cores and not meet:
+    if on_cores:
         _write_cores(printers, out)
-    elif len(kernels) > 1 or meet:
+    elif len(kernels) > 1 or any(map(reduces_programs, copies)):
         write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
     else:
         with first.op.context, ir.Location.unknown():

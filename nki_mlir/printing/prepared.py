@@ -10,23 +10,22 @@ from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
-from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.program_loops import add_program_loops
+from nki_mlir.printing.reducing_programs import add_reducing_loops, copy_reductions_of_one, reduces_programs
 from nki_mlir.waist.builder import StructuredBuilder
 
 
 def prepared(module: Module, loops: bool = True) -> Module:
     """Return a copy of the module in the form that the printer reads.
 
-    With ``loops``, loops take the place of the grid's programs. Programs that reduce over each other are printed one by
-    one, with numbers for the program ids in masks.
+    With ``loops``, loops take the place of the grid's programs. Without them, programs that reduce over each other are
+    printed one by one, with numbers for the program ids in masks.
     """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
@@ -35,9 +34,12 @@ def prepared(module: Module, loops: bool = True) -> Module:
         _erase_checks(copy)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function)
+        copy_reductions_of_one(copy)
+        if loops and reduces_programs(copy):
+            add_reducing_loops(copy)
+        elif loops:
+            add_program_loops(copy)
         if not reduces_programs(copy):
-            if loops:
-                add_program_loops(copy)
             run_passes(copy, [pass_named("roll-repeats", "least=1 pairs=true"), pass_named("split-masked-loops", "")])
         _lower_masked(copy)
         return copy
@@ -52,12 +54,6 @@ def _erase_checks(module: Module) -> None:
             operation.erase()
         assert not isinstance(definition, ir.Block)
         definition.erase()
-
-
-def reduces_programs(module: Module) -> bool:
-    """Return whether a program of the module takes part in a reduction over programs."""
-    return any(op.attributes["over"].value == PROGRAMS
-               for op in operations_of(module, lambda name: name == AllReduceOp.full_name()))
 
 
 def _lower_masked(module: Module) -> None:

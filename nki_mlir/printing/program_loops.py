@@ -9,10 +9,10 @@ One core runs the programs of most grids in their order. As loops they are subje
 loops, so that a text and the text of its capture agree.
 """
 
-from nki_mlir.bindings import Module, ir
+from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.creation import constant, terminator
-from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 
 CORES = (2,)                            # the grid whose programs are the cores of a launch
 PROGRAM_AXIS = "nki.program_axis"       # of a loop: the axis of the grid that it stands for
@@ -23,26 +23,36 @@ def add_program_loops(module: Module) -> None:
 
     A program id of an axis with one program is 0.
     """
-    kernel, make = the_kernel(module), Attributes()
+    kernel = the_kernel(module)
     if kernel.grid == CORES:
         return
     block = kernel.op.regions[0].blocks[0]
     ids = {spec.index: a for a, spec in zip(block.arguments, kernel.arguments) if spec.kind == "program_id"}
     body = [op.operation for op in block.operations][:-1]
-    end = terminator(block)
-    with kernel.op.location, ir.InsertionPoint.at_block_begin(block):
+    variables, end = add_loops(kernel, terminator(block), ir.InsertionPoint.at_block_begin(block))
+    for axis, value in ids.items():
+        value.replace_all_uses_with(variables[axis])
+    for op in body:
+        op.move_before(end)
+
+
+def add_loops(kernel: KernelFunction, before: Operation, bounds: ir.InsertionPoint) -> tuple[list[Value], Operation]:
+    """Create a loop over each axis of a kernel's grid in front of an operation, their bounds at ``bounds``.
+
+    Return the loops' variables, which are 0 for an axis with one program, and the operation in front of which the
+    body goes.
+    """
+    make = Attributes()
+    with kernel.op.location, bounds:
         zero, one = constant(0), constant(1)
         stops = [constant(extent) for extent in kernel.grid]
+    variables, end = [zero] * len(stops), before
     for axis, extent in enumerate(kernel.grid):
-        variable = zero
         if extent > 1:
             loop = ir.Operation.create("scf.for", operands=[zero, stops[axis], one], regions=1, loc=kernel.op.location,
                                        ip=ir.InsertionPoint(end), attributes={"nki.loop": make.value("sequential"),
                                                                               PROGRAM_AXIS: make.value(axis)})
             inside = loop.regions[0].blocks.append(ir.IndexType.get(), arg_locs=[kernel.op.location])
             end = ir.Operation.create("scf.yield", loc=kernel.op.location, ip=ir.InsertionPoint(inside))
-            variable = inside.arguments[0]
-        if axis in ids:
-            ids[axis].replace_all_uses_with(variable)
-    for op in body:
-        op.move_before(end)
+            variables[axis] = inside.arguments[0]
+    return variables, end

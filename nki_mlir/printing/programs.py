@@ -15,15 +15,14 @@ from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
-from nki_mlir.dialects.nki.elementwise import BinaryOp, alu_compute
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.exact_extremes import has_exact_steps, write_extreme
+from nki_mlir.printing.fold_over_programs import fold_steps
 from nki_mlir.printing.index_text import IndexText, IndexValues
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.tile_operations import write_statement
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.function import ForLoop, FunctionBlock, FunctionNode, TileInstruction, nodes_of
 
 
@@ -110,54 +109,35 @@ def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: S
                     written_once: Sequence[set[Value]]) -> None:
     """Write the reduction that ends a phase of each program: a fold of each group's tiles in their order.
 
-    Intermediate results have the dtype in which the reduction computes. Raise ``Unprintable`` if its steps would
-    round. Two programs of a group compute the last step; the others read a result that no operation writes again
-    (``written_once`` has such buffers of each program). So the text has as many instructions as the collective.
+    Programs read the result of the first one if no operation writes it again (``written_once`` has such buffers of
+    each program), or a copy.
     """
     nodes = [phase.reduction for phase in phases if phase.reduction is not None]
     ops = [op for node in nodes if (op := reduction_over_programs(node)) is not None]
-    op, compute = ops[0], ops[0].compute
-    assert compute is not None
-    wide = compute is not FLOAT32                       # 32-bit integers, which most steps would round
-    for group in parsed(op.groups):
-        folded, *others = [_program_tile(out, ops[member].src, programs[member]) for member in group]
-        computing = [member for n, member in enumerate(group) if n < 2 or not _is_shared(
-            ops[member].dst, ops[group[1]].dst, programs[member], written_once[member])]
-        results = [_program_tile(out, ops[member].dst, programs[member]) for member in computing]
-        exact = wide and has_exact_steps(op.op, folded, *others)
-        if wide and others and not exact and (
-                alu_compute(op.op, compute, *[tile.dtype for tile in (folded, *others)]) is not compute):
-            raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
-                              fix="reduce float32 or integers of 16 bits").located(location_of(nodes[0].op))
-        # Each result computes the last step if it can: one instruction fewer than to copy it.
-        apart = others and {tile.handle for tile in results}.isdisjoint((folded.handle, others[-1].handle))
-        direct = apart and not (wide and results[0].dtype is not compute)
-        for value in others[:-1] if direct else others:
-            partial = out.temporary(op.src.shape, compute, SBUF)
-            _write_step(out, op.op, partial, folded, value, exact)
-            folded = partial
-        for result in results:
-            if direct:
-                _write_step(out, op.op, result, folded, others[-1], exact)
+
+    def temporary(shape: Sequence[int], dtype: DType) -> Tile:
+        return out.temporary(shape, dtype, SBUF)
+    for group in parsed(ops[0].groups):
+        sources = [_program_tile(out, ops[member].src, programs[member]) for member in group]
+        result = _program_tile(out, ops[group[0]].dst, programs[group[0]])
+        try:
+            for step in fold_steps(ops[0], sources, result, temporary):
+                write_statement(out, step)
+        except Unprintable as error:
+            raise error.located(location_of(nodes[0].op)) from None
+        shared = _is_shared(ops[group[0]].dst, written_once[group[0]])
+        for member in group[1:]:
+            program, dst = programs[member], ops[member].dst
+            if shared and dst.handle in program.waiting and _is_shared(dst, written_once[member]):
+                program.tensors[dst.handle] = out.tensors[result.handle]
+                del program.waiting[dst.handle]
             else:
-                write_statement(out, CopyOp(dst=result, src=folded))
-        for member in set(group) - set(computing):
-            programs[member].tensors[ops[member].dst.handle] = out.tensors[results[1].handle]
-            del programs[member].waiting[ops[member].dst.handle]
+                write_statement(out, CopyOp(dst=_program_tile(out, dst, program), src=result))
 
 
-def _write_step(out: KernelText, op: str, dst: Tile, lhs: Tile, rhs: Tile, exact: bool) -> None:
-    if exact:
-        write_extreme(out, op, dst, lhs, rhs)
-    else:
-        write_statement(out, BinaryOp(dst=dst, lhs=lhs, rhs=rhs, op=op))
-
-
-def _is_shared(tile: Tile, computed: Tile, program: ProgramText, written_once: set[Value]) -> bool:
-    """Return whether a program can read another program's result instead of its own: a complete buffer that only the
-    reduction writes, in both programs."""
-    return all(t.handle in written_once and t.shape == t.base_shape and t.dtype is t.base_dtype
-               for t in (tile, computed)) and tile.dtype is computed.dtype and tile.handle in program.waiting
+def _is_shared(tile: Tile, written_once: set[Value]) -> bool:
+    """Return whether a tile is a complete buffer that only one operation writes."""
+    return tile.handle in written_once and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype
 
 
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:

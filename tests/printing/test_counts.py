@@ -204,7 +204,8 @@ def test_two_programs_each_add():
     launched = sum_of_programs[2]
     again = reread(printed(launched, [X]))
     before, after = (instructions(kernel, [X]) for kernel in (launched, again))
-    assert after["TENSOR_TENSOR"] == before["CC_ALL_REDUCE"] == 2 and not after["COPY"]
+    assert before["CC_ALL_REDUCE"] == 2 and not after["COPY"]
+    assert after.total() <= before.total() - 2      # they load once, and the sum is one instruction
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(X), np.stack([2 * X + 3] * 2))
 

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs that reduce over each other as loops over the programs, between the reductions.
+
+before:  grid [3]                                    after:  parts = alloc (128, 3, 512)
+           part = load x, %program_id                        for %i = 0 to 3 { parts[:, i] = load x, %i }
+           total = all_reduce part                           total = parts[:, 0]; total += parts[:, 1]; ...
+           store out, total, %program_id                     for %i = 0 to 3 { store out, total, %i }
+
+A buffer that several parts of a program use has a dim for each axis of the grid. A buffer that only reductions write
+has none for the axes over which these reduce. Loops and branches around a reduction are the same for all programs.
+"""
+
+import itertools
+from collections.abc import Sequence
+from math import prod
+
+from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
+from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile, full_tile
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.creation import constant
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
+from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
+from nki_mlir.dialects.nki.movement import CopyOp
+from nki_mlir.dialects.op import Op, changed, with_forms
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.fold_over_programs import fold_steps
+from nki_mlir.printing.program_loops import add_loops
+from nki_mlir.printing.statements import REGISTERS
+from nki_mlir.scalar.dtypes import DType
+
+SCALARS = "arith.", "affine.apply"
+
+
+def reductions_of(root: Operation | Module) -> list[tuple[Operation, AllReduceOp]]:
+    """Return the reductions over programs, with their operations."""
+    found = [(op, read_op(op)) for op in operations_of(root, lambda name: name == AllReduceOp.full_name())]
+    return [(op, read) for op, read in found if isinstance(read, AllReduceOp) and read.over == PROGRAMS]
+
+
+def reduces_programs(module: Module) -> bool:
+    """Return whether programs of the module reduce over others."""
+    return any(len(group) > 1 for _, op in reductions_of(module) for group in parsed(op.groups))
+
+
+def copy_reductions_of_one(module: Module) -> None:
+    """Replace reductions over one program by copies."""
+    for operation, op in reductions_of(module):
+        if all(len(group) == 1 for group in parsed(op.groups)):
+            copy = CopyOp(dst=op.dst, src=op.src, symbols=op.symbols, ranges=op.ranges)
+            write_op(copy, Attributes(), operation.location, ir.InsertionPoint(operation))
+            operation.erase()
+
+
+def add_reducing_loops(module: Module) -> None:
+    """Enclose what programs do between reductions in loops over them, and fold their tiles in their place.
+
+    Raise ``Unprintable`` if programs differ in whether or how often they reduce, as far as the module shows, or if a
+    register or a tile in PSUM is used before and after a reduction.
+    """
+    _ReducingPrograms(the_kernel(module)).run()
+
+
+class _ReducingPrograms:
+    """One function whose programs reduce over each other."""
+
+    def __init__(self, kernel: KernelFunction) -> None:
+        self.kernel, self.make = kernel, Attributes()
+        self.block: Block = kernel.op.regions[0].blocks[0]
+        self.axes = [axis for axis, extent in enumerate(kernel.grid) if extent > 1]
+        ids = {spec.index: a for a, spec in zip(self.block.arguments, kernel.arguments) if spec.kind == "program_id"}
+        self.ids: dict[Value, int] = {value: axis for axis, value in ids.items()}
+        self.points = list(itertools.product(*map(range, kernel.grid)))
+        self.buffers: dict[Value, tuple[Value, list[int]]] = {}     # of all programs, and the axes that each has
+
+    def run(self) -> None:
+        with self.kernel.op.location, ir.InsertionPoint.at_block_begin(self.block):
+            self.zero = constant(0)
+        self.split(self.block)
+        erase_dead_code(self.kernel.op)
+
+    def is_uniform(self, value: Value) -> bool:
+        """Return whether a value is equal in all programs: it follows from constants and variables of loops."""
+        if value in self.ids:
+            return self.kernel.grid[self.ids[value]] == 1
+        if isinstance(value.owner, ir.Block):
+            return True
+        return value.owner.name.startswith(SCALARS) and all(map(self.is_uniform, value.owner.operands))
+
+    def split(self, block: Block) -> None:
+        """Split a block that all programs run in step."""
+        operations = [op.operation for op in block.operations][:-1]
+        allocations = [op for op in operations if op.name == "memref.alloc"]
+        runs: list[list[Operation]] = [[]]
+        meetings: list[Operation] = []
+        numbers: dict[Operation, int] = {}                 # of the run that an operation is in
+        for op in operations:
+            if reductions_of(op):
+                meetings.append(op)
+                runs.append([])
+            elif op.name != "memref.alloc" and not self.is_shared(op):
+                numbers[op] = len(runs) - 1
+                runs[-1].append(op)
+        for op in reversed(allocations):
+            users = {numbers.get(ancestor) for use in op.results[0].uses
+                     if (ancestor := ancestor_in(block, use.owner.operation)) is not None}
+            if len(users) > 1 or None in users:
+                self.share(op, ir.InsertionPoint.at_block_begin(block))
+            for number in users if len(users) == 1 else ():
+                if number is not None:
+                    runs[number].insert(0, op)
+        for run, meeting in itertools.zip_longest(runs, meetings):
+            self.enclose(run)
+            if meeting is not None:
+                self.meet(meeting)
+
+    def is_shared(self, op: Operation) -> bool:
+        """Return whether an operation computes what all programs can use."""
+        return op.name == "memref.get_global" or (
+            op.name.startswith(SCALARS) and all(map(self.is_uniform, op.results)))
+
+    # -- buffers -------------------------------------------------------------------------------------------------------
+    def share(self, alloc: Operation, ip: ir.InsertionPoint) -> None:
+        """Allocate a buffer for all programs."""
+        buffer = alloc.results[0]
+        shape, dtype, space = memref_parts(buffer.type)
+        users = [use.owner.operation for use in buffer.uses]
+        if space not in (SBUF, HBM) or not all(map(is_tile_op, users)):
+            raise Unprintable(what="a register or a tile in PSUM that programs use before and after they reduce",
+                              fix="copy it to a tile in SBUF")
+        reduced = list(self.axes)
+        for user in users:
+            op = read_op(user)
+            if any(tile.handle == buffer for field, tile in op.operands() if field.name in REGISTERS):
+                raise Unprintable(what="registers that programs use before and after they reduce",
+                                  fix="end the sum before the reduction")
+            if any(tile.handle == buffer for _, tile in op.targets()):
+                reduced = [axis for axis in reduced if isinstance(op, AllReduceOp) and axis in self.reduced(op)]
+        axes = [axis for axis in self.axes if axis not in reduced]
+        extents = tuple(self.kernel.grid[axis] for axis in axes)
+        larger = (*extents, *shape) if space == HBM else (shape[0], *extents, *shape[1:])
+        attributes = {name: alloc.attributes[name] for name in alloc.attributes}
+        shared = ir.Operation.create("memref.alloc", results=[self.make.memref(larger, dtype, space)],
+                                     attributes=attributes, loc=alloc.location, ip=ip)
+        self.buffers[buffer] = shared.results[0], axes
+
+    def reduced(self, op: AllReduceOp) -> list[int]:
+        """Return the axes of the grid along which a reduction's groups extend; none if groups are no such lines."""
+        groups = parsed(op.groups)
+        first = [self.points[member] for member in groups[0]]
+        axes = [axis for axis in self.axes if len({point[axis] for point in first}) > 1]
+        along = [tuple(n for axis, n in enumerate(point) if axis not in axes) for point in self.points]
+        lines = {tuple(k for k, other in enumerate(along) if other == at) for at in along}
+        return axes if lines == set(map(tuple, groups)) else []
+
+    def of_program(self, tile: Tile, coordinates: Sequence[Linear]) -> Tile:
+        """Return a program's part of a buffer that all have; the forms are the program's position along each axis."""
+        if tile.handle not in self.buffers:
+            return tile
+        buffer, axes = self.buffers[tile.handle]
+        bits = prod(tile.base_shape if tile.space == HBM else tile.base_shape[1:]) * tile.base_dtype.bits
+        step, rest = divmod(bits, tile.dtype.bits)
+        if rest:
+            raise Unprintable(what="a tile that ends within an element of another dtype", fix="let it have all of it")
+        start = tile.access.free
+        for axis in reversed(axes):
+            start = start.plus(coordinates[axis], step)
+            step *= self.kernel.grid[axis]
+        base = memref_parts(buffer.type)[0]
+        moved = Tile(buffer, tile.space, base, tile.base_dtype, tile.access, tile.label)
+        return moved.patterned(free=start)
+
+    # -- between reductions --------------------------------------------------------------------------------------------
+    def enclose(self, run: Sequence[Operation]) -> None:
+        """Enclose the operations of a run in loops over the programs."""
+        if all(op.name.startswith((*SCALARS, "memref.alloc")) for op in run):
+            return
+        moved = [op for op in run if not op.name.startswith(SCALARS)]
+        inside = {inner for op in moved for inner in operations_of(op, lambda name: True)}
+        if any(use.owner.operation not in inside for op in moved for result in op.results for use in result.uses):
+            raise Unprintable(what="a number that programs read before they reduce and use later", fix="read it again")
+        first = next(op for op in moved if op.name != "memref.alloc")
+        variables, end = add_loops(self.kernel, first, ir.InsertionPoint(first))
+        for op in moved:
+            op.move_before(end)
+        local: dict[Value, Value] = {value: variables[axis] for value, axis in self.ids.items()}
+        every = [inner for outer in moved for inner in operations_of(outer, lambda name: True)]
+        for op in every:
+            for position, value in enumerate(op.operands):
+                op.operands[position] = self.localized(value, local, inside, moved[0])
+        for op in every:
+            if is_tile_op(op) and any(value in self.buffers for value in op.operands):
+                self.move_tiles(op, variables)
+
+    def localized(self, value: Value, local: dict[Value, Value], inside: set[Operation], first: Operation) -> Value:
+        """Return a value in one program. Copies of what computes it from the program's ids are in front of ``first``,
+        the first operation in the loops."""
+        definition = value.owner
+        if value in local or isinstance(definition, ir.Block) or definition.operation in inside or self.is_uniform(
+                value) or not definition.name.startswith(SCALARS):
+            return local.get(value, value)
+        operands = [self.localized(operand, local, inside, first) for operand in definition.operands]
+        copy = definition.operation.clone(ip=ir.InsertionPoint(first)).operation
+        for position, operand in enumerate(operands):
+            copy.operands[position] = operand
+        local[value] = copy.results[0]
+        return local[value]
+
+    def move_tiles(self, operation: Operation, variables: Sequence[Value]) -> None:
+        """Let an operation use one program's parts of buffers."""
+        op = read_op(operation)
+        added = {v: extent for v, extent in zip(variables, self.kernel.grid) if v not in op.symbols}
+        symbols = (*op.symbols, *added)
+        coordinates = [Linear(0, ((symbols.index(variable), 1),)) for variable in variables]
+        moved = changed(op, lambda tile: self.of_program(tile, coordinates), symbols=symbols,
+                        ranges=(*op.ranges, *[(0, extent - 1) for extent in added.values()]))
+        write_op(_without_unused(moved), self.make, operation.location, ir.InsertionPoint(operation))
+        operation.erase()
+
+    # -- reductions ----------------------------------------------------------------------------------------------------
+    def meet(self, operation: Operation) -> None:
+        """Write a reduction, or split what is around one."""
+        if operation.name == AllReduceOp.full_name():
+            with ir.InsertionPoint(operation), operation.location:
+                self.reduce(read_op(operation))
+            operation.erase()
+            return
+        uniform = operation.name in ("scf.for", "scf.if") and not len(operation.results) and all(
+            map(self.is_uniform, operation.operands))
+        if not uniform:
+            raise Unprintable(what="a reduction over programs in a branch or in a run-time loop",
+                              fix="reduce after it, over the tiles of all programs").located(location_of(operation))
+        for region in operation.regions:
+            for block in region.blocks:
+                self.split(block)
+
+    def reduce(self, op: Op) -> None:
+        assert isinstance(op, AllReduceOp)
+        known = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
+        if not all(map(self.is_uniform, [s for s in op.symbols if s not in self.ids])):
+            raise Unprintable(what="a reduction over programs of tiles that move from one to the next in steps",
+                              fix="copy the parts to tiles")
+        op = changed(op, lambda tile: tile, symbols=tuple([self.zero if s in self.ids else s for s in op.symbols]))
+        members = [self.of_member(op, point, known) for point in self.points]
+        for group in parsed(op.groups):
+            result = _spread([members[member].dst for member in group])
+            for step in fold_steps(op, [members[member].src for member in group], result, self.temporary):
+                complete = changed(step, lambda tile: tile, symbols=op.symbols, ranges=op.ranges)
+                write_op(_without_unused(complete), self.make)
+
+    def of_member(self, op: AllReduceOp, point: Sequence[int], known: dict[int, int]) -> AllReduceOp:
+        """Return the reduction with the tiles of one program."""
+        def change(form: Linear) -> Linear:
+            for position, axis in known.items():
+                form = form.substitute(position, point[axis])
+            return form
+        coordinates = [Linear(n) for n in point]
+        return changed(with_forms(op, change), lambda tile: self.of_program(tile, coordinates))
+
+    def temporary(self, shape: Sequence[int], dtype: DType) -> Tile:
+        sizes = ir.DenseI32ArrayAttr.get([0, 0])
+        kind = self.make.memref(tuple(shape), dtype, SBUF)
+        alloc = ir.Operation.create("memref.alloc", results=[kind], attributes={
+            "operandSegmentSizes": sizes, "nki.name": self.make.value("t0")})
+        return full_tile(alloc.results[0], shape, dtype, SBUF)
+
+
+def _spread(results: Sequence[Tile]) -> Tile:
+    """Return the results of a group as one tile: that which all share, or one with a dim for the programs."""
+    first = results[0]
+    starts = [tile.access.free.const for tile in results]
+    step = starts[1] - starts[0] if len(starts) > 1 else 0
+    apart = [tile.access.free.plus(Linear(-start)) for tile, start in zip(results, starts)]
+    if starts != [starts[0] + n * step for n in range(len(starts))] or len({
+            (tile.access.partition, form) for tile, form in zip(results, apart)}) > 1:
+        raise Unprintable(what="results of a reduction over programs that are no equal steps apart",
+                          fix="copy the result to a tile")
+    if step == 0:
+        return first
+    rows, *free = first.access.dims
+    return first.patterned(dims=(rows, (step, len(starts)), *free))
+
+
+def _without_unused(op: Op) -> Op:
+    """Return the operation without symbols that none of its forms has."""
+    used: set[int] = set()
+
+    def note(form: Linear) -> Linear:
+        used.update(position for position, _ in form.symbols)
+        return form
+    with_forms(op, note)
+    order = sorted(used)
+
+    def renumber(form: Linear) -> Linear:
+        return Linear(form.const, tuple([(order.index(k), c) for k, c in form.symbols]), form.axes)
+    return with_forms(op, renumber, symbols=tuple([op.symbols[k] for k in order]),
+                      ranges=tuple([op.ranges[k] for k in order]))
