@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reuses the memory of results: a block that a program has released serves the next result of that size.
+"""Reuses the memory of results: a block that no array uses any more serves the next result of that size.
 
 Fresh pages of a large array cost more than the kernel's writes to them: the system clears each when it is first
-touched. A block is released when the last array on it is deleted, whatever views of it exist meanwhile.
+touched. A block is free when nothing refers to it but this module: the last array on it is deleted, and all views.
 """
 
 import ctypes
 import mmap
 import os
+import sys
 import threading
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 from nki_mlir.alone import free_in_child
 
 LEAST_BYTES = 1 << 18           # smaller arrays come from the C library's heap
-MOST_BYTES = 1 << 29            # the most memory that waits to be reused
+MOST_BYTES = 1 << 29            # the most memory of blocks that are known here, in use or free
+MOST_BLOCKS = 64                # the most blocks of a size that are known here
 STEP = 1 << 16                  # sizes are rounded up to it
 
-_free: dict[int, list[mmap.mmap]] = {}          # the most recently released size is the last
-_waiting = 0
-# The last array on a block may be deleted in any thread, and at any garbage collection, even in here.
+_blocks: dict[int, list[mmap.mmap]] = {}        # by size; the size, and the block of a size, used last is the last
+_known = 0                                      # their bytes
+# A garbage collection may run code of the user's at any time, in the middle of this module, too.
 _lock = free_in_child(threading.RLock())
 
 
@@ -32,43 +33,59 @@ def pages(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-@lru_cache(maxsize=1024)
-def _lease_class(size: int) -> Any:
-    """Return the class of the owner of an array's elements, for blocks of a size: it is deleted with the last array on
-    them."""
-    return type("Lease", (ctypes.c_char * size,), {"__del__": _give_back})
+def _references(block: mmap.mmap) -> int:
+    return sys.getrefcount(block)
 
 
-def _give_back(lease: Any) -> None:
-    global _waiting
-    block, size = lease.block, len(lease)
-    lease.block = None
-    if size <= MOST_BYTES:
-        with _lock:
-            _free[size] = blocks = _free.pop(size, None) or []
+def _references_of_a_free_block() -> int:
+    """Return how many references Python counts for a block to which one variable refers; -1 where it does not count
+    them exactly."""
+    block = pages(STEP)
+    counts = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+    return _references(block) if counts else -1
+
+
+FREE = _references_of_a_free_block()
+
+
+def _reused(size: int, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray | None:
+    """Return an array on the free block of a size that was used last; None if all blocks are in use."""
+    blocks = _blocks.get(size)
+    if not blocks:
+        return None
+    in_use: list[mmap.mmap] = []
+    array: np.ndarray | None = None
+    with _lock:
+        while blocks:
+            block = blocks.pop()                # first, so that nobody else takes it while its references are counted
+            if _references(block) == FREE:
+                array = np.ndarray(shape, kind, block)
+                break
+            in_use.append(block)
+        if in_use:
+            blocks += reversed(in_use)
+        if array is not None:
             blocks.append(block)
-            _waiting += size
-            if _waiting > MOST_BYTES:
-                _let_go(MOST_BYTES)
+            _blocks[size] = _blocks.pop(size)
+    return array
 
 
-def _let_go(most: int) -> None:
-    """Return memory to the system until at most ``most`` bytes wait: first of the least recently released sizes."""
-    global _waiting
-    while _waiting > most:
-        size, blocks = next(iter(_free.items()))
-        if blocks:
-            blocks.pop()
-            _waiting -= size
-        else:
-            del _free[size]
+def _forget_oldest(most: int) -> None:
+    """Forget blocks until at most ``most`` bytes are known: first of the least recently used sizes. The system gets the
+    memory of those that are free, and of the others when their arrays are deleted."""
+    global _known
+    for size, blocks in list(_blocks.items()):
+        while blocks and _known > most:
+            del blocks[0]
+            _known -= size
 
 
 def _forget() -> None:
-    """Drop the blocks in a forked child: writing to copies of the parent's blocks costs both more than fresh pages."""
-    global _waiting
-    _free.clear()
-    _waiting = 0
+    """Forget the blocks in a forked child: writing to copies of the parent's blocks costs both more than fresh pages.
+    """
+    global _known
+    _blocks.clear()
+    _known = 0
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -76,25 +93,31 @@ os.register_at_fork(after_in_child=_forget)
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Allocate like ``np.empty``: C order, with arbitrary elements. Large arrays begin at a page."""
-    global _waiting
+    global _known
     kind = np.dtype(dtype)
     size = -(-prod(shape) * kind.itemsize // STEP) * STEP
     if size < LEAST_BYTES:
         return np.empty(shape, kind)
-    with _lock:
-        waiting = _free.get(size)
-        block = waiting.pop() if waiting else None
-        if block is not None:
-            _waiting -= size
+    reused = _reused(size, shape, kind)
+    if reused is not None:
+        return reused
     try:
-        block = block if block is not None else pages(size)
-    except OSError:                     # waiting blocks may take the memory; if not, NumPy raises the error
+        block = pages(size)
+    except OSError:                     # free blocks may take the memory; if not, NumPy raises the error
         with _lock:
-            _let_go(0)
+            _forget_oldest(0)
         return np.empty(shape, kind)
-    lease = _lease_class(size).from_buffer(block)
-    lease.block = block
-    array: np.ndarray = np.ndarray(shape, kind, lease)
+    array: np.ndarray = np.ndarray(shape, kind, block)
+    if size <= MOST_BYTES and FREE > 0:
+        with _lock:
+            blocks = _blocks.setdefault(size, [])
+            blocks.append(block)
+            _blocks[size] = _blocks.pop(size)
+            _known += size
+            if len(blocks) > MOST_BLOCKS:
+                del blocks[0]
+                _known -= size
+            _forget_oldest(MOST_BYTES)
     return array
 
 

@@ -28,15 +28,16 @@ def address(array: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recycled, "_free", {})
-    monkeypatch.setattr(recycled, "_waiting", 0)
+    monkeypatch.setattr(recycled, "_blocks", {})
+    monkeypatch.setattr(recycled, "_known", 0)
 
 
 def test_memory__comes_back_when_the_array_is_gone() -> None:
     first = recycled.empty(SHAPE, np.float32)
     where = address(first)
     assert where % 4096 == 0 and first.shape == SHAPE and first.dtype == np.float32 and first.flags.c_contiguous
-    assert address(recycled.empty(SHAPE, np.float32)) != where
+    second = recycled.empty(SHAPE, np.float32)
+    assert address(second) != where
     del first
     again = recycled.empty((1024, 300), np.int32)
     assert address(again) == where and again.flags.writeable
@@ -50,7 +51,8 @@ def test_memory__stays_while_a_view_is_there(keep) -> None:
     made = recycled.empty(SHAPE, np.float32)
     where, view = address(made), keep(made)
     del made
-    assert address(recycled.empty(SHAPE, np.float32)) != where
+    second = recycled.empty(SHAPE, np.float32)
+    assert address(second) != where
     del view
     gc.collect()
     assert address(recycled.empty(SHAPE, np.float32)) == where
@@ -61,7 +63,8 @@ def test_memory__stays_while_a_tensor_is_there() -> None:
     made = recycled.empty(SHAPE, np.float32)
     where, tensor = address(made), torch.from_numpy(made)[10:]
     del made
-    assert address(recycled.empty(SHAPE, np.float32)) != where
+    second = recycled.empty(SHAPE, np.float32)
+    assert address(second) != where
     del tensor
     assert address(recycled.empty(SHAPE, np.float32)) == where
 
@@ -71,7 +74,36 @@ def test_memory__that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [recycled.empty((1 << 18,), np.float32) for _ in range(5)]
     assert len({address(a) for a in several}) == 5
     del several
-    assert recycled._waiting == 3 << 20 == sum(size * len(found) for size, found in recycled._free.items())
+    assert recycled._known == 3 << 20 == sum(size * len(blocks) for size, blocks in recycled._blocks.items())
+
+
+def test_memory__of_at_most_64_blocks_of_a_size_is_known() -> None:
+    several = [recycled.empty((1 << 16,), np.float32) for _ in range(70)]
+    addresses = [address(a) for a in several]
+    assert len({*addresses}) == 70 and recycled._known == 64 << 18
+    for k, array in enumerate(several):
+        array[:] = k
+    assert all((array == k).all() for k, array in enumerate(several))
+    del several[69], several[20], array
+    assert [address(recycled.empty((1 << 16,), np.float32))] == addresses[69:]
+    more = [recycled.empty((1 << 16,), np.float32) for _ in range(3)]
+    assert [address(a) for a in more[:2]] == [addresses[69], addresses[20]] and address(more[2]) not in addresses
+
+
+def test_memory__is_taken_once_where_a_collection_runs_a_kernel_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, inner = recycled.empty(SHAPE, np.float32), []
+    where = address(free)
+    del free
+    count = recycled._references
+
+    def interrupted(block: object) -> int:
+        monkeypatch.setattr(recycled, "_references", count)
+        inner.append(recycled.empty(SHAPE, np.float32))         # as code of the user's does in a garbage collection
+        return recycled.FREE
+    monkeypatch.setattr(recycled, "_references", interrupted)
+    outer = recycled.empty(SHAPE, np.float32)
+    assert address(outer) == where != address(inner[0])
+    assert {address(recycled.empty(SHAPE, np.float32)) for _ in range(3)}.isdisjoint({where, address(inner[0])})
 
 
 def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +111,10 @@ def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.
     for kilobytes in range(256, 2048, 64):
         recycled.empty((kilobytes, 1024), np.uint8)[:] = 7
         assert (recycled.empty((kilobytes, 1024), np.uint8) == 7).all()         # fresh pages are zeros
-        assert recycled._waiting == sum(size * len(found) for size, found in recycled._free.items()) <= 3 << 20
-    waiting = recycled._waiting
+        assert recycled._known == sum(size * len(blocks) for size, blocks in recycled._blocks.items()) <= 3 << 20
+    waiting = recycled._known
     recycled.empty((4 << 20,), np.uint8)                        # one that is too large takes nobody's place
-    assert recycled._waiting == waiting > 1 << 20
+    assert recycled._known == waiting > 1 << 20
 
 
 def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +123,7 @@ def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.
     recycled.empty((1 << 20,), np.uint8)
     monkeypatch.setattr(recycled, "pages", refuse)
     made = recycled.empty((2 << 20,), np.uint8)
-    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._waiting == 0
+    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._known == 0
     with pytest.raises(MemoryError, match="Unable to allocate"):
         recycled.empty((1 << 60,), np.uint8)
 
@@ -164,7 +196,7 @@ def test_forked_child__has_copies_of_results_and_memory_of_its_own() -> None:
     del waiting
 
     def work() -> bool:
-        fine = bool((kept == 1).all()) and recycled._waiting == 0 and not recycled._free
+        fine = bool((kept == 1).all()) and recycled._known == 0 and not recycled._blocks
         kept[:] = 7
         recycled.empty(SHAPE, np.float32)[:] = 7
         return fine

@@ -30,9 +30,11 @@ from nki_mlir.language.held_state import (
     Slots,
     attributes_of,
     held_by,
+    is_constant_class,
     is_mock,
     is_users_module,
     members,
+    plain_value,
     referent,
     state_of,
 )
@@ -307,7 +309,7 @@ class ClosureState:
     # -- values --------------------------------------------------------------------------------------------------------
     def _content(self, value: Any) -> Any:
         """Return an immutable value as it is, any other by its index in ``objects``."""
-        kind = type(value)
+        kind: Any = type(value)
         if kind in PLAIN:
             return kind, value
         if kind in NUMBERS:
@@ -324,6 +326,8 @@ class ClosureState:
             return value
         if isinstance(value, (np.generic, np.dtype, DType)):
             return kind, str(value)
+        if is_constant_class(kind):
+            return kind, plain_value(value)
         if isinstance(value, ModuleType):
             if not is_own(getattr(value, "__file__", None) or ""):
                 self._modules.setdefault(id(value), (value, set()))

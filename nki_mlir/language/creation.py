@@ -370,15 +370,20 @@ def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequ
 # The memories of tensors of the beta generation, and the type that ``nl.ndarray`` stands for.
 
 class MemoryRegion(str):
-    """A memory in which tensors are allocated. All programs of a grid see the ``shared`` ones."""
+    """A memory in which tensors are allocated. All programs of a grid see the ``shared`` ones.
 
-    space: str
-    shared: bool
+    It has no attributes that can be set, so that calls compare it as a constant.
+    """
 
-    def __new__(cls, name: str, space: str = "", shared: bool = False) -> "MemoryRegion":
-        region = super().__new__(cls, name)
-        region.space, region.shared = space or name, shared
-        return region
+    __slots__ = ()
+
+    @property
+    def shared(self) -> bool:
+        return self == "shared_hbm"
+
+    @property
+    def space(self) -> str:
+        return HBM if self.shared else str(self)
 
     def __reduce__(self) -> str:
         """Make copies the memory itself."""
@@ -387,7 +392,7 @@ class MemoryRegion(str):
 
 sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
 hbm = private_hbm = MemoryRegion(HBM)
-shared_hbm = MemoryRegion("shared_hbm", HBM, shared=True)
+shared_hbm = MemoryRegion("shared_hbm")
 REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_hbm": shared_hbm}
 
 

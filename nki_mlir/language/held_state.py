@@ -173,6 +173,15 @@ def holds_state(kind: Any) -> bool:
 
 
 @cache
+def is_constant_class(kind: Any) -> bool:
+    """Return whether objects of a class are numbers or texts of the toolchain without attributes: nothing can change
+    them."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return (file is not None and is_own(file) and issubclass(kind, (int, float, complex, str, bytes))
+            and not kind.__dictoffset__ and not _slot_names(kind))
+
+
+@cache
 def _slot_names(kind: type) -> tuple[str, ...]:
     slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
     return tuple(n for names in slots for n in ((names,) if isinstance(names, str) else names)

@@ -54,7 +54,7 @@ from nki_mlir.language.call_cache import (
     key_of_bound,
 )
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.launch_grid import cores_of, flat_grid
+from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
@@ -147,8 +147,8 @@ class Kernel(Derived):
     def with_changes(self: K, **changes: object) -> K:
         """Return a copy with changed fields, and with the attributes that the user has set on the kernel."""
         copy = object.__new__(type(self))
-        state = vars(copy)
-        state.update(vars(self) | changes)
+        state = vars(self) | changes
+        object.__setattr__(copy, "__dict__", state)
         state["fixed"] = copy._fixed()
         if "func" in changes:
             state["identity"] = identity_of(copy.func)
@@ -166,7 +166,8 @@ class Kernel(Derived):
         return self.with_changes(func=MethodType(self.func, instance))
 
     def __getitem__(self: K, grid: object) -> K:
-        return self.with_changes(grid=flat_grid(grid), cores=cores_of(grid), has_grid=True)
+        extents, cores = extents_and_cores(grid)
+        return self.with_changes(grid=extents, cores=cores, has_grid=True)
 
     def on(self: K, executor: str) -> K:
         """Return the kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Launch grids: their extents, and the physical core of each program if extents name cores (``nl.nc``)."""
 
+from functools import lru_cache
 from math import prod
 from operator import index
 from typing import Any, SupportsIndex
@@ -20,6 +21,18 @@ class BadExtent(BadArgument):
 class TooManyPrograms(BadArgument):
     message = "a launch grid has {count} programs, at most {limit:,} run"
     fix = "give each program more of the work, in a loop in the kernel"
+
+
+def extents_and_cores(grid: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents of a launch grid, and the core of each program as ``cores_of`` does."""
+    if type(grid) is tuple and {*map(type, grid)} == {int}:         # every call of ``kernel[grid](...)`` has one
+        return _of_integers(grid), ()
+    return flat_grid(grid), cores_of(grid)
+
+
+@lru_cache(maxsize=1024)
+def _of_integers(grid: tuple[int, ...]) -> tuple[int, ...]:
+    return flat_grid(grid)
 
 
 def flat_grid(grid: Any) -> tuple[int, ...]:

@@ -348,3 +348,37 @@ def test_objects_without_a_hash_are_kernels():
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * factor)
         assert np.array_equal(scaled.method(numbers(4, 8)), numbers(4, 8) * factor)
         assert np.array_equal(Scaled.method(scaled, numbers(4, 8)), numbers(4, 8) * factor)
+
+
+def test_memories_of_the_language_are_constants_that_a_call_need_not_read_again():
+    kernel = repeated(lambda x: added(x, 1.0))
+    [call] = kernel.specializations.calls()
+    assert call.seen.objects == []
+    with pytest.raises(AttributeError, match="shared"):
+        nl.shared_hbm.shared = False
+    assert [(region, region.space, region.shared) for region in (nl.sbuf, nl.psum, nl.hbm, nl.private_hbm)] == [
+        ("sbuf", "sbuf", False), ("psum", "psum", False), ("hbm", "hbm", False), ("hbm", "hbm", False)]
+    assert (nl.shared_hbm, nl.shared_hbm.space, nl.shared_hbm.shared) == ("shared_hbm", "hbm", True)
+
+
+class Amount(float):
+    """A number of the user's, to which a kernel's code may give attributes."""
+
+
+def test_numbers_of_the_user_may_change(kernel):
+    amount = Amount(1.0)
+    amount.by = 1.0
+    changing = repeated(lambda x: added(x, amount.by))
+    amount.by = 7.0
+    assert np.array_equal(changing(numbers(4, 8)), numbers(4, 8) + 7)
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (1, 1), (128, 2048)])
+def test_arrays_of_any_kind_are_read_where_they_are(shape):
+    kernel, x = nki.jit(scaled), numbers(*shape)
+    fixed, shifted = x.copy(), np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(shape)
+    shifted[...] = x
+    fixed.flags.writeable = False
+    for array in (x, x, fixed, shifted, x.view(np.matrix), np.frombuffer(bytes(x), np.float32).reshape(shape)):
+        assert np.array_equal(kernel(array), x * 2 + 3)
+    assert len(short_calls(kernel)) == 1

@@ -3,11 +3,11 @@
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from struct import Struct
 from threading import get_ident, main_thread
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +27,6 @@ ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 OVERLAP_FAILED = -1             # the status of a launch whose error is kept in Python
 MOST_FAILURES = 256
 WORTH_WATCHING = 5e6            # nanoseconds, roughly, of work during which Ctrl-C is noticed
-
-# Looked up once: calls are short. NumPy's arrays are buffers, which their types do not say.
-addressof, from_buffer = ctypes.addressof, cast(Callable[[np.ndarray], ctypes.c_char], ctypes.c_char.from_buffer)
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -83,7 +80,8 @@ class NativeKernel:
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
                                 *launched], np.int64)           # the words that the machine's launch reads
-        self.launch, self.where = machine().launch, self.record.ctypes.data
+        self.launch, self.launch_watched = machine().launch_arrays, machine().launch_arrays_watched
+        self.where = self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
 
@@ -121,8 +119,8 @@ class NativeKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        launch = self.launch if self.short or get_ident() != main_thread().ident else machine().launch_watched
-        status = launch(self.where, self.data(inputs, shared))
+        launch = self.launch if self.short or get_ident() != main_thread().ident else self.launch_watched
+        status = launch(self.where, self.pack(*map(id, inputs), *map(id, shared)))
         if status:
             raise self.error(status)
 
@@ -147,10 +145,7 @@ class NativeKernel:
 
     def data(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> bytes:
         """Return the addresses of the arrays' elements as the C function reads them."""
-        try:        # in C alone: calls are short, and NumPy's own ``array.ctypes.data`` takes four times as long
-            return self.pack(*map(addressof, map(from_buffer, inputs)), *map(addressof, map(from_buffer, shared)))
-        except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
-            return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
+        return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
 
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         """Run each program on its thread, for kernels whose programs meet."""

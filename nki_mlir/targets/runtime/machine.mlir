@@ -141,7 +141,7 @@ llvm.func internal @interruption() -> i64 attributes {passthrough = ["noinline"]
 }
 
 // A launch of Python's main thread that may take long.
-llvm.func internal @nki_launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+llvm.func internal @launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64
   %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
@@ -359,6 +359,42 @@ llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
     scf.yield %s : i32
   }
   llvm.return %result : i32
+}
+
+// The data addresses of NumPy arrays, given the addresses of these objects.
+llvm.func internal @data_of(%kernel: !llvm.ptr, %objects: !llvm.ptr, %data: !llvm.ptr) {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %arrays = llvm.load %p5 : !llvm.ptr -> i64
+  scf.for %k = %zero to %arrays step %one : i64 {
+    %from = llvm.getelementptr %objects[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %to = llvm.getelementptr %data[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %object = llvm.load %from : !llvm.ptr -> !llvm.ptr
+    %place = llvm.getelementptr %object[@ARRAY_DATA@] : (!llvm.ptr) -> !llvm.ptr, i8
+    %address = llvm.load %place : !llvm.ptr -> i64
+    llvm.store %address, %to : i64, !llvm.ptr
+  }
+  llvm.return
+}
+
+// The whole grid, on NumPy arrays.
+llvm.func internal @nki_launch_arrays(%kernel: !llvm.ptr, %objects: !llvm.ptr) -> i32 {
+  %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %arrays = llvm.load %p5 : !llvm.ptr -> i64
+  %data = llvm.alloca %arrays x i64 : (i64) -> !llvm.ptr
+  llvm.call @data_of(%kernel, %objects, %data) : (!llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
+  %status = llvm.call @nki_launch(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+  llvm.return %status : i32
+}
+
+llvm.func internal @nki_launch_arrays_watched(%kernel: !llvm.ptr, %objects: !llvm.ptr) -> i32 {
+  %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %arrays = llvm.load %p5 : !llvm.ptr -> i64
+  %data = llvm.alloca %arrays x i64 : (i64) -> !llvm.ptr
+  llvm.call @data_of(%kernel, %objects, %data) : (!llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
+  %status = llvm.call @launch_watched(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+  llvm.return %status : i32
 }
 
 llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {

@@ -15,8 +15,8 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
-SERVICE = ("nki_launch", "nki_launch_watched", "nki_use_poll", "nki_launch_one", "nki_overlap", "nki_memory_start",
-           "nki_use_pool")
+SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_arrays_watched", "nki_use_poll", "nki_launch_one",
+           "nki_overlap", "nki_memory_start", "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
@@ -70,6 +70,7 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
+ARRAY_DATA = object.__basicsize__       # where a NumPy array has its address, behind the header of Python's objects
 INTERRUPTED = 2 << 15           # the status of a launch that a signal has ended
 
 
@@ -79,10 +80,13 @@ class RoutineMachine:
     def __init__(self) -> None:
         folder = Path(__file__).parent
         text = "".join((folder / name).read_text() for name in ("memory.mlir", "machine.mlir"))
+        text = text.replace("@ARRAY_DATA@", str(ARRAY_DATA))
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
-        # The launch lets go of Python's lock, so that threads run kernels at the same time.
+        # A launch releases Python's lock, so that threads run kernels at the same time.
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-        self.launch_watched = self._callable("nki_launch_watched", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+        self.launch_arrays, self.launch_arrays_watched = (
+            self._callable(name, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+            for name in ("nki_launch_arrays", "nki_launch_arrays_watched"))
         self.interruption: BaseException | None = None      # the exception that ended the last watched launch
         polls = self.polls()
         next(polls)
