@@ -13,7 +13,8 @@ from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration import terms
-from nki_mlir.migration.engine_rows import TRANSFERS, EngineRows
+from nki_mlir.migration.diagonals import ELEMENTWISE, Diagonals, is_guard
+from nki_mlir.migration.engine_rows import TRANSFERS
 from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     SBUF,
@@ -57,6 +58,11 @@ class Arguments:
     mask: MaskFact | None = None
     condition: str = ""
 
+    @property
+    def diagonals(self) -> bool:
+        """Whether the call has a mask that selects no box."""
+        return self.mask is not None and bool(self.mask.diagonals)
+
     def __contains__(self, name: str) -> bool:
         node = self.nodes.get(name)
         return node is not None and self.calls.code(node) != "None"
@@ -82,6 +88,10 @@ class Arguments:
             if isinstance(self.calls.fact(node), NumberFact):
                 raise LeftForAPerson(f"{self.function} of the number {self.text(name)}")
             return self.calls.text(node), TensorFact(SBUF)
+        subscript = self.calls.views.get(id(node))
+        if self.mask is not None and subscript is not None and any(
+                isinstance(item, IndexFact) and is_guard(item, self.mask) for item in subscript.items):
+            raise LeftForAPerson("a mask on an index of several axes, which may be out of bounds without the mask")
         view = self.calls.viewed(node, self.mask)
         writes = name in DESTINATIONS or self.function in TRANSFERS
         return view if writes else self.calls.operand(*view)
@@ -118,7 +128,7 @@ Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 FACT = Fact()
 
 
-class Calls(EngineRows):
+class Calls(Diagonals):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
     recipes: dict[str, Recipe] = {}
@@ -154,7 +164,7 @@ class Calls(EngineRows):
             return self.note(updated_node, self.conjunction(first, second))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":
-            return self.note(updated_node, MaskFact((), is_box=False))
+            return self.note(updated_node, MaskFact((), is_known=False))
         if masks and name == "bitwise_and":
             other = right if isinstance(facts[0], MaskFact) else left
             return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(other),))))
@@ -197,7 +207,7 @@ class Calls(EngineRows):
             self.report.changed(self.line, "~ of a condition on loop variables becomes Python's not")
             return self.new(f"(not {self.text(updated_node.expression)})", FACT)
         if isinstance(fact, MaskFact):
-            return self.note(updated_node, MaskFact((), is_box=False))
+            return self.note(updated_node, MaskFact((), is_known=False))
         if isinstance(fact, IndexFact) and minus:
             return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
         return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
@@ -212,11 +222,13 @@ class Calls(EngineRows):
         if name and len(nodes) == 2 and any(isinstance(f, TensorFact) for f in facts) and not any(
                 isinstance(n, cst.Name) and n.value == "None" for n in nodes):
             return self.deferred(self.binary(name, nodes[0], nodes[1]))
-        return self.note(updated_node, Fact())
+        return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
         """One of two values."""
         first, second = self.fact(updated_node.body), self.fact(updated_node.orelse)
+        if isinstance(first, Dtype) and first != second:
+            return self.note(updated_node, FACT)
         return self.note(updated_node, first if first == second or (isinstance(second, Fact) and isinstance(
             first, TensorFact)) else second)
 
@@ -389,6 +401,8 @@ class Calls(EngineRows):
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
         recipe = self.recipes.get(meaning)
+        if arguments.diagonals and meaning not in ELEMENTWISE and not (package == "nl" and name in {*BINARY, *UNARY}):
+            raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
             return self._with_destination(recipe, arguments)
         if recipe is not None:
@@ -454,10 +468,11 @@ class Calls(EngineRows):
             fact = self.fact(given)
             if isinstance(fact, MaskFact):
                 mask, condition = fact, " and ".join(fact.conditions)
-                if not fact.is_box:
-                    raise LeftForAPerson("a mask that does not select a box of elements")
+                if not fact.is_known:
+                    raise LeftForAPerson("a mask that is no conjunction of comparisons")
             elif self.code(given) not in ("None", "True"):
                 text = self.text(given)
-                condition = f"{text} is None or {text}" if isinstance(given, cst.Name) else text
+                is_bool = not isinstance(given, cst.Name) or fact == NumberFact("bool")
+                condition = text if is_bool else f"{text} is None or {text}"
             self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
         return Arguments(self, meaning, nodes, mask, condition)

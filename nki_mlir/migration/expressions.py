@@ -95,6 +95,7 @@ class Expressions(cst.CSTTransformer):
         self.results: dict[str, OperationText] = {}
         self.views: dict[int, SubscriptText] = {}
         self.conditions: dict[int, str] = {}
+        self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
         self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
         self.line = 0
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
@@ -407,6 +408,8 @@ class Expressions(cst.CSTTransformer):
         if len(node.slice) == 1 and isinstance(item, cst.Index) and not isinstance(item.value, cst.Ellipsis):
             fact = self.fact(self.rewritten(item.value))
             if isinstance(fact, MaskFact):                          # an operand that a mask restricts
+                if fact.diagonals or not fact.is_known:
+                    self.left("a mask as an index that does not select a box of elements")
                 text, part = masked(self.text(owner), tensor, fact)
                 return self.new(text, part)
         counts = frozenset(self.scope.counts.values())

@@ -158,13 +158,31 @@ class MaskBound:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A comparison of an index with 0, by the name of an operator of ``nl``."""
+
+    index: IndexFact
+    operator: str
+
+    @property
+    def varying(self) -> list[int]:
+        """The axes along which the index varies, counted from the last, which is -1."""
+        return [k - len(self.index.axes) for k, axis in enumerate(self.index.axes) if axis.step != "0"]
+
+
+@dataclass(frozen=True)
 class MaskFact(Fact):
-    """Comparisons of indices, all of which hold; ``conditions`` are those of the host alone."""
+    """Comparisons of indices, all of which hold.
+
+    ``conditions`` are those of the host alone, ``diagonals`` the comparisons that ``bounds`` and conditions do not
+    express, such as a causal mask.
+    """
 
     bounds: tuple[MaskBound, ...]
     conditions: tuple[str, ...] = ()
-    comparison: tuple["IndexFact", str, str] | None = None         # one comparison with 0 as index, operator
-    is_box: bool = True                                             # whether the bounds say all
+    comparisons: tuple[Comparison, ...] = ()
+    diagonals: tuple[Comparison, ...] = ()
+    is_known: bool = True               # whether the mask is a conjunction of comparisons
 
 
 def join(left: Fact, right: Fact) -> Fact:

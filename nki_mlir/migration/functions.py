@@ -21,12 +21,13 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
+from nki_mlir.migration.transfer_calls import TRANSFERS
 
 
 class FunctionCalls(Calls):
     """Adds the calls; ``helper`` says what a function of the file returns for given arguments."""
 
-    recipes = {**LANGUAGE, **INSTRUCTIONS}
+    recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """What a function of the file returns; None where the file has none of that name."""

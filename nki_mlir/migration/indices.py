@@ -10,6 +10,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
+    Comparison,
     Fact,
     IndexFact,
     Items,
@@ -60,27 +61,25 @@ class Indices(Expressions):
         space = self.combined("subtract", first, second)            # < 0, or <= 0
         varying = [k for k, a in enumerate(space.axes) if a.step != "0"]
         written = {"less": "greater", "less_equal": "greater_equal"}.get(operator, operator) if swapped else operator
-        plain = (self.combined("subtract", second, first) if swapped else space, written, "")
-        if len(varying) != 1 or operator not in ("less", "less_equal"):
-            return MaskFact((), comparison=plain, is_box=False)
+        plain = Comparison(self.combined("subtract", second, first) if swapped else space, written)
+        value = terms.number(space.axes[varying[0]].step) if len(varying) == 1 else None
+        if value is None or operator not in ("less", "less_equal"):
+            return MaskFact((), (), (plain,), (plain,))
         axis, rank = varying[0], len(space.axes)
         step, extent = space.axes[axis].step, space.axes[axis].extent
         if extent == "1":                   # all elements or none
-            return MaskFact((), (f"{first.base} {'<' if operator == 'less' else '<='} {second.base}",), plain)
+            return MaskFact((), (f"{first.base} {'<' if operator == 'less' else '<='} {second.base}",), (plain,))
         upper = terms.subtract(second.base, first.base)
         if operator == "less_equal":
             upper = terms.add(upper, "1")
-        value = terms.number(step)
-        if value is None:
-            return MaskFact((), comparison=plain, is_box=False)
         if value > 0:
             most = upper if value == 1 else f"-(-({upper}) // {step})"
             count = self.count(terms.smallest(extent, most), axis)
-            return MaskFact((MaskBound(axis - rank, "", count, rank),), (), plain)
+            return MaskFact((MaskBound(axis - rank, "", count, rank),), (), (plain,))
         least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
         start = self.count(terms.largest("0", terms.subtract(terms.add(first.base, "1" if operator == "less" else "0"),
                                                              second.base) if value == -1 else least), axis, "start")
-        return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), plain)
+        return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
 
     def count(self, text: str, axis: int, hint: str = "") -> str:
         """A name for the number of elements that a mask leaves, which a statement in front gets."""
@@ -96,17 +95,21 @@ class Indices(Expressions):
         return name
 
     def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
-        """Both masks. Two bounds of one axis are one where both are upper bounds."""
-        bounds, is_box = list(left.bounds), left.is_box and right.is_box
+        """Both masks. Two bounds of one axis become one."""
+        bounds = list(left.bounds)
         for bound in right.bounds:
             other = next((b for b in bounds if b.axis == bound.axis), None)
             if other is None:
                 bounds.append(bound)
             elif other != bound:
-                is_box = is_box and not (other.low or bound.low)
-                count = self.count(terms.smallest(other.high, bound.high), bound.rank + bound.axis)
-                bounds[bounds.index(other)] = MaskBound(bound.axis, "", count, bound.rank)
-        return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), is_box=is_box)
+                axis = bound.rank + bound.axis
+                low = self.count(terms.largest(other.low, bound.low), axis, "start") if other.low and bound.low else (
+                    other.low or bound.low)
+                ends = [_end(b) for b in (other, bound)]
+                count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis)
+                bounds[bounds.index(other)] = MaskBound(bound.axis, low, count, bound.rank)
+        return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
+                        (*left.diagonals, *right.diagonals), left.is_known and right.is_known)
 
     # -- nests of loops ------------------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:
@@ -186,6 +189,11 @@ class Indices(Expressions):
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
             for element, part in zip(target.elements, parts):
                 self.bind_target(element.value, part)
+
+
+def _end(bound: MaskBound) -> str:
+    """Return the number of the element after the last that a bound selects."""
+    return terms.simplified(terms.add(bound.low, bound.high)) if bound.low else bound.high
 
 
 def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:

@@ -14,6 +14,7 @@ import libcst as cst
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
+from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
 from nki_mlir.migration.language_calls import axes_of, last_axes, reduced, shape_items
@@ -120,6 +121,8 @@ def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
 def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
     """Along the last free axes."""
     text, source = a.tensor("data")
+    if a.mask is not None and a.diagonals:
+        text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
     shape = reduced(source, axes, keep)
@@ -211,12 +214,6 @@ def memset(calls: Calls, a: Arguments) -> OperationText:
     return OperationText(fact, "", into, text or calls.shape_text(fact, ""), a.dtype, "filled")
 
 
-def pattern(index: IndexFact) -> tuple[str, str, str]:
-    """(pattern of the free axes, the multiplier of the partition, offset) of an index."""
-    free = ", ".join(f"[{axis.step}, {axis.extent}]" for axis in index.axes[1:])
-    return f"[{free or '[0, 1]'}]", index.axes[0].step if index.axes else "0", index.base
-
-
 @recipe("iota")
 def iota(calls: Calls, a: Arguments) -> OperationText:
     """The call that writes an index into a tile."""
@@ -239,21 +236,16 @@ def iota(calls: Calls, a: Arguments) -> OperationText:
 def affine_select(calls: Calls, a: Arguments) -> OperationText:
     """The predicate is a pattern, a multiplier and an offset that are compared with 0."""
     fact = a.fact("pred")
-    if not isinstance(fact, MaskFact) or fact.comparison is None:
+    if not isinstance(fact, MaskFact) or not fact.comparisons or not fact.is_known:
         raise LeftForAPerson("nisa.affine_select with a predicate that the text does not show to be a comparison")
-    index, comparison, _ = fact.comparison
     text, source = a.tensor("on_true_tile")
-    steps, multiplier, offset = pattern(index)
-    place = f", offset={offset}" if offset != "0" else ""
     selected = text
     if source.memory == PSUM:
         calls.report.changed(calls.line, "the tile is copied to SBUF, because the GpSimd engine cannot read PSUM")
         selected = f"{calls.nl}.copy({text})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        return [f"{calls.nisa}.affine_select(dst={dst}, pattern={steps}, channel_multiplier={multiplier}, "
-                f"on_true_tile={selected}, on_false_value={a.text('on_false_value')}, "
-                f"cmp_op={calls.nl}.{comparison}{place})"]
+        return calls.selecting(dst, selected, a.text("on_false_value"), fact.comparisons)
     made = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     dtype = a.dtype or f"{terms.factor(text)}.dtype"
     return OperationText(made, "", into, calls.shape_text(made, text), dtype, "selected")

@@ -21,9 +21,7 @@ from nki_mlir.migration.facts import (
     ShapeOf,
     Span,
     TensorFact,
-    Unknown,
 )
-from nki_mlir.migration.views import is_backwards
 
 LANGUAGE: dict[str, Recipe] = {}
 RANGES = ("affine_range", "sequential_range", "static_range")
@@ -39,7 +37,8 @@ def recipe(*names: str) -> Callable[[Recipe], Recipe]:
     return add
 
 
-def _dtype(arguments: Arguments) -> str:
+def dtype_argument(arguments: Arguments) -> str:
+    """Return the argument that passes the dtype, or an empty text."""
     return f", dtype={arguments.dtype}" if arguments.dtype else ""
 
 
@@ -78,7 +77,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         memory = a.fact("buffer")
         made = TensorFact(memory.memory if isinstance(memory, BufferFact) else fact.memory, fact.shape,
                       a.dtype_meaning or fact.dtype, fact.blocks, True)
-        text = f"{nl}.{name}({calls.text(source)}{_dtype(a)}{a.passed('buffer')})"
+        text = f"{nl}.{name}({calls.text(source)}{dtype_argument(a)}{a.passed('buffer')})"
         return calls.new(text, made)
     if "shape" not in a:
         raise LeftForAPerson(f"{a.function} without a shape")
@@ -146,75 +145,6 @@ def random_seed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 # -- movement ----------------------------------------------------------------------------------------------------------
-def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
-    """Return an HBM view of one dimension as a column."""
-    if tensor.shape is not None and len(tensor.shape) == 1:
-        rows = f"{text}.shape[0]" if tensor.shape[0] == "?" else tensor.shape[0]
-        return f"{text}.reshape(({rows}, 1))", tensor.like((rows, "1"))
-    return text, tensor
-
-
-@recipe("load")
-def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
-    """Return a new tile from HBM."""
-    text, source = rows_first(*a.tensor("src"))
-    if source.on_chip and isinstance(a.fact("src"), TensorFact):
-        return copy(calls, a)
-    fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
-
-    def into(dst: str, target: TensorFact) -> list[str]:
-        if target.memory == PSUM or is_backwards(dst):
-            return [f"{calls.nisa}.tensor_copy(dst={dst}, src={calls.nl}.load({text}))"]
-        mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
-        return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
-    expression = "" if "mode" in a else f"{calls.nl}.load({text}{_dtype(a)})"
-    dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else f"{terms.factor(text)}.dtype")
-    return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
-
-
-@recipe("load_transpose2d")
-def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return a new tile from HBM, transposed."""
-    text, source = a.tensor("src")
-    shape = source.shape[::-1] if source.shape is not None else None
-    return calls.new(f"{calls.nl}.load_transpose2d({text}{_dtype(a)})",
-                     TensorFact(SBUF, shape, a.dtype_meaning or source.dtype, base=True))
-
-
-@recipe("store")
-def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
-    dst, target = a.tensor("dst")
-    if (value := a.nodes.get("value")) is None:
-        raise LeftForAPerson("nl.store without a value")
-    fact = calls.fact(value)
-    if isinstance(fact, Unknown):
-        calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
-        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({calls.text(value)}))", Fact())
-    if isinstance(fact, NumberFact):
-        shape = calls.shape_text(target, dst)
-        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
-                         f"dtype={terms.factor(dst)}.dtype))", Fact())
-    text, source = a.tensor("value")
-    if source.memory == PSUM or is_backwards(text):
-        calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
-        text = f"{calls.nl}.copy({text})"
-    wide, narrow = target.shape, source.shape
-    if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
-            n == "1" != w for n, w in zip(narrow, wide)):
-        text = calls.stretched(text, source, wide)
-    if "mode" in a:
-        return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
-    return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
-
-
-@recipe("atomic_rmw")
-def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return an addition by DMA that allows equal rows."""
-    dst, text = calls.named(a.tensor("dst")[0], "updated"), a.tensor("value")[0]
-    return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{text}, {dst}], reduce_op={a.token('op')})", Fact())
-
-
 @recipe("copy")
 def copy(calls: Calls, a: Arguments) -> OperationText:
     """Return a new tile with the elements of another."""
@@ -222,9 +152,9 @@ def copy(calls: Calls, a: Arguments) -> OperationText:
     fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        data = f"{calls.nl}.copy({text}{_dtype(a)})" if a.dtype and a.dtype_meaning != target.dtype else text
+        data = f"{calls.nl}.copy({text}{dtype_argument(a)})" if a.dtype and a.dtype_meaning != target.dtype else text
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={data})"]
-    return OperationText(fact, f"{calls.nl}.copy({text}{_dtype(a)})", into, calls.shape_text(fact, text),
+    return OperationText(fact, f"{calls.nl}.copy({text}{dtype_argument(a)})", into, calls.shape_text(fact, text),
                   a.dtype or f"{terms.factor(text)}.dtype", "copied")
 
 
@@ -234,7 +164,7 @@ def transpose(calls: Calls, a: Arguments) -> OperationText:
     text, source = a.tensor("x")
     shape = source.shape[::-1] if source.shape is not None else None
     fact = TensorFact(SBUF, shape, a.dtype_meaning or source.dtype)
-    transposed = f"{calls.nl}.transpose({text}{_dtype(a)})"
+    transposed = f"{calls.nl}.transpose({text}{dtype_argument(a)})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={transposed})"]
@@ -350,13 +280,15 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     name = a.function.partition(".")[2]
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
+    operators = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+    if a.mask is not None and a.diagonals:
+        text, source = calls.selected(text, source, a.mask, operators.get(name, name))
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
     kept = ", keepdims=True" if keep and name not in ("var", "all") else ""
     fact = calls.on_chip(source.like(reduced(source, axes, keep), a.dtype_meaning or source.dtype))
-    expression = f"{calls.nl}.{name}({data}, axis={shown}{_dtype(a)}{kept})"
-    operators = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+    expression = f"{calls.nl}.{name}({data}, axis={shown}{dtype_argument(a)}{kept})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if name in operators and not a.dtype:
@@ -373,7 +305,7 @@ def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
     text, source = a.tensor("x")
     if "compute_dtype" in a:
         calls.report.changed(calls.line, "nl.softmax computes in float32")
-    return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{_dtype(a)})",
+    return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{dtype_argument(a)})",
                      calls.on_chip(source.like(source.shape, a.dtype_meaning)))
 
 
@@ -382,7 +314,7 @@ def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a normalisation along the last free axes."""
     (text, source), (weight, _) = a.tensor("x"), a.tensor("w")
     return calls.new(f"{calls.nl}.rms_norm({text}, {weight}, axis={a.text('axis')}, n={a.text('n')}"
-                     f"{a.passed('epsilon')}{_dtype(a)}{a.passed('compute_dtype')})",
+                     f"{a.passed('epsilon')}{dtype_argument(a)}{a.passed('compute_dtype')})",
                      calls.on_chip(source.like(source.shape, a.dtype_meaning)))
 
 
@@ -390,7 +322,7 @@ def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a tile whose elements are set to 0 at random."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
-    return calls.new(f"{calls.nl}.dropout({text}, rate={a.text('rate')}{_dtype(a)})",
+    return calls.new(f"{calls.nl}.dropout({text}, rate={a.text('rate')}{dtype_argument(a)})",
                      calls.on_chip(source.like(source.shape, a.dtype_meaning)))
 
 
@@ -422,7 +354,7 @@ def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return elements of each partition by their numbers."""
     (data, source), (indices, chosen) = a.tensor("data"), a.tensor("indices")
-    return calls.new(f"{calls.nl}.gather_flattened({data}, {indices}{_dtype(a)})",
+    return calls.new(f"{calls.nl}.gather_flattened({data}, {indices}{dtype_argument(a)})",
                      calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or source.dtype or " ")))
 
 
@@ -440,7 +372,8 @@ def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if not isinstance(calls.fact(node), TensorFact):
         return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
     text, source = a.tensor(next(iter(a.nodes)))
-    return calls.new(f"{calls.nl}.copy({text}{_dtype(a)})", calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+    fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
+    return calls.new(f"{calls.nl}.copy({text}{dtype_argument(a)})", fact)
 
 
 # -- indices, loops and the host ---------------------------------------------------------------------------------------

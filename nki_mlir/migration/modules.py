@@ -305,8 +305,10 @@ class Host(GridAxes):
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
         if path == "neuronxcc.nki.typing":
-            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable", "tensor")]
+            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable")]
             for name in names:
+                if MODULE.code_for_node(name.name) == "tensor":
+                    continue
                 self.report.left(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
         if path == "neuronxcc.nki.compiler":
             names = []

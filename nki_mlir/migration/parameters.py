@@ -86,7 +86,7 @@ class Parameters:
                     kinds.add("tensor")
             elif isinstance(node, (ast.Subscript, ast.AugAssign)):
                 owner = node.value if isinstance(node, ast.Subscript) else node.target
-                if isinstance(owner, ast.Name) and owner.id == name:
+                if isinstance(owner, ast.Name) and owner.id == name and not (is_kernel and _is_item(node)):
                     kinds.add("tensor" if isinstance(node, ast.Subscript) else "")
             elif isinstance(node, ast.Call):
                 self._in_call(node, name, kinds, seen | {function.name})
@@ -126,3 +126,8 @@ def dotted_like(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
+
+
+def _is_item(node: ast.AST) -> bool:
+    """Return whether a node is ``x[0]``, which may be an item of a tuple as well as a row of a tensor."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)

@@ -200,7 +200,7 @@ class Statements(FunctionCalls):
                     return [] if isinstance(node.value, cst.Ellipsis) else None
                 value = self.rewritten(node.value)
                 condition = self.conditions.get(id(value), "")
-                return self.under(condition, [self.text(value)])
+                return self.under(condition, [self.loops.get(id(value), "") or self.text(value)])
             case cst.Assign():
                 targets = [t.target for t in node.targets]
                 return self.assign(targets[0], node.value, targets[1:])
@@ -291,7 +291,7 @@ class Statements(FunctionCalls):
 
     def _name(self, name: str, value: cst.BaseExpression, fact: Fact) -> list[str]:
         result = self.result(value)
-        if self._is_index(fact) and not (isinstance(fact, MaskFact) and not fact.bounds and not fact.comparison):
+        if self._is_index(fact) and not (isinstance(fact, MaskFact) and not fact.bounds and not fact.comparisons):
             self.bind(name, fact)
             self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
             return []
@@ -341,6 +341,9 @@ class Statements(FunctionCalls):
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
         condition = result.condition if result is not None else ""
+        if result is not None and result.mask is not None and result.mask.diagonals:
+            return self.under(condition, self.predicated(dst, into, result.mask, lambda to, target: [
+                self.settled(t) for t in self._store_statements(to, target, value, source)], result.name))
         return self.under(condition, self.destination(dst, into, lambda to: [
             self.settled(t) for t in self._store_statements(to, into, value, source)]))
 
@@ -371,6 +374,8 @@ class Statements(FunctionCalls):
             if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
                 self.left("an update of an index vector")
             return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
+        if result is not None and result.mask is not None and result.mask.diagonals:
+            self.left("an update under a mask that does not select a box of elements")
         known = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
         dst, into = self.viewed(place, result.mask if result else None) if isinstance(fact, TensorFact) else (
             self.text(place), known)
@@ -378,6 +383,8 @@ class Statements(FunctionCalls):
         condition = result.condition if result else ""
         self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
         if result is not None and result.product is not None and name == "add" and into.memory == PSUM:
+            if into.shape and result.fact.shape and len(into.shape) == len(result.fact.shape):
+                dst, into = self.shortened(dst, into, result.fact)
             return self.under(condition, [self.settled(t) for t in result.product(dst)])
         if not name:
             self.left(f"{self.code(node.operator).strip()} on a tile")

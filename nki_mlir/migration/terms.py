@@ -146,6 +146,22 @@ def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:
     return {(ast.unparse(node),): 1}
 
 
+def simplified(text: str) -> str:
+    """Return a sum of products with equal products collected, and the number last."""
+    total = {k: v for k, v in _polynomial(_tree(text)).items() if v}
+    result = "0"
+    for atoms, count in sorted(total.items(), key=lambda item: (not item[0], item[1] < 0)):
+        part = product((*atoms, str(abs(count)))) if abs(count) != 1 or not atoms else product(atoms)
+        result = add(result, part) if count > 0 else subtract(result, part)
+    return result
+
+
+def tensor_of(text: str) -> str:
+    """Return the tensor of which a text is a view by a subscript, else the text as a factor."""
+    found = re.match(r"[\w.]+(?=\[)", text)
+    return found.group(0) if found else factor(text)
+
+
 def difference(upper: str, lower: str) -> str | None:
     """Return upper - lower if it is a number or one product, else None."""
     total = {k: v for k, v in _polynomial(ast.BinOp(_tree(upper), ast.Sub(), _tree(lower))).items() if v}

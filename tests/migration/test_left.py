@@ -28,10 +28,19 @@ def migrated(line):
 
 
 @pytest.mark.parametrize(("line", "why"), [
-    ("tile[p, f] = nl.load(x[p, f], mask=p > f)", "a mask that does not select a box of elements"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p > f))", "a mask that does not select a box of elements"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that does not select a box of elements"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f == 3) & (p < 3))", "a mask that does not select a box of elements"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is no conjunction of comparisons"),
+    ("tile[p, f] = nl.load(x[p, f + p], mask=p + f < 8)",
+     "a mask on an index of several axes, which may be out of bounds without the mask"),
+    ("tile[...] = nl.softmax(tile, axis=1, mask=p > f)", "nl.softmax under a mask that does not select a box of elements"),
+    ("tile[...] = nl.mean(tile, axis=1, mask=p > f)", "nl.mean under a mask that does not select a box of elements"),
+    ("tile[...] = nisa.tensor_reduce(np.subtract, tile, axis=1, mask=p > f)",
+     "a reduction under a mask that does not select a box of elements"),
+    ("tile = nl.exp(tile[p > f])", "a mask as an index that does not select a box of elements"),
+    ("tile[p, f] += nl.exp(tile[p, f], mask=p > f)", "an update under a mask that does not select a box of elements"),
+    ("nl.store(out[p, f], tile[p, f], mask=p > 2 * f)",
+     "a store under a mask whose index steps over several columns"),
+    ("nl.store(out[p, f], tile[p, f], mask=p != f)", "a store under a mask that leaves out one element"),
+    ("tile = nl.copy(tile[p, f // 2])", "an index vector in a floor_divide, which a slice cannot express"),
     ("tile[...] = compute(tile)", "a value of which the text does not say whether it is a tile"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand of which the text does not say whether it is a tile"),
     ("tile = nl.load(x[p, 7 - f])", "a step backwards"),

@@ -16,7 +16,7 @@ from nki_mlir.migration.files import migrated
 
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
-IDIOMS, UNITS, MASKS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks"))
+IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
            for name in ("memory", "names", "options", "programs", "sequences", "tiles", "windows")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
@@ -65,7 +65,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+@pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     made = of(file)
@@ -89,7 +89,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 assert error <= (1e-4 if kernel.__name__ in SUMS and on != "eager" else 0), kernel.__name__
 
 
-@pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, LAUNCHES, LAYERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
+@pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
     [*(p for p in EXAMPLES if p.stem not in QUICK), *(p.values[0] for p in FURTHER)], marks=pytest.mark.fuzz)],
     ids=["quick", "others"])
 def test_text_is_formatted(files, tmp_path):

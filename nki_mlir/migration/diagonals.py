@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks that compare several indices, such as a causal mask, whose elements are no box.
+
+    s[p, f] = nl.exp(x, mask=p >= f)    is_selected = nl.ndarray((128, 512), dtype=nl.uint8, buffer=nl.sbuf)
+                                        nisa.memset(dst=is_selected, value=1)
+                                        nisa.affine_select(dst=is_selected, pattern=[[-1, 512]], ...)
+                                        exp = nl.ndarray((128, 512), dtype=s.dtype, buffer=nl.sbuf)
+                                        nisa.activation(dst=exp, op=nl.exp, data=x)
+                                        nisa.tensor_copy_predicated(dst=s, src=exp, predicate=is_selected)
+
+A new tile gets all elements, since the beta generation leaves the others undefined. A reduction gets its identity for
+them. A store writes row by row, and each row as many columns as the mask selects.
+"""
+
+from collections.abc import Callable
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.engine_rows import EngineRows
+from nki_mlir.migration.expressions import LeftForAPerson
+from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
+from nki_mlir.migration.views import bound_of, clamped
+
+LOWEST = "-3.4028234663852886e38"
+IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": LOWEST, "minimum": LOWEST[1:]}
+ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", *(f"nisa.{name}" for name in (
+    "activation", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_copy", "reciprocal", "memset",
+    "iota", "affine_select", "tensor_reduce")), *(f"nl.{name}" for name in ("sum", "prod", "max", "min"))}
+
+
+def pattern(index: IndexFact, shape: tuple[str, ...] = ()) -> tuple[str, str, str]:
+    """Return the pattern of the free axes, the multiplier of the partition and the offset of an index."""
+    extents = [axis.extent if axis.extent != "1" or not shape else size
+               for axis, size in zip(index.axes, shape or [""] * len(index.axes))]
+    free = ", ".join(f"[{axis.step}, {extent}]" for axis, extent in zip(index.axes[1:], extents[1:]))
+    return f"[{free or '[0, 1]'}]", index.axes[0].step if index.axes else "0", index.base
+
+
+class Diagonals(EngineRows):
+    """Adds the selections by such masks."""
+
+    def selecting(self, dst: str, source: str, value: str, comparisons: tuple[Comparison, ...],
+                  shape: tuple[str, ...] = ()) -> list[str]:
+        """Return the instructions that write a tile where the comparisons hold, and a number elsewhere."""
+        texts = []
+        for comparison in comparisons:
+            steps, multiplier, offset = pattern(comparison.index, shape)
+            shown = f"{self.nl}.{comparison.operator}" + (f", offset={offset}" if offset != "0" else "")
+            texts.append(f"{self.nisa}.affine_select(dst={dst}, pattern={steps}, channel_multiplier={multiplier}, "
+                         f"on_true_tile={source}, on_false_value={value}, cmp_op={shown})")
+            source = dst
+        return texts
+
+    def _within(self, mask: MaskFact, shape: tuple[str, ...]) -> tuple[Comparison, ...]:
+        """Return the comparisons in the part of the iteration space that the bounds of a mask leave."""
+        found = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
+        if any(len(c.index.axes) != len(shape) or "?" in shape for c in found):
+            raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not say")
+        return found
+
+    def selected(self, text: str, tensor: TensorFact, mask: MaskFact, operator: str) -> tuple[str, TensorFact]:
+        """Return the operand of a reduction, with the operator's identity where a mask does not hold."""
+        if operator not in IDENTITIES:
+            raise LeftForAPerson("a reduction under a mask that does not select a box of elements")
+        comparisons = self._within(mask, tensor.shape or ())
+        name = self.fresh("selected")
+        if tensor.memory == PSUM:
+            text = f"{self.nl}.copy({text})"
+        dtype = tensor.dtype.replace("nl.", f"{self.nl}.", 1) or f"{terms.factor(text)}.dtype"
+        self.prelude[-1] += [
+            f"{name} = {self.nl}.ndarray({self.shape_text(tensor, text)}, dtype={dtype}, buffer={self.nl}.sbuf)",
+            *self.selecting(name, text, IDENTITIES[operator], comparisons, tensor.shape or ())]
+        self.report.changed(self.line, "elements that the mask does not select become the identity of the reduction")
+        return name, tensor.like(tensor.shape)
+
+    def predicate(self, mask: MaskFact, tensor: TensorFact) -> str:
+        """Return the name of a tile with 1 where a mask holds, else 0."""
+        shape = tensor.shape or ()
+        comparisons = self._within(mask, shape)
+        size = f"({', '.join(shape)})"
+        parts = [f"({', '.join(pattern(c.index))}, {c.operator!r})" for c in comparisons]
+        key = f"({size}, {', '.join(parts)})"
+        if key in self.scope.counts:
+            return self.scope.counts[key]
+        name = self.scope.counts[key] = self.fresh("is_selected")
+        self.prelude[-1] += [f"{name} = {self.nl}.ndarray({size}, dtype={self.nl}.uint8, buffer={self.nl}.sbuf)",
+                             f"{self.nisa}.memset(dst={name}, value=1)",
+                             *self.selecting(name, name, "0", comparisons, shape)]
+        self.report.changed(self.line, f"the mask becomes a tile of 0 and 1, {name}")
+        return name
+
+    def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
+                   hint: str) -> list[str]:
+        """Return the statements that write elements of a tile that a mask selects; ``write`` returns those for all."""
+        predicate = self.predicate(mask, into)
+        name = self.fresh(hint)
+        tile = TensorFact(SBUF, into.shape, into.dtype)
+        create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
+                  f"buffer={self.nl}.sbuf)")
+        return [create, *write(name, tile),
+                f"{self.nisa}.tensor_copy_predicated(dst={dst}, src={name}, predicate={predicate})"]
+
+    def by_rows(self, mask: MaskFact, shape: tuple[str, ...], write: Callable[[MaskFact], str]) -> str:
+        """Return a loop over rows; ``write`` returns the statement that writes the elements of a box."""
+        self._within(mask, shape)
+        if len(shape) != 2:
+            raise LeftForAPerson("a store under a mask that compares indices, of more than two dimensions")
+        row, is_some = self.fresh("row"), True
+        (first, after), (start, stop) = (_span(bound_of(mask, axis), size) for axis, size in zip((-2, -1), shape))
+        for comparison in mask.diagonals:
+            low, high = _columns(comparison, row)
+            is_some = is_some and not low and (terms.number(terms.difference(high, row) or "") or 0) > 0
+            if low:
+                is_later = start == "0" and (terms.number(terms.difference(low, row) or "") or 0) >= 0
+                start = low if is_later else terms.largest(start, low)
+            stop = terms.smallest(stop, high) if high else stop
+        lines: list[str] = []
+        if not terms.SIMPLE.match(start):
+            name = self.fresh("start")
+            lines.append(f"{name} = {start}")
+            start = name
+        count = self.fresh("num_columns")
+        lines.append(f"{count} = {terms.subtract(stop, start)}")
+        body = write(MaskFact((MaskBound(-2, row, "1"), MaskBound(-1, start if start != "0" else "", count))))
+        if not is_some:
+            body = f"if {count} > 0:\n    {body}"
+        lines += body.split("\n")
+        self.report.changed(self.line, "the store writes row by row, because the mask does not select a box")
+        rows = after if first == "0" else f"{first}, {after}"
+        return "\n    ".join([f"for {row} in range({rows}):", *lines])
+
+
+def _span(bound: MaskBound | None, size: str) -> tuple[str, str]:
+    """Return the first element of an axis that a bound selects and the one after the last."""
+    if bound is None:
+        return "0", size
+    return bound.low or "0", terms.simplified(terms.add(bound.low, bound.high)) if bound.low else bound.high
+
+
+def _columns(comparison: Comparison, row: str) -> tuple[str, str]:
+    """Return the first column that a comparison selects in a row and the one after the last, each empty if it sets
+    none."""
+    rows, columns = comparison.index.axes
+    base = terms.add(comparison.index.base, terms.multiply(rows.step, row))
+    operator = comparison.operator
+    if columns.step == "1":             # base + column against 0
+        base = terms.subtract("0", f"({base})")
+    elif columns.step == "-1":          # base - column against 0
+        operator = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"
+                    }.get(operator, operator)
+    else:
+        raise LeftForAPerson("a store under a mask whose index steps over several columns")
+    base, after = terms.simplified(base), terms.simplified(f"({base}) + 1")
+    match operator:                     # column against base
+        case "less":
+            return "", base
+        case "less_equal":
+            return "", after
+        case "greater":
+            return after, ""
+        case "greater_equal":
+            return base, ""
+        case "equal":
+            return base, after
+    raise LeftForAPerson("a store under a mask that leaves out one element")
+
+
+def is_guard(index: IndexFact, mask: MaskFact) -> bool:
+    """Return whether a mask compares an index of several axes that is also the index of a dimension: without the mask
+    it may be out of bounds."""
+    def steps(other: IndexFact, sign: str) -> list[str]:
+        return [terms.multiply(sign, axis.step) for axis in other.axes if axis.step != "0"]
+    return any(len(c.varying) > 1 and steps(c.index, sign) == steps(index, "1")
+               for c in mask.diagonals for sign in ("1", "-1"))
+

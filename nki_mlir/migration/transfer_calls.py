@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loads and stores of ``nl`` of the beta generation in the current one: one recipe each."""
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.language_calls import LANGUAGE, copy, dtype_argument, recipe
+from nki_mlir.migration.views import is_backwards
+
+
+def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
+    """Return an HBM view of one dimension as a column."""
+    if tensor.shape is not None and len(tensor.shape) == 1:
+        rows = f"{text}.shape[0]" if tensor.shape[0] == "?" else tensor.shape[0]
+        return f"{text}.reshape(({rows}, 1))", tensor.like((rows, "1"))
+    return text, tensor
+
+
+@recipe("load")
+def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
+    """Return a new tile from HBM."""
+    text, source = rows_first(*a.tensor("src"))
+    if source.on_chip and isinstance(a.fact("src"), TensorFact):
+        return copy(calls, a)
+    fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target.memory == PSUM or is_backwards(dst):
+            return [f"{calls.nisa}.tensor_copy(dst={dst}, src={calls.nl}.load({text}))"]
+        mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
+        return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
+    expression = "" if "mode" in a else f"{calls.nl}.load({text}{dtype_argument(a)})"
+    dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else f"{terms.factor(text)}.dtype")
+    return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
+
+
+@recipe("load_transpose2d")
+def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Return a new tile from HBM, transposed."""
+    text, source = a.tensor("src")
+    shape = source.shape[::-1] if source.shape is not None else None
+    return calls.new(f"{calls.nl}.load_transpose2d({text}{dtype_argument(a)})",
+                     TensorFact(SBUF, shape, a.dtype_meaning or source.dtype, base=True))
+
+
+@recipe("store")
+def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
+    dst, target = a.tensor("dst")
+    if a.mask is not None and a.diagonals:
+        return _stored_by_rows(calls, a, a.mask, target)
+    if (value := a.nodes.get("value")) is None:
+        raise LeftForAPerson("nl.store without a value")
+    fact = calls.fact(value)
+    if isinstance(fact, Unknown):
+        calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
+        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({calls.text(value)}))", Fact())
+    if isinstance(fact, NumberFact):
+        shape = calls.shape_text(target, dst)
+        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
+                         f"dtype={terms.tensor_of(dst)}.dtype))", Fact())
+    text, source = a.tensor("value")
+    if source.memory == PSUM or is_backwards(text):
+        calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
+        text = f"{calls.nl}.copy({text})"
+    wide, narrow = target.shape, source.shape
+    if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
+            n == "1" != w for n, w in zip(narrow, wide)):
+        text = calls.stretched(text, source, wide)
+    if "mode" in a:
+        return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
+    return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
+
+
+def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFact) -> cst.BaseExpression:
+    """Return a loop that stores of each row what a mask selects. A value that is no name gets one in front."""
+    value = a.nodes["value"]
+    if not isinstance(calls.fact(value), NumberFact):
+        if a.tensor("value")[1].shape != target.shape:
+            raise LeftForAPerson("a store of another shape under a mask that does not select a box of elements")
+        fact, text = calls.fact(value), calls.text(value)
+        if id(value) not in calls.views and not terms.SIMPLE.match(text):
+            value = calls.new(calls.named(text, "stored"), fact)
+
+    def write(box: MaskFact) -> str:
+        a.mask, a.nodes["value"] = box, value
+        stored = store(calls, a)
+        assert isinstance(stored, cst.BaseExpression)
+        return calls.text(stored)
+    loop = calls.by_rows(mask, target.shape or (), write)
+    made = calls.new(calls.text(a.nodes["dst"]), Fact())
+    calls.loops[id(made)] = loop
+    return made
+
+
+@recipe("atomic_rmw")
+def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Return an addition by DMA that allows equal rows."""
+    dst, text = calls.named(a.tensor("dst")[0], "updated"), a.tensor("value")[0]
+    return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{text}, {dst}], reduce_op={a.token('op')})", Fact())
+
+
+TRANSFERS: dict[str, Recipe] = {f"nl.{name}": LANGUAGE[f"nl.{name}"]
+                                for name in ("load", "load_transpose2d", "store", "atomic_rmw")}
