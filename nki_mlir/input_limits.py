@@ -64,7 +64,7 @@ class InputLimit:
                 Location(name, 1, 0))
 
 
-TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 25)         # of a file that is read
+TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 24)         # of a file that is read
 TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)      # of tensors that it declares
 SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Replaces the parts of a text of MLIR whose brackets have no meaning, strings, comments and arrows, by blanks.
 
-Hostile texts have 32 MB of comments or of escapes. So a text is not matched piece by piece: array operations find the
+Hostile texts have 16 MB of comments or of escapes. So a text is not matched piece by piece: array operations find the
 state of each character, in chunks that stay in the processor's cache, with the state at the end of one chunk carried
 to the next.
 """

@@ -11,7 +11,7 @@ parser sees it.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
@@ -32,6 +32,7 @@ DIALECTS = 10_000               # that a text names, known or not
 DISTINCT = 10_000               # attributes that differ from all equal ones
 BITS = 1_024                    # of an integer type: MLIR makes each element of a constant as wide as its type
 LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
+PART = 1 << 20                  # characters of a text that are searched at once
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -100,12 +101,12 @@ def check_text(text: str, name: str = "<text>") -> None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
                      "write the value as a hexadecimal string or with fewer digits")
     for layout in _LAYOUT.finditer(plain) if "dim_numbers" in plain or "conv" in plain else ():
-        _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
-                       DIMENSIONS, "number the dimensions of the tensors from 0")
+        _check_each(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
+                    DIMENSIONS, "number the dimensions of the tensors from 0")
     if scan.has_result_number:
-        _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
+        _check_numbers(_RESULTS, plain, text, name, "result number", RESULTS, "divide the operation")
     if scan.has_width:
-        _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
+        _check_numbers(_WIDTH, plain, text, name, "integer width", BITS, "use a narrower type")
     if scan.longest > OPERATORS:                    # an operator is at least a character
         _check_operators(scan.characters, plain, text, name)
         _refuse(_LONG_HEXADECIMAL, plain, text, name, "an integer of many hexadecimal digits", HEXADECIMAL,
@@ -184,51 +185,40 @@ def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(first > 0, characters[first - 1], 0), end - first + LARGE - 1
 
 
-def _check_numbers(matches: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
+def _check_numbers(pattern: re.Pattern[str], plain: str, text: str, name: str, what: str, limit: int, fix: str) -> None:
+    """Check the numbers that a pattern's group matches: the different ones first, which are few in most texts."""
+    if any(int(digits) > limit for digits in _names(pattern, plain)):
+        _check_each(pattern.finditer(plain), text, name, what, limit, fix)
+
+
+def _check_each(matches: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
     for match in matches:
         digits = match[match.lastindex or 0]
         if int(digits) > limit:
             raise _error(text, name, match.start(match.lastindex or 0), f"{what} {digits[:40]}", limit, fix)
 
 
-def _definitions(plain: str, equals: list[int]) -> list[re.Match[str]]:
-    """Return the definitions of aliases: matches that end at one of these equals signs."""
-    definitions, begin = [], 0
-    for end in equals:
-        start = max(plain.rfind("#", begin, end), plain.rfind("!", begin, end))
-        match = _DEFINED.match(plain, start, end + 1) if start >= 0 else None
-        if match is not None:
-            definitions.append(match)
-        begin = end + 1
-    return definitions
-
-
 def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
     """Check the expansion of each alias, with all that it names in turn: its depth, and its size."""
-    defined = _definitions(plain, np.flatnonzero(np.logical_and(characters == ord("="), level == 0)).tolist())
+    matches = list(_DEFINED.finditer(plain))
+    if not matches:
+        return
+    outer = level[np.fromiter((match.end() for match in matches), np.int64, len(matches)) - 1] == 0
+    defined = [matches[number] for number in np.flatnonzero(outer).tolist()]
     if not defined:
         return
-    starts = np.array([match.start() for match in defined])
+    starts = np.fromiter((match.start() for match in defined), np.int64, len(defined))
     ends = np.append(starts[1:], len(plain))
     lines = np.concatenate(([0], np.flatnonzero(characters[:-1] == ord("\n")) + 1))
     outside = lines[level[lines] == 0].tolist()
     operations = np.array([line for line in outside if _OPERATION.match(text, line) is not None] + [len(plain)])
     ends = np.minimum(ends, operations[np.searchsorted(operations, starts)])
-    inner = [int(level[start:end].max(initial=0)) for start, end in zip(starts, ends)]
+    inner = np.maximum.reduceat(np.append(level, 0), np.column_stack((starts, ends)).ravel())[::2].tolist()
     known = {match[1]: number for number, match in enumerate(defined)}
-    names: dict[int, list[int]] = {}
-    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
-        used = (known.get(use, number) for use in _ALIAS.findall(plain, start, end))
-        names[number] = [other for other in used if other != number]
-    try:
-        order = list(TopologicalSorter(names).static_order())
-    except CycleError as error:
-        at = defined[error.args[1][0]]
-        raise AliasCycle(alias=at[1]).located(_location(text, name, at.start())) from None
-    sizes, depths = [0] * len(defined), [0] * len(defined)
-    for number in order:
-        sizes[number] = 1 + sum(sizes[other] for other in names[number])
-        depths[number] = inner[number] + max((depths[other] for other in names[number]), default=0)
+    sizes, depths = [1] * len(defined), list(inner)
+    for number, other in _uses_in_order(plain, defined, known, starts, ends, text, name):
+        sizes[number] += sizes[other]
+        depths[number] = max(depths[number], inner[number] + depths[other])
         if depths[number] > DEPTH:
             raise _error(text, name, int(starts[number]), f"nesting of {depths[number]:,} levels by aliases", DEPTH,
                          "nest attributes, types and locations less deeply")
@@ -244,6 +234,29 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
         largest = int(starts[int(np.argmax(np.array(sizes, float)))])
         raise _error(text, name, largest, f"what aliases stand for, {min(total, 10**12):,} attributes and types,",
                      limit, "use fewer aliases in the definition of an alias")
+
+
+def _uses_in_order(plain: str, defined: list[re.Match[str]], known: dict[str, int], starts: np.ndarray,
+                   ends: np.ndarray, text: str, name: str) -> Iterable[tuple[int, int]]:
+    """Return (alias, alias that its definition names) as numbers, those of a named alias before those of the aliases
+    that name it."""
+    uses = [(match.start(), known[match[0]]) for match in _ALIAS.finditer(plain) if match[0] in known]
+    at, used = np.array(uses, np.int64).reshape(-1, 2).T
+    number = np.searchsorted(starts, at, "right") - 1
+    inside = (number >= 0) & (at < ends[number]) & (used != number)
+    number, used = number[inside], used[inside]
+    pairs = list(zip(number.tolist(), used.tolist()))
+    if (used < number).all():
+        return pairs
+    names: dict[int, list[int]] = {}
+    for alias, other in pairs:
+        names.setdefault(alias, []).append(other)
+    try:
+        order = list(TopologicalSorter(names).static_order())
+    except CycleError as error:
+        first = defined[error.args[1][0]]
+        raise AliasCycle(alias=first[1]).located(_location(text, name, first.start())) from None
+    return [(alias, other) for alias in order for other in names.get(alias, ())]
 
 
 def _check_operators(characters: np.ndarray, plain: str, text: str, name: str) -> None:
@@ -294,7 +307,7 @@ def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, what: st
 
 def _check_names(plain: str, text: str, name: str) -> None:
     """Check how many dialects and distinct attributes a text names: MLIR compares each with all earlier ones."""
-    if text.count(".") > DIALECTS:
+    if text.count(".") > DIALECTS and len(_names(_DIALECT, plain) | _names(_QUOTED_DIALECT, text)) > DIALECTS:
         seen: set[str] = set()
         for match in chain(_DIALECT.finditer(plain), _QUOTED_DIALECT.finditer(text)):
             seen.add(match[1])
@@ -304,6 +317,16 @@ def _check_names(plain: str, text: str, name: str) -> None:
     if "distinct" in plain and len(found := list(_DISTINCT.finditer(plain))) > DISTINCT:
         raise _error(text, name, found[DISTINCT].start(), f"the {DISTINCT + 1:,}th distinct attribute", DISTINCT,
                      "use fewer distinct attributes")
+
+
+def _names(pattern: re.Pattern[str], text: str) -> set[str]:
+    """Return the different texts that a pattern's group matches, of which there are few in many matches."""
+    names, begin = set[str](), 0
+    while begin < len(text):
+        end = len(text) if len(text) - begin < 2 * PART else text.find("\n", begin + PART) % (len(text) + 1)
+        names.update(pattern.findall(text, begin, end))
+        begin = end
+    return names
 
 
 def _error(text: str, name: str, offset: int, what: str, limit: int, fix: str) -> NkiMlirError:

@@ -443,3 +443,34 @@ def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch
     monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "100")
     assert run.main([str(file), "--on=interpreter"]) == 1
     assert "take 16,384 bytes, 100 are allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", [1, 7, 1 << 20])
+@pytest.mark.parametrize(("count", "refused"), [(3, False), (4, True)])
+def test_dialects_of_all_parts_of_a_text_count(part, count, refused, monkeypatch):
+    monkeypatch.setattr(text_limits, "PART", part)
+    monkeypatch.setattr(text_limits, "DIALECTS", 3)
+    text = "\n".join(f"d{k % count}.a" for k in range(40)) + ' "d0.a"() d1.a'
+    if not refused:
+        return check_text(text)
+    with pytest.raises(TextTooDeep, match=r"^<text>:4:1: error: the 4th dialect exceeds the limit of 3"):
+        check_text(text)
+
+
+@pytest.mark.parametrize(("width", "said"), [("i1024", None), ("i1025", "3:24"), ("ui2000", "3:25")])
+def test_widest_integer_of_any_part_of_a_text_counts(width, said, monkeypatch):
+    monkeypatch.setattr(text_limits, "PART", 4)
+    text = f"module {{\n i1000, i1001\n func.func private @f({width}, i1024)\n}}"
+    if said is None:
+        return check_text(text)
+    with pytest.raises(TextTooDeep, match=f"^<text>:{said}: error: integer width [0-9]+ exceeds the limit of 1024"):
+        check_text(text)
+
+
+def test_aliases_named_before_and_behind_their_definition_have_one_depth():
+    """Sizes and depths do not depend on the order of definitions."""
+    definitions = [f"#a{k} = [{'[' * 20}#a{k - 1}{']' * 20}]" if k else "#a0 = [1]" for k in range(13)]
+    for lines in (definitions, definitions[::-1]):
+        with pytest.raises(TextTooDeep, match="nesting of 253 levels by aliases exceeds the limit of 250"):
+            check_text("\n".join(lines))
+        check_text("\n".join(line for line in lines if not line.startswith("#a12")))
