@@ -18,6 +18,9 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call, is_backwards
 from nki_mlir.printing.tile_text import dtype_text
+from nki_mlir.scalar.dtypes import INT32
+
+FLOAT_INTEGERS = 1 << 24         # below it float32 has all integers
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,29 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
         index = text.temporary(index.shape, index.dtype, SBUF, moved)
     position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
-    if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
-        raise Unprintable(what="an index of each row beside a position that moves from row to row",
-                          fix="add both in the tile of indices")
     start = replace(position, axes=()).plus(Linear(-scale * low))
+    if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
+        least = min(0, steps[0] * (counts[0] - 1))
+        greatest = scale * (extent - (high - low) - 1) + abs(steps[0]) * (counts[0] - 1)
+        index = _element_index(text, op, index, scale, Linear(-least, axes=((0, steps[0]),)), greatest)
+        return start.plus(Linear(least)), [1, *steps[1:]], 1, greatest + 1, index
     return start, steps, scale, extent - (high - low), index
+
+
+def _element_index(text: KernelText, op: Op, index: Tile, scale: int, position: Linear, greatest: int) -> Tile:
+    """Write the sum of each row's index, in elements, and of a position that moves from row to row."""
+    if greatest >= FLOAT_INTEGERS:
+        raise Unprintable(what="an index of each row beside a position that moves from row to row in a large tensor",
+                          fix="add both in the tile of indices")
+    scaled, added = (text.temporary(index.shape, INT32, SBUF) for _ in range(2))
+    step = dict(position.axes)[0]
+    text.write(f"nisa.tensor_scalar(dst={text.tile(op, scaled)}, data={text.tile(op, index)}, op0=nl.multiply, "
+               f"operand0={float(scale)})")
+    text.write(f"nisa.iota(dst={text.tile(op, added)}, pattern=[[0, 1]], offset={position.const}, "
+               f"channel_multiplier={step})")
+    text.write(f"nisa.tensor_tensor(dst={text.tile(op, scaled)}, data1={text.tile(op, scaled)}, "
+               f"data2={text.tile(op, added)}, op=nl.add)")
+    return scaled
 
 
 def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:

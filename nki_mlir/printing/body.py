@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import shrink
+from nki_mlir.analysis.mask_boxes import resolved
 from nki_mlir.bindings import Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, full_tile
@@ -91,7 +91,7 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
         if not isinstance(node, TileInstruction):
             whole |= set() if isinstance(node, BufferAllocation) else set(node.op.operands)
             continue
-        op = shrink(node.instruction)
+        op = in_its_box(node.instruction)
         if op is None:
             continue
         for _, tile in op.operands():
@@ -160,6 +160,13 @@ def constant_text(array: np.ndarray) -> str:
     if not printable:
         raise Unprintable(what=f"a constant of {array.dtype}", fix="make it an argument of the kernel")
     return f"np.array({array.tolist()}, dtype={kind})"
+
+
+def in_its_box(op: Op) -> Op | None:
+    """Return the operation on the smallest box that contains what its mask selects, None if it selects nothing."""
+    if not op.mask and not op.limits:
+        return op
+    return resolved(op, lambda form: form.interval(op.ranges))
 
 
 class BodyPrinter:
@@ -349,7 +356,7 @@ class BodyPrinter:
 
     def statement(self, node: TileInstruction) -> None:
         """Write an operation on the elements that its mask leaves."""
-        op = shrink(self.numbered(node.instruction))
+        op = in_its_box(self.numbered(node.instruction))
         if op is None:
             return
         if any(tile.handle in self.out.begins.values() for _, tile in op.targets()):

@@ -65,10 +65,13 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     if tile.space == PSUM:
         inside = tile.patterned(partition=Linear(0))
         space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
-    copy = text.temporary(tile.shape, tile.dtype, space, before=tile.handle)
+    rows, *free = tile.access.dims
+    once = tile if field.writes else tile.patterned(dims=(rows, *((step, n if step else 1) for step, n in free)))
+    copy = text.temporary(once.shape, tile.dtype, space, before=tile.handle)
     if field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name):
-        take_rows(text, op, copy, tile)
-    return copy
+        take_rows(text, op, copy, once)
+    repeated = [(step if old else 0, count) for (step, _), (old, count) in zip(copy.access.dims[1:], free)]
+    return copy.patterned(dims=(copy.access.dims[0], *repeated)) if once is not tile else copy
 
 
 def _allows(op: Op, field: TileField, tile: Tile) -> bool:

@@ -76,12 +76,31 @@ class _ReducingPrograms:
         self.ids: dict[Value, int] = {value: axis for axis, value in ids.items()}
         self.points = list(itertools.product(*map(range, kernel.grid)))
         self.buffers: dict[Value, tuple[Value, list[int]]] = {}     # of all programs, and the axes that each has
+        self.control: set[Value] = set()                            # what tells run-time loops whether to go on
 
     def run(self) -> None:
         with self.kernel.op.location, ir.InsertionPoint.at_block_begin(self.block):
             self.zero = constant(0)
+        self.note_control()
         self.split(self.block)
         erase_dead_code(self.kernel.op)
+
+    def note_control(self) -> None:
+        """Note the buffers from which run-time loops around reductions know whether to go on, if no other operation
+        uses them: the programs, which run such loops equally often, share them."""
+        loops = [op for op in operations_of(self.kernel.op, lambda name: name == "scf.while") if reductions_of(op)]
+        waiting = [op.operands[0] for loop in loops for op in operations_of(loop, lambda name: name == "memref.load")
+                   if op.parent == loop and op.block == loop.regions[0].blocks[0]]
+        control: set[Value] = set()
+        while waiting:
+            if (buffer := waiting.pop()) not in control:
+                control.add(buffer)
+                waiting += [value for use in buffer.uses if is_tile_op(use.owner.operation)
+                            for value in use.owner.operation.operands if isinstance(value.type, ir.MemRefType)]
+        users = {use.owner.operation for buffer in control for use in buffer.uses}
+        if all(not isinstance(buffer.owner, ir.Block) for buffer in control) and all(
+                self.is_uniform(value) or value in control for user in users for value in user.operands):
+            self.control = control
 
     def is_uniform(self, value: Value) -> bool:
         """Return whether a value is equal in all programs: it follows from constants and variables of loops."""
@@ -94,7 +113,7 @@ class _ReducingPrograms:
     def split(self, block: Block) -> None:
         """Split a block that all programs run in step."""
         operations = [op.operation for op in block.operations][:-1]
-        allocations = [op for op in operations if op.name == "memref.alloc"]
+        allocations = [op for op in operations if op.name == "memref.alloc" and op.results[0] not in self.control]
         runs: list[list[Operation]] = [[]]
         meetings: list[Operation] = []
         numbers: dict[Operation, int] = {}                 # of the run that an operation is in
@@ -120,7 +139,7 @@ class _ReducingPrograms:
 
     def is_shared(self, op: Operation) -> bool:
         """Return whether an operation computes what all programs can use."""
-        return op.name == "memref.get_global" or (
+        return op.name == "memref.get_global" or any(value in self.control for value in op.operands) or (
             op.name.startswith(SCALARS) and all(map(self.is_uniform, op.results)))
 
     # -- buffers -------------------------------------------------------------------------------------------------------
@@ -229,12 +248,14 @@ class _ReducingPrograms:
                 self.reduce(read_op(operation))
             operation.erase()
             return
-        uniform = operation.name in ("scf.for", "scf.if") and not len(operation.results) and all(
-            map(self.is_uniform, operation.operands))
+        conditions = [value for op in operations_of(operation, lambda name: name == "memref.load")
+                      if op.block == operation.regions[0].blocks[0] for value in op.operands[:1]]
+        uniform = operation.name in ("scf.for", "scf.if", "scf.while") and not len(operation.results) and all(
+            map(self.is_uniform, operation.operands)) and all(value in self.control for value in conditions)
         if not uniform:
             raise Unprintable(what="a reduction over programs in a branch or in a run-time loop",
                               fix="reduce after it, over the tiles of all programs").located(location_of(operation))
-        for region in operation.regions:
+        for region in list(operation.regions)[operation.name == "scf.while":]:      # behind the condition
             for block in region.blocks:
                 self.split(block)
 

@@ -125,6 +125,45 @@ def test_a_masked_sum_selects_what_is_summed(executor):
 
 
 @nki.jit
+def last_columns(x):
+    """The second condition leaves one column, in which the first is one on the rows."""
+    tile, out = nl.load(x), nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:8, 0:8]
+    total = nl.zeros((8, 1), nl.float32)
+    total[...] = nisa.tensor_reduce(np.add, tile, axis=[1], keepdims=True, mask=(p >= f - 4) & (f >= 7))
+    nl.store(out, total)
+    return out
+
+
+def test_conditions_that_are_a_box_together():
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    text = printed(last_columns, [x])
+    assert "affine_select" not in text and "tile[3:8, 7:8]" in text
+    for executor in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_array_equal(reread(text).on(executor)(x)[:, 0], np.where(np.arange(8) >= 3, x[:, 7], 0))
+
+
+@nki.jit
+def biased_row(x):
+    """A row where no engine begins, and a bias that all its columns share."""
+    tile, out = nl.load(x), nl.ndarray((40, 2, 3), dtype=nl.float32, buffer=nl.shared_hbm)
+    i = nl.arange(40)[:, None, None]
+    shown = nl.zeros((40, 2, 3), nl.float32)
+    shown[...] = nisa.activation(nl.square, tile.reshape((40, 2, 3)), bias=tile[:, 0:1], mask=i == 39)
+    nl.store(out, shown)
+    return out
+
+
+def test_a_column_of_rows_where_no_engine_begins():
+    x = np.arange(240, dtype=np.float32).reshape(40, 6)
+    expected = np.zeros((40, 2, 3), np.float32)
+    expected[39] = ((x[39] + x[39, 0]) ** 2).reshape(2, 3)
+    again = reread(printed(biased_row, [x]))
+    for executor in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_array_equal(again.on(executor)(x), expected)
+
+
+@nki.jit
 def masked_product(x):
     rows, out = nl.load(x), nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.zeros((8, 16), nl.float32, buffer=nl.psum)

@@ -101,10 +101,25 @@ def slanted(x, rows):
     return out
 
 
-def test_rows_by_an_index_that_also_move_are_refused():
-    np.testing.assert_array_equal(slanted(X, ROWS), [[X[r, p], X[r, p + 1]] for p, r in enumerate(ROWS[:, 0])])
-    with pytest.raises(Unprintable, match="an index of each row beside a position that moves from row to row"):
-        printed(slanted, [X, ROWS])
+@beta_nki.jit
+def slanted_back(x, rows):
+    """The position moves to lower columns, the index begins one row further on."""
+    out = beta_nl.ndarray((4, 2), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    index = beta_nl.load(rows)
+    beta_nl.store(out, beta_nl.load(x[index + 1, 5 - beta_nl.arange(4)[:, None] + beta_nl.arange(2)[None, :]]))
+    return out
+
+
+def test_rows_by_an_index_that_also_move():
+    text = checked(slanted, [X, ROWS], [[X[r, p], X[r, p + 1]] for p, r in enumerate(ROWS[:, 0])], EXECUTORS)
+    assert "channel_multiplier=1" in text
+    rows = ROWS // 2
+    checked(slanted_back, [X, rows], [[X[r + 1, 5 - p], X[r + 1, 6 - p]] for p, r in enumerate(rows[:, 0])], EXECUTORS)
+
+
+def test_rows_by_an_index_that_also_move_in_a_large_tensor_are_refused():
+    with pytest.raises(Unprintable, match="a position that moves from row to row in a large tensor"):
+        printed(slanted, [np.zeros(((1 << 21) + 1, 8), np.float32), ROWS])
 
 
 @nki.jit
@@ -368,10 +383,28 @@ def reducing_while(x):
     return out
 
 
-def test_a_reduction_over_programs_in_a_run_time_loop_is_an_error():
+def test_a_reduction_over_programs_in_a_run_time_loop():
+    text = checked(reducing_while[2], [X], np.stack([8 * X] * 2), EXECUTORS)
+    assert text_has(text, "nl.while_loop(", "tile = nl.ndarray((64, 2, 8)", "left = nl.ndarray((1, 1)")
+
+
+@beta_nki.jit
+def reducing_as_often(x, count):
+    out = beta_nl.ndarray((2, 64, 8), x.dtype, buffer=beta_nl.shared_hbm)
+    tile, left = beta_nl.load(x), beta_nl.load(count)
+    going = scalar(True)
+    while going:
+        tile[...] = beta_nl.all_reduce(tile, op=np.add, program_axes=0)
+        left[...] = beta_nl.subtract(left, 1)
+        going = scalar(left)
+    beta_nl.store(out[beta_nl.program_id(0)], tile)
+    return out
+
+
+def test_a_reduction_over_programs_in_a_loop_that_programs_may_leave_apart_is_an_error():
     with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a run-time loop") as found:
-        printed(reducing_while[2], [X])
-    assert found.value.at.line == reducing_while.func.__code__.co_firstlineno + 5
+        printed(reducing_as_often[2], [X, COUNT])
+    assert found.value.at.line == reducing_as_often.func.__code__.co_firstlineno + 5
 
 
 @nki.jit
