@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lower each distinct operation of straight-line code once, however many equal ones a kernel has.
 
-A kernel that was unrolled has the same few tile operations on thousands of buffers. ``lower_once`` lowers the first of
-equal operations and leaves the others as they are. Its location names its group, and so do the locations of all that it
-becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``) notes these as a template, and writes the
-records of the other operations from it.
+A kernel that was unrolled has the same few tile operations on thousands of buffers. ``lower_once`` walks the function
+once, groups its operations, and lowers a copy without those that repeat others: the copy is short, so are the walks of
+the passes. The location of each operation in the copy names its position in the function, and so do the locations of
+all that it becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``) notes what the first of equal
+operations became as a template, and writes the records of the omitted ones from it, where they were. While the copy is
+lowered, a call stands for a sequence of omitted operations: nothing is fused across it, and it uses the buffers that
+they share with operations of the copy.
 
 What an operation of the function's own block becomes depends on the parts of ``GroupKey`` alone, apart from where its
 patterns start in tensors in HBM: those of its instructions are moved by the same distance. Two operations in a row may
@@ -12,36 +15,39 @@ become one instruction where the first may be a fold and nothing else uses its r
 in loops and branches, operations on views, and those that programs meet at are lowered one by one.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import VIEWS
-from nki_mlir.bindings import Module, Operation, Value, cloned, ir
+from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import Known, recognize
 from nki_mlir.dialects.op import REGISTRY, Op, changed
-from nki_mlir.passes.levels import IllegalAtLevel, Level
-from nki_mlir.passes.pass_manager import Pass, run_passes
-from nki_mlir.passes.pipelines import TO_LINALG, TO_NISA, passes_to
-from nki_mlir.progress import phase
-from nki_mlir.waist.builder import lower_operations
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import TO_NISA, passes_to
+from nki_mlir.transforms.split_masked_loops import is_masked
+from nki_mlir.waist.reader import ends_memory
 
-NAME = "nki.group: "            # prefix of the location that names the group of an operation, and its number in it
+POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
+OMITTED = "omitted"             # what a call in place of omitted operations calls
 LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that may alias others
 
 
 class GroupKey(NamedTuple):
     """What decides what a group of operations becomes.
 
-    ``operations`` have the name of each operation, its attributes (access patterns, masks, limits, functions, engines,
-    marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which operands are one
-    buffer. ``origins`` has for each buffer where it comes from, and for a local one of several operations whether they
-    alone use it. ``symbols`` are the index values that operands are, by identity: their ranges count. ``allocated`` has
-    the buffers that are allocated inside of the group, with the number of the operation that comes next.
+    ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
+    functions, engines, marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which
+    operands are one buffer. ``origins`` has for each buffer where it comes from, and for a local one of several
+    operations whether they alone use it. ``symbols`` are the index values that operands are, by identity: their ranges
+    count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the operation that
+    comes next.
     """
 
     operations: tuple[object, ...]
@@ -52,48 +58,88 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
+class SourceBuffer:
+    """A buffer of a function, by ``number``: an argument, or what ``allocation`` allocates at a position. ``origin`` is
+    None for other values, and for buffers of which there are views. ``users``: the positions of operations that use
+    it."""
+
+    number: int
+    origin: int | None = None
+    allocation: Operation | None = None
+    position: int = -1
+    users: list[int] = field(default_factory=list)
+
+
+class Outline:
+    """The part of equal outlines of operations of that name that makes keys equal: it is one object."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@dataclass(eq=False, slots=True)
+class OperationForm:
+    """What equal tile operations have in common. ``outline`` does not depend on where tiles start in HBM; ``starts``
+    has these starts, by the number of the operand."""
+
+    op: Op
+    tiles: int
+    outline: Outline
+    starts: tuple[tuple[int, int], ...]
+    may_fold: bool
+
+
+class TileOperation(NamedTuple):
+    """A tile operation of the function's block, at a position."""
+
+    position: int
+    operation: Operation
+    form: OperationForm
+    buffers: list[SourceBuffer]
+    symbols: Sequence[Value]
+
+
+@dataclass(eq=False, slots=True)
 class OperationGroup:
-    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``allocations`` the
-    operations inside of the group that allocate some of them, by their number among these. ``starts``: where the
-    patterns of those in HBM start.
-    """
+    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``starts`` where
+    the patterns of those in HBM start, by their number among these."""
 
-    operations: list[Operation]
-    buffers: list[Value]
-    allocations: dict[int, Operation]
+    operations: Sequence[TileOperation]
+    buffers: list[SourceBuffer]
     starts: dict[int, int]
+    allocated: tuple[int, ...]  # numbers of the buffers that are allocated inside of it
     number: int = 0             # of its key
-
-
-class FirstGroup(NamedTuple):
-    """A group that was lowered for others: the numbers of its buffers, without those that nothing used any more and
-    that are ``erased``, which of them it allocates, and where the patterns of those in HBM start."""
-
-    numbers: dict[Value, int]
-    erased: int
-    allocations: dict[Value, int]
-    starts: dict[int, int]
 
 
 @dataclass(eq=False)
 class Repeats:
-    """The groups of a kernel. ``firsts`` has those that were lowered for others, by number; ``repeated`` those that
-    equal one of them, by their first operation; ``inner`` all operations of these but the first."""
+    """The groups of a kernel that repeat others.
 
-    firsts: dict[int, FirstGroup] = field(default_factory=dict)
-    repeated: dict[Operation, OperationGroup] = field(default_factory=dict)
-    inner: set[Operation] = field(default_factory=set)
+    ``firsts`` has the groups that were lowered for others, by number, ``members`` the number of the group of each of
+    their operations, by position. ``omitted`` are the groups and the buffers that the lowered copy lacks, with their
+    positions, in order; ``before`` has the operations of the copy that follow some, with the position up to which these
+    are in front of it. ``arguments`` and ``allocations`` are the buffers of the function, in order and by position;
+    ``buffers`` counts them all. ``source`` is the module of their operations, which keeps these alive.
+    """
 
+    source: Module
+    firsts: dict[int, OperationGroup]
+    members: dict[int, int]
+    omitted: list[tuple[int, OperationGroup | SourceBuffer]]
+    before: dict[Operation, int]
+    arguments: list[SourceBuffer]
+    allocations: dict[int, SourceBuffer]
+    buffers: int
 
-class Outline(NamedTuple):
-    """What of an operation does not depend on where its tiles start in HBM, and the starts of its tiles in HBM."""
-
-    key: object
-    starts: tuple[int | None, ...]
+    @property
+    def repeated(self) -> list[OperationGroup]:
+        return [item for _, item in self.omitted if isinstance(item, OperationGroup)]
 
 
 class LoweredOnce(NamedTuple):
-    """A module at the nisa level, but for the operations that repeat others."""
+    """A module at the nisa level, without the operations that repeat others."""
 
     module: Module
     repeats: Repeats | None
@@ -102,190 +148,234 @@ class LoweredOnce(NamedTuple):
 def lower_once(module: Module) -> LoweredOnce:
     """Lower a copy of a module to the nisa level; only the first of equal operations."""
     with module.context, ir.Location.unknown():
-        copy = cloned(module)
-        passes = passes_to("nisa", copy)
-        if tuple(one.name for one in passes) != TO_NISA:
+        contents = ModuleContents(module)
+        passes = passes_to("nisa", module, contents.names)
+        if tuple(one.name for one in passes) != TO_NISA or len(contents.functions) != 1 or not all(
+                map(Level.NKI.allows, contents.names)):
+            copy = cloned(module)
             run_passes(copy, passes)
             return LoweredOnce(copy, None)
-        run_passes(copy, passes[:1])
-        kernels = kernel_functions(copy)
-        if len(kernels) != 1:
+        source, groups = module, Groups(kernel_functions(module)[0], contents.functions[0])
+        if groups.masked:
+            source = cloned(module)
+            run_passes(source, passes[:1])
+            groups = Groups(kernel_functions(source)[0], ModuleContents(source).functions[0], splits=False)
+        if not groups.firsts:
+            copy = cloned(source) if source is module else source
             run_passes(copy, passes[1:])
             return LoweredOnce(copy, None)
-        groups = Groups(kernels[0])
-        repeats = groups.repeats
-        waiting = {*repeats.repeated, *repeats.inner}
-        with phase(f"pass {TO_LINALG[-1]}"):
-            lower_operations(copy, "nki", waiting)
-        for one in passes[len(TO_LINALG):]:
-            with phase(f"pass {one.name}"):
-                one.run(copy)
-        check_lowered(copy, waiting, passes[-1])
-        groups.note_firsts()
-        return LoweredOnce(copy, repeats)
+        short = ShortCopy(source, groups)
+        run_passes(short.module, passes[1:])
+        return LoweredOnce(short.module, groups.repeats(source, short.erase_calls()))
 
 
-def check_lowered(module: Module, waiting: Container[Operation], last: Pass) -> None:
-    """Check that all operations are at the nisa level but for those that repeat others."""
-    for op in top_level(module.operation, lambda name: not Level.NISA.allows(name), nested=True):
-        if op not in waiting:
-            raise IllegalAtLevel(op=op.name, level=Level.NISA.title, when=f"after {last.name}")
+class ModuleContents:
+    """The ``names`` of all operations of a module, and the operations of each function's own block with their names."""
 
+    def __init__(self, module: Module) -> None:
+        self.names = {"builtin.module"}
+        self.functions: list[list[tuple[Operation, str]]] = []
+        for op in module.body.operations:
+            operation = op.operation
+            if operation.name == "func.func" and len(operation.regions[0].blocks):
+                self.functions.append(self.block(operation))
+            else:
+                operations_of(operation, self.names.add)
 
-def top_level(root: Operation, accepts: Callable[[str], object], nested: bool = False) -> list[Operation]:
-    """Return the operations of a function's block for whose names ``accepts`` returns true; ``nested``: of all."""
-    operations: list[Operation] = []
-    into = ("builtin.module", "func.func")
+    def block(self, function: Operation) -> list[tuple[Operation, str]]:
+        operations: list[tuple[Operation, str]] = []
 
-    def visit(view: Operation) -> ir.WalkResult:
-        op = view.operation
-        name = op.name
-        if accepts(name):
-            operations.append(op)
-        return ir.WalkResult.ADVANCE if nested or name in into or not name.startswith("scf.") else ir.WalkResult.SKIP
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return operations
+        def visit(view: Operation) -> ir.WalkResult:
+            op = view.operation             # a view of an operation may have a field called name
+            name = op.name
+            operations.append((op, name))
+            return ir.WalkResult.SKIP if name.startswith("scf.") else ir.WalkResult.ADVANCE
+        function.walk(visit, ir.WalkOrder.PRE_ORDER)
+        self.names.update(name for _, name in operations)
+        for op, name in operations:
+            if name.startswith("scf."):
+                operations_of(op, self.names.add)
+        return operations[1:]
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
 class Groups:
-    """Finds the groups of operations of a function's block that become the same, and names the locations of the first
-    ones."""
+    """The groups of operations of a function's block that become the same.
 
-    def __init__(self, kernel: KernelFunction) -> None:
-        self.function = kernel.op
-        block = kernel.op.regions[0].blocks[0]
-        self.origins: dict[Value, int] = {
-            value: ALIASED if kernel.may_alias and spec.kind == "input" else ARGUMENT
-            for value, spec in zip(block.arguments, kernel.arguments) if spec.kind != "program_id"}
-        self.viewed: set[Value] = {op.operands[0] for op in top_level(kernel.op, lambda name: name in VIEWS, True)}
-        self.folds: dict[Known, bool] = {}
-        self.outlines: dict[Known, Outline] = {}
-        self.repeats = Repeats()
+    ``splits``: masks are not split yet. If so, and if an operation has one, it is ``masked`` and has no groups.
+    """
+
+    def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
+                 ) -> None:
+        self.function, self.operations = kernel.op, operations
+        self.forms: dict[Known, OperationForm] = {}
+        self.outlines: dict[object, Outline] = {}
+        self.buffers: dict[Value, SourceBuffer] = {}
+        self.arguments = [
+            self.buffer(value, None if spec.kind == "program_id" else
+                        ALIASED if kernel.may_alias and spec.kind == "input" else ARGUMENT)
+            for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments)]
+        self.allocations: dict[int, SourceBuffer] = {}          # by position
         self.by_key: dict[GroupKey, OperationGroup] = {}
-        self.firsts: dict[int, OperationGroup] = {}          # that others repeat
-        self.open: list[tuple[Operation, Known, list[Value]]] = []      # operations that may be a group
-        self.allocations: list[tuple[int, Operation]] = []              # behind so many of these
-        for op in top_level(kernel.op, lambda name: True)[1:]:
-            self.add(op)
+        self.firsts: dict[int, OperationGroup] = {}             # that others repeat
+        self.repeated: dict[int, OperationGroup] = {}           # by the position of their first operation
+        self.omitted: set[int] = set()                          # positions of all operations of these
+        self.open: list[TileOperation] = []                     # operations that may be a group
+        self.inside: list[tuple[int, SourceBuffer]] = []        # allocations behind so many of these
+        self.splits, self.masked = splits, False
+        steps = self.steps()
+        if not self.masked:
+            self.group(steps)
+
+    def buffer(self, value: Value, origin: int | None) -> SourceBuffer:
+        buffer = self.buffers[value] = SourceBuffer(len(self.buffers), origin)
+        return buffer
+
+    def buffers_of(self, values: Sequence[Value], position: int) -> list[SourceBuffer]:
+        """Return the buffers that an operation uses."""
+        used, buffers = list[SourceBuffer](), self.buffers
+        for value in values:
+            buffer = buffers.get(value)
+            if buffer is None:
+                buffer = self.buffer(value, None)
+            buffer.users.append(position)
+            used.append(buffer)
+        return used
+
+    def steps(self) -> list[TileOperation | SourceBuffer | None]:
+        """Return the tile operations and allocations in order, None for what separates groups; note the users of all
+        buffers."""
+        steps: list[TileOperation | SourceBuffer | None] = []
+        viewed: list[SourceBuffer] = []
+        for position, (op, name) in enumerate(self.operations):
+            if name == "memref.alloc":
+                buffer = self.buffer(op.results[0], LOCAL)
+                buffer.allocation, buffer.position = op, position
+                self.allocations[position] = buffer
+                steps.append(buffer)
+            elif name.startswith("nki.") and name in REGISTRY:
+                form, operands = self.form(op)
+                if self.masked:
+                    return []
+                steps.append(TileOperation(position, op, form, self.buffers_of(operands[:form.tiles], position),
+                                           operands[form.tiles:]))
+            else:
+                for inner in operations_of(op, lambda name: True) if name.startswith("scf.") else (op,):
+                    if self.splits and inner.name in REGISTRY and is_masked(inner):
+                        self.masked = True
+                        return []
+                    used = self.buffers_of(inner.operands, position)
+                    if inner.name in VIEWS:
+                        viewed.append(used[0])
+                if not name.startswith(BETWEEN):
+                    steps.append(None)
+        for buffer in viewed:
+            buffer.origin = None
+        return steps
+
+    def form(self, op: Operation) -> tuple[OperationForm, list[Value]]:
+        """Return the form of a tile operation, and its operands."""
+        recognized, operands = recognize(op)
+        form = self.forms.get(recognized)
+        if form is None:
+            self.masked |= self.splits and is_masked(op)
+            key, starts = outline_of(recognized.op)
+            form = self.forms[recognized] = OperationForm(
+                recognized.op, len(recognized.op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
+                may_fold(recognized.op))
+        return form, operands
+
+    def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
+        for step in steps:
+            if type(step) is TileOperation:
+                if self.open and not self.continues(step):
+                    self.close()
+                self.open.append(step)
+                if not step.form.may_fold:
+                    self.close()
+            elif type(step) is SourceBuffer:
+                if self.open:
+                    self.inside.append((len(self.open), step))
+            else:
+                self.close()
         self.close()
 
-    def add(self, op: Operation) -> None:
-        name = op.name
-        if name == "memref.alloc":
-            self.origins[op.results[0]] = LOCAL
-            if self.open:
-                self.allocations.append((len(self.open), op))
-        elif name.startswith("nki.") and name in REGISTRY:
-            recognized, operands = recognize(op)
-            if self.open and not self.continues(op, operands):
-                self.close()
-            self.open.append((op, recognized, operands))
-            if not self.may_fold(recognized):
-                self.close()
-        elif not name.startswith(BETWEEN):
-            self.close()
-
-    def may_fold(self, recognized: Known) -> bool:
-        """Whether the last that an operation becomes may be a fold."""
-        if recognized not in self.folds:
-            self.folds[recognized] = may_fold(recognized.op)
-        return self.folds[recognized]
-
-    def continues(self, op: Operation, operands: Sequence[Value]) -> bool:
+    def continues(self, step: TileOperation) -> bool:
         """Whether an operation reads what only it and the one before it use."""
-        last, _, written = self.open[-1]
-        return any(value in written and self.origins.get(value) == LOCAL and used_by(value, (last, op))
-                   for value in operands)
+        last = self.open[-1]
+        members = last.position, step.position
+        return any(buffer.origin == LOCAL and buffer in last.buffers and all(user in members for user in buffer.users)
+                   for buffer in step.buffers)
 
     def close(self) -> None:
         """End the group of the open operations; note whether it repeats one."""
-        if not self.open:
+        operations, inside = self.open, self.inside
+        if not operations:
             return
-        operations = [op for op, _, _ in self.open]
-        buffers: dict[Value, int] = {}
-        slots, symbols, starts = list[int](), list[Value](), list[int | None]()
-        keys: list[object] = []
+        self.open, self.inside = [], []
+        numbers: dict[SourceBuffer, int] = {}
+        slots, starts = list[int](), dict[int, int]()
+        symbols: Sequence[Value] = operations[0].symbols
         stays = False
-        for _, recognized, operands in self.open:
-            tiles = len(recognized.op.operands())
-            slots += [buffers.setdefault(value, len(buffers)) for value in operands[:tiles]]
-            symbols += operands[tiles:]
-            stays |= recognized.op.acts_outside
-            outline = self.outlines.get(recognized)
-            if outline is None:
-                outline = self.outlines[recognized] = outline_of(recognized.op)
-            keys.append(outline.key)
-            starts += outline.starts
-        origins: list[object] = [self.origins.get(value) for value in buffers]
-        stays |= None in origins or any(value in self.viewed for value in buffers)
-        allocated = [(number, op) for number, op in self.allocations if number < len(operations)]
+        for operation in operations:
+            base, form = len(slots), operation.form
+            slots += [numbers.setdefault(buffer, len(numbers)) for buffer in operation.buffers]
+            starts |= {slots[base + number]: start for number, start in form.starts}
+            stays |= form.op.acts_outside
+        stays |= any([slots.count(slot) > 1 for slot in starts])        # its patterns may overlap
+        origins: list[object] = [buffer.origin for buffer in numbers]
+        allocated: tuple[tuple[int, int], ...] = ()
         if len(operations) > 1:
-            for value, number in buffers.items():
-                if origins[number] == LOCAL:
-                    origins[number] = LOCAL, used_by(value, operations)
-            stays |= any(op.results[0] not in buffers for _, op in allocated)
-        in_hbm = {slot: start for slot, start in zip(slots, starts) if start is not None}
-        stays |= any(slots.count(slot) > 1 for slot in in_hbm)          # its patterns may overlap
-        self.open.clear()
-        self.allocations.clear()
-        if stays:
+            symbols = [symbol for operation in operations for symbol in operation.symbols]
+            members = {operation.position for operation in operations}
+            origins = [(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
+                       for buffer in numbers]
+            between = [(number, buffer) for number, buffer in inside if number < len(operations)]
+            stays |= any(buffer not in numbers for _, buffer in between)
+            if not stays:
+                allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
+        if stays or None in origins:
             return
-        positions = [(number, buffers[op.results[0]]) for number, op in allocated]
-        group = OperationGroup(operations, list(buffers),
-                               {slot: op for (_, slot), (_, op) in zip(positions, allocated)},
-                               in_hbm)
-        key = GroupKey(tuple(keys), tuple(slots), tuple(origins), tuple(symbols), tuple(positions))
+        group = OperationGroup(operations, list(numbers), starts, tuple([number for _, number in allocated]))
+        key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
+                       tuple(symbols), allocated)
         first = self.by_key.setdefault(key, group)
         if first is group:
             group.number = len(self.by_key)
             return
         group.number = first.number
-        if first.number not in self.firsts:
-            self.firsts[first.number] = first
-            name_group(first)
-        self.repeats.repeated[operations[0]] = group
-        self.repeats.inner.update(operations[1:])
+        self.firsts[first.number] = first
+        self.repeated[operations[0].position] = group
+        self.omitted.update([operation.position for operation in operations])
 
-    def note_firsts(self) -> None:
-        """Note the buffers of the first groups when these are lowered. What was erased is compared, not looked at."""
-        values = {*self.function.regions[0].blocks[0].arguments,
-                  *(op.results[0] for op in top_level(self.function, lambda name: name == "memref.alloc", nested=True))}
-        for number, group in self.firsts.items():
-            numbers = {value: k for k, value in enumerate(group.buffers) if value in values}
-            inside = {group.buffers[slot]: slot for slot in group.allocations}
-            self.repeats.firsts[number] = FirstGroup(numbers, len(group.buffers) - len(numbers),
-                                                     {value: inside[value] for value in numbers if value in inside},
-                                                     group.starts)
-        self.firsts, self.by_key = {}, {}
+    def is_omitted(self, buffer: SourceBuffer) -> bool:
+        """Whether operations use a buffer, and all of them repeat others."""
+        return bool(buffer.users) and self.omitted.issuperset(buffer.users)
+
+    def repeats(self, source: Module, before: dict[Operation, int]) -> Repeats:
+        omitted: list[tuple[int, OperationGroup | SourceBuffer]] = list(self.repeated.items())
+        omitted += [item for item in self.allocations.items() if self.is_omitted(item[1])]
+        omitted.sort(key=itemgetter(0))
+        members = {operation.position: number for number, group in self.firsts.items()
+                   for operation in group.operations}
+        return Repeats(source, self.firsts, members, omitted, before, self.arguments, self.allocations,
+                       len(self.buffers))
 
 
-def outline_of(op: Op) -> Outline:
-    """Return the outline of an operation."""
-    starts = tuple([tile.access.free.const if tile.space == HBM else None for _, tile in op.operands()])
-    if any(starts):
+def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
+    """Return what is equal for operations that differ in their buffers and in where tiles start in HBM; these starts,
+    by the number of the operand."""
+    starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands())
+                    if tile.space == HBM])
+    if any(start for _, start in starts):
         op = changed(op, lambda tile: started(tile, -tile.access.free.const) if tile.space == HBM else tile)
-    return Outline((op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts)
+    return (op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts
 
 
 def started(tile: Tile, distance: int, handle: object = None) -> Tile:
     """Return a tile in HBM, or one of another tensor, that starts behind it by so many elements."""
     access = tile.access
     return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
-
-
-def name_group(group: OperationGroup) -> None:
-    """Let the locations of the operations name the group, and their number in it."""
-    for number, op in enumerate(group.operations):
-        op.location = ir.Location.name(f"{NAME}{group.number} {number}", op.location)
-
-
-def group_named(location: ir.Location) -> tuple[int, int] | None:
-    """Return the number of the group that a location names, and that of the operation in it."""
-    if isinstance(location, ir.NameLoc) and location.name_str.startswith(NAME):
-        group, number = location.name_str.removeprefix(NAME).split()
-        return int(group), int(number)
-    return None
 
 
 def may_fold(op: Op) -> bool:
@@ -298,6 +388,83 @@ def may_fold(op: Op) -> bool:
         return True
 
 
-def used_by(buffer: Value, operations: Sequence[Operation]) -> bool:
-    """Whether only these operations use a buffer."""
-    return all(use.owner.operation in operations for use in buffer.uses)
+# -- the copy that is lowered ------------------------------------------------------------------------------------------
+class ShortCopy:
+    """A copy of a module without the operations that repeat others, and the buffers that only they use."""
+
+    def __init__(self, source: Module, groups: Groups) -> None:
+        self.groups = groups
+        self.members = {operation.position for group in groups.firsts.values() for operation in group.operations}
+        self.module = ir.Module.create(source.operation.location)
+        for name, attribute in source.operation.attributes.items():
+            self.module.operation.attributes[name] = attribute
+        self.calls: dict[Operation, int] = {}           # by the position of the operation that follows
+        self.values: dict[Value, Value] = {}
+        self.end = ir.InsertionPoint(self.module.body)
+        for op in source.body.operations:
+            if op.operation == groups.function:
+                self.function(groups.function)
+            else:
+                op.operation.clone(ip=self.end)
+
+    def function(self, function: Operation) -> None:
+        groups, block = self.groups, function.regions[0].blocks[0]
+        copy = ir.Operation.create("func.func", attributes=dict(function.attributes.items()), regions=1,
+                                   loc=function.location, ip=self.end)
+        types, locations = [a.type for a in block.arguments], [a.location for a in block.arguments]
+        self.values.update(zip(block.arguments, copy.regions[0].blocks.append(*types, arg_locs=locations).arguments))
+        self.end = ir.InsertionPoint(copy.regions[0].blocks[0])
+        behind: list[OperationGroup] = []           # omitted since the last operation
+        for position, (op, name) in enumerate(groups.operations):
+            if position in groups.omitted:
+                if (group := groups.repeated.get(position)) is not None:
+                    behind.append(group)
+            elif name != "memref.alloc":
+                if behind:
+                    self.calls[self.call(behind)] = position
+                    behind = []
+                self.copy(op, position if position in self.members else None)
+            elif not groups.is_omitted(groups.allocations[position]):
+                self.copy(op, position)
+
+    def copy(self, op: Operation, position: int | None) -> None:
+        """Copy an operation, whose location then names a position."""
+        copy = op.clone(ip=self.end).operation
+        if position is not None:
+            copy.location = ir.Location.name(f"{POSITION}{position}", op.location)
+        for inner in operations_of(copy, lambda name: True):
+            operands = inner.operands
+            for number, value in enumerate(operands):
+                if (copied := self.values.get(value)) is not None:
+                    operands[number] = copied
+        self.values.update(zip(op.results, copy.results))
+
+    def call(self, behind: Sequence[OperationGroup]) -> Operation:
+        """Write a call of what was omitted."""
+        used = {buffer.allocation: None for group in behind for buffer in group.buffers}
+        operands = [self.values[allocation.results[0]] for allocation in used
+                    if allocation is not None and allocation.results[0] in self.values]
+        callee = ir.FlatSymbolRefAttr.get(OMITTED)
+        return ir.Operation.create("func.call", operands=operands, attributes={"callee": callee}, ip=self.end)
+
+    def erase_calls(self) -> dict[Operation, int]:
+        """Erase the calls, and return the operations behind them, each with the position up to which operations were
+        omitted in front of it."""
+        before: dict[Operation, int] = {}
+        behind: int | None = None
+        for op, _ in ModuleContents(self.module).functions[0]:
+            if op in self.calls:
+                behind = self.calls[op]
+            elif behind is not None and not ends_memory(op):
+                before[op], behind = behind, None
+        for call in self.calls:
+            call.erase()
+        return before
+
+
+def position_of(operation: Operation) -> int | None:
+    """Return the position that the location of an operation names: of the operation that it was in the function."""
+    location = operation.location
+    if isinstance(location, ir.NameLoc) and location.name_str.startswith(POSITION):
+        return int(location.name_str.removeprefix(POSITION))
+    return None

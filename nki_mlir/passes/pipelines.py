@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes from any level to a lower one, by name, and where a module enters them."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.dialects import native
@@ -17,20 +17,29 @@ PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
 ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 
 
-def level_of(module: Module) -> Level:
-    """Return the lowest level whose contract the module meets, by its operations."""
+def names_in(module: Module) -> set[str]:
+    """Return the names of the operations of a module."""
     names: set[str] = set()
     operations_of(module, names.add)
+    return names
+
+
+def level_of(module: Module, names: Set[str] = frozenset()) -> Level:
+    """Return the lowest level whose contract the module meets, by its operations, whose ``names`` may be passed."""
+    names = names or names_in(module)
     for level in reversed(ORDER):
         if all(level.allows(name) for name in names):
             return level
     return Level.NKI
 
 
-def is_graph(module: Module) -> bool:
-    """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
-    operations = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.", "func.func")))
-    return any(op.name != "func.func" or "tensor<" in str(op.attributes["function_type"]) for op in operations)
+def is_graph(module: Module, names: Set[str] = frozenset()) -> bool:
+    """Whether a module is a StableHLO graph: it has its operations, whose ``names`` may be passed, or functions of
+    tensors."""
+    if any(name.startswith(("stablehlo.", "chlo.")) for name in names or names_in(module)):
+        return True
+    return any(op.operation.name == "func.func" and "tensor<" in str(op.operation.attributes["function_type"])
+               for op in module.body.operations)
 
 
 def is_at_waist(module: Module) -> bool:
@@ -45,10 +54,12 @@ def passes_to_records(module: Module) -> list[Pass]:
     return [pass_named(name) for name in (*above, *TO_RECORDS)]
 
 
-def passes_to(goal: str, module: Module) -> list[Pass]:
-    """Return the passes that bring the module from its level to ``goal`` (linalg or nisa)."""
-    if is_graph(module):
+def passes_to(goal: str, module: Module, names: Set[str] = frozenset()) -> list[Pass]:
+    """Return the passes that bring the module from its level to ``goal`` (linalg or nisa). The ``names`` of its
+    operations may be passed."""
+    names = names or names_in(module)
+    if is_graph(module, names):
         return [pass_named(name) for name in (*GRAPH, *PIPELINES[goal][len(TO_LINALG):])]
-    start = ORDER.index(level_of(module))
+    start = ORDER.index(level_of(module, names))
     passes = [pass_named(name) for name in PIPELINES[goal]]
     return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]

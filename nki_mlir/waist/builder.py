@@ -4,7 +4,7 @@
 ``lower_operations`` reads every operation of a dialect, hands it this builder, and removes it.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
@@ -319,16 +319,15 @@ def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
     return s.alu("negative", value) if negate else value
 
 
-def lower_operations(module: Module, dialect: str, without: Container[Operation] = ()) -> None:
-    """Convert every tile operation of a dialect, ``without`` those that stay."""
+def lower_operations(module: Module, dialect: str) -> None:
+    """Convert every tile operation of a dialect."""
     operations = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
     with module.context, ir.Location.unknown():
         builder = StructuredBuilder(frozenset(
             value for kernel in kernel_functions(module) if kernel.may_alias
             for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments) if spec.kind == "input"))
         for operation in operations:
-            if operation not in without:
-                builder.convert(operation)
+            builder.convert(operation)
 
 
 # -- templates ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.conversion import repeated_operations
-from nki_mlir.conversion.repeated_operations import Groups, lower_once
+from nki_mlir.conversion.repeated_operations import Groups, ModuleContents, lower_once
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -139,8 +139,36 @@ def loops_and_instructions(x):
     return out
 
 
+def folds_apart(x):
+    """Folds before their conversion that stay two instructions, by what repeats others alone: operations between the
+    two, or another use of the result."""
+    out = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    halves = nl.ndarray((128, 1), dtype=nl.float16, buffer=nl.shared_hbm)
+    other = nl.ndarray((3, 128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(other[0], nl.exp(tile[:, 0:1]))
+    total = nl.sum(tile, axis=1, keepdims=True)
+    nl.store(other[1], nl.exp(tile[:, 0:1]))
+    nl.store(out, nl.copy(total, dtype=nl.bfloat16))
+    total = nl.max(tile, axis=1, keepdims=True)
+    nl.store(halves, nl.copy(total, dtype=nl.float16))
+    nl.store(other[2], total)
+    return out, halves, other
+
+
+def rows_in_a_loop(x, y):
+    """A loop in front of which rows are repeated to all partitions, behind a load that repeats another."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    scale, shift = nl.load(y[0:1]), nl.load(y[1:2])
+    for i in nl.affine_range(2):
+        nl.store(out[nl.ds(i * 128, 128)], nl.add(nl.multiply(nl.load(x[nl.ds(i * 128, 128)]), scale), shift))
+    return out
+
+
 KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(folds_converted, [(128, 64)], None, 3, id="folds"),
+           pytest.param(folds_apart, [(128, 64)], None, 3, id="folds apart"),
+           pytest.param(rows_in_a_loop, [(256, 64), (2, 64)], None, 1, id="rows in a loop"),
            pytest.param(buffers_shared, [(128, 64)], None, 4, id="buffers"),
            pytest.param(starts, [(256, 128)], None, 12, id="starts"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
@@ -181,7 +209,7 @@ def without(part, key=repeated_operations.GroupKey):
     number = key._fields.index(part)
 
     def shorter(*parts):
-        names = tuple(outline[0][0].full_name() for outline in parts[0]) if part == "operations" else ()
+        names = tuple(outline.name for outline in parts[0]) if part == "operations" else ()
         return key(*parts[:number], names, *parts[number + 1:])
     return shorter
 
@@ -197,11 +225,15 @@ def test_key__needs_each_part(monkeypatch, part, function, shapes, grid):
     assert not agrees(module)
 
 
-def test_operations__that_wait_are_not_lowered():
-    lowered = lower_once(captured(rows_divided, (128, 64)))
+def test_operations__that_repeat_others_are_not_in_the_lowered_copy():
+    module = captured(rows_divided, (128, 64))
+    before = str(module)
+    lowered = lower_once(module)
     text = str(lowered.module)
-    assert text.count('"nki.') == len(lowered.repeats.repeated) + len(lowered.repeats.inner)
+    assert '"nki.' not in text and "call" not in text
     assert text.count('"nisa.activation"') == 1
+    assert text.count("memref.alloc") < before.count("memref.alloc")
+    assert str(module) == before
 
 
 def test_inputs_that_may_overlap__are_other_operands(monkeypatch):
@@ -209,10 +241,11 @@ def test_inputs_that_may_overlap__are_other_operands(monkeypatch):
     with module.context:
         keys = []
         monkeypatch.setattr(repeated_operations, "GroupKey", lambda *parts: keys.append(parts) or parts)
-        Groups(the_kernel(module))
+        (operations,) = ModuleContents(module).functions
+        Groups(the_kernel(module), operations)
         plain, keys[:] = [key[2] for key in keys], []
         the_kernel(module).op.attributes["nki.may_alias"] = repeated_operations.ir.UnitAttr.get()
-        Groups(the_kernel(module))
+        Groups(the_kernel(module), operations)
         assert plain != [key[2] for key in keys]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, ir
-from nki_mlir.conversion.repeated_operations import Repeats, group_named
+from nki_mlir.conversion.repeated_operations import Repeats
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, affine_value
@@ -35,7 +35,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     compute,
     with_values,
 )
-from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate, Templates
+from nki_mlir.targets.neuron.codegen.repeated_records import Templates
 from nki_mlir.waist.function import (
     COMPARISONS,
     BufferAllocation,
@@ -67,15 +67,14 @@ def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats
     """Return the records of a kernel function; raises ``Unsupported`` for what has no instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
-    ``repeats``: the operations that are not lowered, since they repeat others; raises ``NoTemplate`` where they have
-    to be.
+    ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` where they have
+    to be lowered.
     """
     return _Reader(kernel, like, repeats).code
 
 
 class _Reader:
     def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None) -> None:
-        self.templates = Templates(repeats) if repeats is not None and repeats.repeated else None
         self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
         self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
@@ -94,9 +93,29 @@ class _Reader:
             role = "output" if spec.kind == "shared" else "input"
             self.buffers[argument] = self.shared(
                 DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
-        self.block(read_function(kernel.op, HERE), self.code.body)
-        if self.templates is not None:
-            self.templates.drop_unused(self.code.body, self.buffers)
+        body = read_function(kernel.op, HERE)
+        if repeats is None:
+            self.block(body, self.code.body)
+        else:
+            self.with_repeats(body, self.code.body, Templates(
+                repeats, [self.buffers.get(argument) for argument in block.arguments], self.allocation))
+
+    def with_repeats(self, block: FunctionBlock, into: Block, templates: Templates) -> None:
+        """Read the function's block, and write the records of omitted operations where they were."""
+        for node in block.nodes:
+            templates.write_in_front(node.op, into)
+            if isinstance(node, BufferAllocation) and (buffer := templates.early(node.op)) is not None:
+                self.buffers[node.result] = buffer
+                continue
+            self.node(node, into)
+            match node:
+                case TileInstruction():
+                    templates.note_instruction(node.op, into.nodes[-1].op)
+                case BufferAllocation():
+                    templates.note_buffer(node.op, into.buffers[-1])
+                case _:
+                    templates.note_other(node.op)
+        templates.write_rest(into)
 
     def block(self, block: FunctionBlock, into: Block) -> Block:
         for node in block.nodes:
@@ -106,11 +125,9 @@ class _Reader:
     def node(self, node: FunctionNode, into: Block) -> None:
         match node:
             case TileInstruction():
-                self.step(node.op, into)
+                into.nodes.append(InstructionStep(self.instruction(node.op), location_of(node.op)))
             case BufferAllocation():
-                self.buffer(node.op, into)
-            case _ if self.templates is not None and group_named(node.op.location) is not None:
-                raise NoTemplate
+                into.buffers.append(self.allocation(node.op))
             case ScalarValue():
                 self.values[node.result] = self.value(node)
             case ForLoop():
@@ -128,28 +145,6 @@ class _Reader:
                 self.buffers[node.result] = self.constant(node.op)
             case _:
                 raise HERE.refusal(node.op)
-
-    def step(self, operation: Operation, into: Block) -> None:
-        """Write the step of an instruction, or the steps of an operation that repeats others."""
-        templates = self.templates
-        if templates is not None:
-            if (group := templates.repeated.get(operation)) is not None:
-                return templates.stamp(group, self.buffers, self.allocation, into)
-            if operation in templates.inner:
-                return None
-        op = self.instruction(operation)
-        if templates is not None:
-            templates.note_instruction(operation, op)
-        into.nodes.append(InstructionStep(op, location_of(operation)))
-        return None
-
-    def buffer(self, op: Operation, into: Block) -> None:
-        """Write the record of a buffer, unless a repeated group has done so."""
-        if self.templates is None:
-            into.buffers.append(self.allocation(op))
-        elif op not in self.templates.allocated_early:
-            into.buffers.append(self.allocation(op))
-            self.templates.note_buffer(op, into.buffers[-1])
 
     def instruction(self, operation: Operation) -> Op:
         op = read_op(operation, self.tile)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from nki_mlir.bindings import Operation, Value
-from nki_mlir.conversion.repeated_operations import OperationGroup, Repeats, group_named, started
+from nki_mlir.bindings import Operation, ir
+from nki_mlir.conversion.repeated_operations import OperationGroup, Repeats, SourceBuffer, position_of, started
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import source_location
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, InstructionStep, nodes_in, tiles_of
 
 
@@ -33,7 +33,8 @@ class NewBuffer(NamedTuple):
 
 
 class StampedInstruction(NamedTuple):
-    """An instruction whose symbols have their values, with where the buffer of each of its tiles is found."""
+    """An instruction whose symbols have their values, with where the buffer of each of its tiles is found.
+    ``operation``: the number of the operation that it belongs to."""
 
     op: Op
     tiles: tuple[tuple[str, Tile, int], ...]
@@ -42,102 +43,165 @@ class StampedInstruction(NamedTuple):
 
 @dataclass(eq=False)
 class GroupTemplate:
-    """What a group becomes. Numbers stand for the buffers of the group and, behind them, for new ones: ``count`` in
-    all. A part that is a number is a buffer of the group that is allocated there. ``starts``: where the patterns of the
-    first group's buffers in HBM start, which those of others are moved from."""
+    """What a group becomes. Numbers stand for the buffers of the ``first`` group and, behind them, for new ones. A part
+    that is a number is a buffer of the group that is allocated there. ``new``: the new buffers of the first group.
+    ``last``: the location of each of its operations, and that as a record, of the group that was written last."""
 
-    numbers: dict[Value, int]
-    count: int
-    starts: dict[int, int]
+    first: OperationGroup
+    new: list[DeviceBuffer] = field(default_factory=list)
     parts: list[NewBuffer | StampedInstruction | int] = field(default_factory=list)
+    last: list[tuple[ir.Location, Location | None]] = field(default_factory=list)
+    tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
 
     @cached_property
-    def used(self) -> frozenset[int]:
-        """The numbers of the group's buffers that an instruction uses."""
-        return frozenset(slot for part in self.parts if type(part) is StampedInstruction for _, _, slot in part.tiles)
+    def unread(self) -> tuple[int, ...]:
+        """The numbers of the group's buffers that no instruction uses."""
+        used = {slot for part in self.parts if type(part) is StampedInstruction for _, _, slot in part.tiles}
+        return tuple(slot for slot in range(len(self.first.buffers)) if slot not in used)
+
+    def locations(self, operations: Sequence[Operation]) -> list[Location | None]:
+        """Return the locations of the operations of a group, which mostly are those of the group before it."""
+        last = self.last
+        for number, operation in enumerate(operations):
+            location = operation.location
+            if number == len(last):
+                last.append((location, source_location(location)))
+            elif location != last[number][0]:
+                last[number] = location, source_location(location)
+        return [location for _, location in last]
 
 
 class Templates:
-    """The templates of a kernel, which fill while its first groups are read."""
+    """The templates of a kernel, which fill while its first groups are read. ``allocate`` returns the record of an
+    allocation."""
 
-    def __init__(self, repeats: Repeats) -> None:
-        self.repeated = repeats.repeated
-        self.inner = repeats.inner
-        self.templates = {number: GroupTemplate(dict(first.numbers), len(first.numbers) + first.erased, first.starts)
-                          for number, first in repeats.firsts.items()}
-        self.allocated = {value: (number, slot) for number, first in repeats.firsts.items()
-                          for value, slot in first.allocations.items()}
-        self.allocated_early: set[Operation] = set()        # allocations inside of groups that have their records
+    def __init__(self, repeats: Repeats, arguments: Sequence[DeviceBuffer | None],
+                 allocate: Callable[[Operation], DeviceBuffer]) -> None:
+        self.repeats, self.allocate = repeats, allocate
+        self.templates = {number: GroupTemplate(first) for number, first in repeats.firsts.items()}
+        self.slots = {first.buffers[slot]: (number, slot) for number, first in repeats.firsts.items()
+                      for slot in first.allocated}
+        self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # by their numbers
+        for source, argument in zip(repeats.arguments, arguments):
+            self.buffers[source.number] = argument
+        self.done = 0                   # how many of what was omitted
 
     # -- the first groups ----------------------------------------------------------------------------------------------
-    def note_buffer(self, op: Operation, buffer: DeviceBuffer) -> None:
-        """Note a buffer that belongs to the first of a group: a new one, or one that the kernel allocates."""
-        result = op.results[0]
-        if result in self.allocated:
-            number, slot = self.allocated[result]
-            self.templates[number].parts.append(slot)
-        elif (named := group_named(op.location)) is not None:
-            number, operation = named
-            template = self.templates[number]
-            template.numbers[result] = template.count
-            template.count += 1
-            template.parts.append(NewBuffer(buffer, operation))
+    def note_buffer(self, operation: Operation, buffer: DeviceBuffer) -> None:
+        """Note a buffer that the kernel allocates, or a new one of the first of a group."""
+        if (source := self.allocation(operation)) is not None:
+            self.buffers[source.number] = buffer
+            if source in self.slots:
+                number, slot = self.slots[source]
+                self.templates[number].parts.append(slot)
+        elif (position := position_of(operation)) in self.repeats.members:
+            template, number = self.member(position)
+            template.new.append(buffer)
+            template.parts.append(NewBuffer(buffer, number))
 
     def note_instruction(self, operation: Operation, op: Op) -> None:
         """Note an instruction, if it belongs to the first of a group."""
-        if (named := group_named(operation.location)) is None:
+        if (position := position_of(operation)) not in self.repeats.members:
             return
-        number, position = named
-        template = self.templates[number]
-        recognized, operands = recognize(operation)
+        template, number = self.member(position)
+        buffers = [*(self.buffers[source.number] for source in template.first.buffers), *template.new]
+        slots = {buffer: slot for slot, buffer in enumerate(buffers) if buffer is not None}
+        recognized, _ = recognize(operation)
         tiles = list[tuple[str, Tile, int]]()
-        for (tile_field, tile), (_, unread), value in zip(op.operands(), recognized.op.operands(), operands):
-            if value not in template.numbers:
-                raise NoTemplate
-            if template.numbers[value] in template.starts and tile.dtype is not tile.base_dtype:
-                raise NoTemplate                            # its starts count other elements
-            tiles.append((tile_field.name, tile.on(None, unread.label), template.numbers[value]))
-        template.parts.append(StampedInstruction(op, tuple(tiles), position))
+        for (tile_field, tile), (_, unread) in zip(op.operands(), recognized.op.operands()):
+            slot = slots.get(tile.handle)
+            if slot is None or (slot in template.first.starts and tile.dtype is not tile.base_dtype):
+                raise NoTemplate                            # in the second case its starts count other elements
+            tiles.append((tile_field.name, tile.on(None, unread.label), slot))
+        template.parts.append(StampedInstruction(op, tuple(tiles), number))
+
+    def note_other(self, operation: Operation) -> None:
+        """Raise ``NoTemplate`` if the first of a group became something else than buffers and instructions."""
+        if position_of(operation) in self.repeats.members:
+            raise NoTemplate
+
+    def member(self, position: int | None) -> tuple[GroupTemplate, int]:
+        """Return the template of the group of an operation, and its number in the group."""
+        assert position is not None
+        template = self.templates[self.repeats.members[position]]
+        positions = [operation.position for operation in template.first.operations]
+        return template, positions.index(position)
+
+    def allocation(self, operation: Operation) -> SourceBuffer | None:
+        """Return the buffer of an allocation of the kernel."""
+        position = position_of(operation)
+        return None if position is None else self.repeats.allocations.get(position)
+
+    def early(self, operation: Operation) -> DeviceBuffer | None:
+        """Return the record of an allocation, if a repeated group in front of it wrote it."""
+        source = self.allocation(operation)
+        return None if source is None else self.buffers[source.number]
 
     # -- repeated groups -----------------------------------------------------------------------------------------------
-    def stamp(self, group: OperationGroup, buffers: Mapping[object, DeviceBuffer],
-              allocate: Callable[[Operation], DeviceBuffer], into: Block) -> None:
+    def write_in_front(self, operation: Operation, into: Block) -> None:
+        """Write the records of what was omitted in front of an operation."""
+        position = self.repeats.before.get(operation)
+        if position is None and operation.name == "memref.alloc" and (source := self.allocation(operation)) is not None:
+            position = source.position
+        if position is not None:
+            self.write_until(position, into)
+
+    def write_rest(self, into: Block) -> None:
+        """Write the records of what was omitted at the end of the function, and drop buffers that nothing uses."""
+        if self.repeats.omitted:
+            self.write_until(self.repeats.omitted[-1][0] + 1, into)
+        self.drop_unused(into)
+
+    def write_until(self, position: int, into: Block) -> None:
+        """Write the records of what was omitted up to a position."""
+        omitted, buffers = self.repeats.omitted, self.buffers
+        while self.done < len(omitted) and omitted[self.done][0] < position:
+            _, item = omitted[self.done]
+            self.done += 1
+            if type(item) is OperationGroup:
+                self.stamp(item, into)
+            elif type(item) is SourceBuffer and buffers[item.number] is None:
+                into.buffers.append(self.allocated(item))
+
+    def allocated(self, source: SourceBuffer) -> DeviceBuffer:
+        assert source.allocation is not None
+        buffer = self.buffers[source.number] = self.allocate(source.allocation)
+        return buffer
+
+    def stamp(self, group: OperationGroup, into: Block) -> None:
         """Write the records of a repeated group."""
-        handles: list[DeviceBuffer | None] = [buffers.get(value) for value in group.buffers]
-        locations = [location_of(op) for op in group.operations]
         template = self.templates[group.number]
-        distances = {slot: distance for slot, start in group.starts.items()
-                     if (distance := start - template.starts[slot])}
+        handles = [self.buffers[source.number] for source in group.buffers]
+        locations = template.locations([operation.operation for operation in group.operations])
+        first = template.first.starts
+        distances = {slot: start - first[slot] for slot, start in group.starts.items() if start != first[slot]}
         for part in template.parts:
             if type(part) is StampedInstruction:
-                into.nodes.append(InstructionStep(stamped(part, handles, distances), locations[part.operation]))
+                into.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles),
+                                                  locations[part.operation]))
                 continue
             if isinstance(part, int):
-                self.allocated_early.add(group.allocations[part])
-                buffer = handles[part] = allocate(group.allocations[part])
+                buffer = handles[part] = self.allocated(group.buffers[part])
             else:
                 assert isinstance(part, NewBuffer)
                 buffer = new_buffer(part.like, locations[part.operation])
                 handles.append(buffer)
             into.buffers.append(buffer)
 
-    def drop_unused(self, body: Block, buffers: Mapping[object, DeviceBuffer]) -> None:
+    def drop_unused(self, body: Block) -> None:
         """Drop the buffers of repeated groups that no record uses, as dead code is erased."""
-        unused = set[DeviceBuffer]()
-        for group in self.repeated.values():
-            read = self.templates[group.number].used
-            if not read.issuperset(range(len(group.buffers))):
-                unused.update(buffers[value] for slot, value in enumerate(group.buffers)
-                              if slot not in read and value in buffers)
-        if unused:
-            unused.difference_update(tile.handle for node in nodes_in(body) for tile in tiles_of(node))
-            body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
+        if not any(template.unread for template in self.templates.values()):
+            return
+        unused = {self.buffers[group.buffers[slot].number] for group in self.repeats.repeated
+                  for slot in self.templates[group.number].unread}
+        unused.difference_update(tile.handle for node in nodes_in(body) for tile in tiles_of(node))
+        body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
 
 
-def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Mapping[int, int]
-            ) -> Op:
+def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Mapping[int, int],
+            tiles: dict[tuple[Tile, DeviceBuffer, int], Tile]) -> Op:
     """Return the operation of an instruction on these buffers, in which tiles start behind those of the template by
-    these distances."""
+    these distances. ``tiles`` memoizes tiles that start elsewhere."""
     op = instruction.op
     copy = object.__new__(type(op))
     values = copy.__dict__
@@ -146,8 +210,13 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
         buffer = handles[slot]
         assert buffer is not None
         if slot in distances:
-            tile = started(tile, distances[slot])
-        values[name] = tile.on(buffer, buffer.name or tile.label)
+            key = tile, buffer, distances[slot]
+            moved = tiles.get(key)
+            if moved is None:
+                moved = tiles[key] = started(tile, distances[slot]).on(buffer, buffer.name or tile.label)
+            values[name] = moved
+        else:
+            values[name] = tile.on(buffer, buffer.name or tile.label)
     copy.extra = dict(op.extra)
     return copy
 
