@@ -55,3 +55,32 @@ func.func @changed(%x: !hbm, %y: !hbm) {
   "nisa.dma_copy"(%y, %c) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
   return
 }
+
+// A row is copied to all partitions once, and again where it was written in between.
+// CHECK-LABEL: func.func @spread(
+// CHECK:         "nisa.dma_copy"(%[[A:[a-z0-9_]+]], %[[R:[a-z0-9_]+]])
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[T:[a-z0-9_]+]], %[[A]], %[[A]])
+// CHECK-NEXT:    "nisa.memset"(%[[R]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[C:[a-z0-9_]+]], %[[R]])
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[T]], %[[C]], %[[T]])
+// CHECK-NEXT:    return
+!row = memref<1x512xf32, "sbuf">
+#first = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 512]]>
+#row = #nki.access<f32, affine_map<() -> (0, 0)>, [[0, 128], [1, 512]]>
+func.func @spread() {
+  %r = memref.alloc() : !row
+  %a = memref.alloc() : !tile
+  %b = memref.alloc() : !tile
+  %c = memref.alloc() : !tile
+  %t = memref.alloc() : !tile
+  "nisa.memset"(%r) {access = [#first], engine = "vector", mask = #all, value = 1.0 : f64} : (!row) -> ()
+  "nisa.dma_copy"(%a, %r) {access = [#tile, #row], engine = "sync", mask = #all} : (!tile, !row) -> ()
+  "nisa.dma_copy"(%b, %r) {access = [#tile, #row], engine = "sync", mask = #all} : (!tile, !row) -> ()
+  "nisa.tensor_tensor"(%t, %a, %b) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"}
+    : (!tile, !tile, !tile) -> ()
+  "nisa.memset"(%r) {access = [#first], engine = "vector", mask = #all, value = 2.0 : f64} : (!row) -> ()
+  "nisa.dma_copy"(%c, %r) {access = [#tile, #row], engine = "sync", mask = #all} : (!tile, !row) -> ()
+  "nisa.tensor_tensor"(%t, %c, %t) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"}
+    : (!tile, !tile, !tile) -> ()
+  return
+}

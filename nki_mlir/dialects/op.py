@@ -18,6 +18,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.interface_turns import slowest
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import SHARING, Engine, Work
@@ -339,7 +340,8 @@ class Op:
             return ISSUE
         if not self.law:
             raise InternalError(f"{self.full_name()} has no work")
-        return Work(self.law, getattr(self, self.walked).free_elements)
+        turns = slowest(self.targets()[0][1], [tile for _, tile in self.sources()])
+        return Work(self.law, getattr(self, self.walked).free_elements, turns)
 
 
 O = TypeVar("O", bound=Op)

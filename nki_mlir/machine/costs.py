@@ -18,11 +18,13 @@ class Work(NamedTuple):
     """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant behind a
     dot.
 
-    ``elements`` is the number of elements in a partition that the engine processes.
+    ``elements`` is the number of elements in a partition that the engine processes, ``turns`` the factor by which it
+    takes longer for each of them, because they are apart in memory.
     """
 
     law: str
     elements: float = 0.0
+    turns: float = 1.0
 
 
 ISSUE = Work("issue")                   # of a transfer, by the engine that triggers it
@@ -88,8 +90,12 @@ class EngineCosts:
     ramp: Ramp | None = None
 
     def law(self, name: str) -> Law:
-        """Return the law of a name; for a variant without a law, that of its kind."""
-        law = self.laws.get(name) or self.laws.get(name.partition(".")[0]) or self.other
+        """Return the law of a name; for a variant without a law, that of the name without its last part."""
+        law = self.laws.get(name)
+        while law is None and "." in name:
+            name = name.rpartition(".")[0]
+            law = self.laws.get(name)
+        law = law or self.other
         if law is None:
             raise InternalError(f"no law for the work '{name}'")
         return law
@@ -98,7 +104,8 @@ class EngineCosts:
         """Return the cycles for which work occupies the engine."""
         law = self.law(work.law)
         least = self.least_cycles if law.least is None else law.least
-        return float(law.passes * (max(least, law.per_element * work.elements) + law.fixed) + self.overhead_cycles)
+        cycles = law.per_element * work.elements * work.turns
+        return float(law.passes * (max(least, cycles) + law.fixed) + self.overhead_cycles)
 
     def residual(self, work: Work, of_latency: bool) -> float:
         """Return the relative residual of the time for which work occupies the engine; with ``of_latency``, of the
@@ -109,7 +116,7 @@ class EngineCosts:
             grows = law.result_per_element
             return combined(*parts, (grows * law.passes * work.elements, grows.residual))
         least = self.least_cycles if law.least is None else law.least
-        elements = law.per_element * work.elements, law.per_element.residual
+        elements = law.per_element * work.elements * work.turns, law.per_element.residual
         parts = [(float(law.passes * law.fixed), law.fixed.residual),
                  (float(self.overhead_cycles), self.overhead_cycles.residual)]
         value, residual = max(elements, (float(least), least.residual))

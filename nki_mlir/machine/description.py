@@ -52,6 +52,7 @@ class Machine:
     step_max: int = 32767                   # elements, of an on-chip pattern: 16 bits, signed (architecture guides)
     sbuf_elements_max: int = 65535          # per partition and instruction: 16 bits (architecture guides)
     psum_elements_max: int = 4096
+    sector_bytes: int = 16                  # that an engine's interface moves at once (architecture guides)
     quadrant: int = 32                      # partitions in groups; start partitions are multiples (architecture guides)
     gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
     gpsimd_indices_max: int = 4096          # of a gather, for one of its cores

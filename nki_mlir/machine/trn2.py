@@ -24,6 +24,7 @@ def measured(value: float, entries: str, text: str) -> Cited:
     return Cited(value, f"measured, {entries}: {text}")
 
 
+TWO_FROM_PSUM = Law(Cited(0.5, "architecture guide: twice as fast with 16 bits if one side is in PSUM"))
 VECTOR = documented.VECTOR | {
     "tensor_tensor": Law(measured(1, "L027", "two elements a cycle")),
     "tensor_tensor.bfloat16": Law(Cited(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
@@ -31,10 +32,14 @@ VECTOR = documented.VECTOR | {
     "tensor_tensor.divide": Law(Cited(7, "assumption: a reciprocal, 6 N as of L031, and a product")),
     "tensor_scalar": Law(measured(0.5, "L028", "two elements a cycle")),
     "tensor_scalar.psum": Law(Cited(1, "assumption: as a copy from PSUM, which is measured")),
+    "tensor_scalar.psum.bfloat16": TWO_FROM_PSUM,
+    "tensor_scalar.psum.float16": TWO_FROM_PSUM,
     "tensor_scalar.bfloat16": Law(Cited(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
     "tensor_scalar.float16": Law(Cited(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
     "tensor_copy": Law(measured(0.5, "L024", "two elements a cycle")),
     "tensor_copy.psum": Law(Cited(1, "measured by others: a copy from PSUM takes 1.0424 N ns")),
+    "tensor_copy.psum.bfloat16": TWO_FROM_PSUM,
+    "tensor_copy.psum.float16": TWO_FROM_PSUM,
     "tensor_copy.bfloat16": Law(measured(0.685, "L025", "the architecture guide has four elements a cycle")),
     "tensor_copy.float16": Law(measured(0.685, "L025", "of bfloat16")),
     "scalar_tensor_tensor": Law(Cited(1, "assumption: as tensor_tensor, which is measured")),
@@ -46,7 +51,9 @@ VECTOR = documented.VECTOR | {
 }
 SCALAR = documented.SCALAR | {
     "activation": Law(documented.ONE_A_CYCLE.per_element, result_ns=FUNCTION),
-    "activation_reduce": Law(documented.ONE_A_CYCLE.per_element, fixed=documented.REDUCING, result_ns=FUNCTION),
+    "activation.copy": documented.ONE_A_CYCLE,
+    "activation_reduce": Law(documented.ONE_A_CYCLE.per_element, fixed=Cited(
+        222, "measured by others: the instruction that reads the sum starts 185 ns before the next one")),
 }
 RAMP = Ramp(
     rate=Cited(0.5, "guide to profiles, throttling: about 50 %; measured by others: a product of float32 with 64 rows "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.dialects.interface_turns import adjacent, slowest, turns
 from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -32,15 +33,19 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
 
 def of_dtype(*tiles: Tile) -> str:
     """Return ``.bfloat16`` or ``.float16`` if all tiles have that dtype and are in SBUF, else ""."""
-    first_dtype = tiles[0].dtype
-    narrow = first_dtype.is_float and first_dtype.bits == 16
-    alike = all(t.dtype is first_dtype and t.space != PSUM for t in tiles)
-    return f".{first_dtype}" if narrow and alike else ""
+    return "" if any(t.space == PSUM for t in tiles) else _narrow(tiles)
 
 
 def of_tiles(*tiles: Tile) -> str:
-    """Return ``.psum`` if a tile is in PSUM, else the variant of the dtype."""
-    return ".psum" if any(t.space == PSUM for t in tiles) else of_dtype(*tiles)
+    """Return ``.psum`` if a tile is in PSUM, and behind it the variant of the dtype if all have adjacent elements."""
+    space = ".psum" if any(t.space == PSUM for t in tiles) else ""
+    return space + (_narrow(tiles) if all(map(adjacent, tiles)) else "")
+
+
+def _narrow(tiles: Sequence[Tile]) -> str:
+    first_dtype = tiles[0].dtype
+    narrow = first_dtype.is_float and first_dtype.bits == 16
+    return f".{first_dtype}" if narrow and all(t.dtype is first_dtype for t in tiles) else ""
 
 
 # -- instructions ------------------------------------------------------------------------------------------------------
@@ -74,12 +79,15 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``; division, one operand in PSUM and simple operators on 16
         bits have other laws."""
+        n = self.dst.free_elements
         if self.op == "divide":
-            return Work("tensor_tensor.divide", self.dst.free_elements)
+            return Work("tensor_tensor.divide", n, slowest(self.dst, (self.lhs, self.rhs)))
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
         simple = self.op in ("add", "multiply", "subtract")
-        variant = ".psum" if mixed else of_dtype(self.dst, self.lhs, self.rhs) if simple else ""
-        return Work(f"tensor_tensor{variant}", self.dst.free_elements)
+        variant = of_dtype(self.dst, self.lhs, self.rhs) if simple else ""
+        if mixed:                               # both are read at the same time
+            return Work("tensor_tensor.psum", n, max(turns(self.dst), turns(self.lhs), turns(self.rhs)))
+        return Work(f"tensor_tensor{variant}", n, slowest(self.dst, (self.lhs, self.rhs)))
 
 
 class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD),
@@ -158,7 +166,8 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles; operators with
         roots are slower."""
         rooted = not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))
-        return Work("roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}", self.dst.free_elements)
+        law = "roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}"
+        return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 
 
 def apply_alu(s: ScalarFunctions[V], op: str, value: V, operand: V, reverse: bool) -> V:
@@ -208,7 +217,8 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         faster in 16 bits."""
         n = self.dst.free_elements
         fast = n % 2 == 0 and {self.op0, self.op1} <= {"subtract", "multiply"}
-        return Work(f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}", n)
+        law = f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}"
+        return Work(law, n, slowest(self.dst, (self.src, self.rhs)))
 
 
 class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mnemonic="ACTIVATE", opcode=0x13):
@@ -242,6 +252,11 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         elif self.imm != 1.0:
             src = s.alu("multiply", src, s.constant(self.imm))
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
+
+    def work(self) -> Work:
+        """The engine takes time for each element of ``dst``; the result of a copy is visible earlier."""
+        law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
+        return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 
 
 class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mnemonic="RECIPROCAL", opcode=0x14):
@@ -291,7 +306,8 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         """The engine takes time for each element of ``dst``; exactly one of ``src`` and ``predicate`` in PSUM has
         another law."""
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
-        return Work("select.psum" if mixed else "select", self.dst.free_elements)
+        factor = slowest(self.dst, (self.src, self.predicate))
+        return Work("select.psum" if mixed else "select", self.dst.free_elements, factor)
 
 
 class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,), mnemonic="AFFINE_SELECT",

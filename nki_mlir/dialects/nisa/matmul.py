@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.interface_turns import turns
 from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
@@ -13,6 +14,14 @@ from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32, convert
 
 WIDE = (FLOAT32, TFLOAT32)
+
+
+def work_of_product(stationary: Tile, moving: Tile) -> Work:
+    """Return the work of a pass for each column of ``moving``. Weights load meanwhile; they take longer if they are
+    apart in memory."""
+    columns, factor = moving.free_elements, turns(stationary)
+    weights = stationary.free_elements * factor / columns if factor > 1 else 0.0
+    return Work(f"product.{moving.dtype}", columns, max(turns(moving), weights))
 
 
 class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
@@ -40,7 +49,7 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
 
     def work(self) -> Work:
         """The engine takes time for each column of ``moving``, by its dtype."""
-        return Work(f"product.{self.moving.dtype}", self.moving.free_elements)
+        return work_of_product(self.stationary, self.moving)
 
 
 class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TENSOR, Engine.VECTOR),
@@ -71,7 +80,8 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
         engine."""
         p, f = self.src.shape
         on_tensor = self.runs_on is Engine.TENSOR
-        return Work(f"transpose.{self.src.dtype}" if on_tensor else "transpose", p if on_tensor else f)
+        law = f"transpose.{self.src.dtype}" if on_tensor else "transpose"
+        return Work(law, p if on_tensor else f, turns(self.src))
 
 
 class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENSOR,), mnemonic="MATMUL_TRANSPOSE",
@@ -110,4 +120,4 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
 
     def work(self) -> Work:
         """The engine takes time for each column of ``moving``, by its dtype."""
-        return Work(f"product.{self.moving.dtype}", self.moving.free_elements)
+        return work_of_product(self.stationary, self.moving)

@@ -5,6 +5,7 @@ between partitions and places stream shuffle, local gather, flattened gather, tr
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.interface_turns import slowest, turns
 from nki_mlir.dialects.nisa.elementwise import of_tiles
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.opaque import PartitionWise
@@ -40,7 +41,8 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
 
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles."""
-        return Work(f"tensor_copy{of_tiles(self.dst, self.src)}", self.dst.free_elements)
+        law = f"tensor_copy{of_tiles(self.dst, self.src)}"
+        return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 
 
 class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
@@ -54,7 +56,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``; zeros and 16 bits are faster."""
         fast = self.value == 0 or self.dst.dtype.bits == 16
-        return Work("memset.fast" if fast else "memset", self.dst.free_elements)
+        return Work("memset.fast" if fast else "memset", self.dst.free_elements, turns(self.dst))
 
 
 class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):

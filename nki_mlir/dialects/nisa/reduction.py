@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.interface_turns import turns
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, of_dtype
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, ReducingFree, reduce_keeping, sums_integers
@@ -51,7 +52,8 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
     def work(self) -> Work:
         """The engine takes time for each element of ``src``; sums and maxima are faster in 16 bits."""
         fast = self.op in ("add", "maximum")
-        return Work(f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}", self.src.free_elements)
+        law = f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}"
+        return Work(law, self.src.free_elements, turns(self.src))
 
 
 class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", engines=(GPSIMD,),

@@ -24,6 +24,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
@@ -109,7 +110,8 @@ class Prepared:
     def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
         self.code, self.candidate = code, candidate
-        self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(code) if candidate.loads else [])
+        self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
+            code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
         step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))

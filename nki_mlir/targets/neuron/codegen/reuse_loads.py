@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""reuse-loads: load unchanged data only once, if SBUF has room to keep it.
+"""reuse-loads: load unchanged data, and copy them by DMA within SBUF, only once, if SBUF has room to keep them.
 
 before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
 after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
@@ -7,7 +7,7 @@ after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
 A load is dropped where an earlier one of the same run of instructions brought the same elements to a tile of the same
 form, nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first
 one can stay in SBUF until the last use of the second: between, program order fills at most ``room`` percent of SBUF
-with it.
+with it. The same holds for copies by DMA from SBUF, by which a row is repeated in all partitions.
 """
 
 from collections import Counter
@@ -42,26 +42,28 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
         reuse_loads(code, self.room)
 
 
-def reuse_loads(code: Code, room: int = ROOM) -> list[Op]:
-    """Drop repeated loads in place; returns the loads that were dropped."""
-    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes) if has_repeated_loads(run)]
+def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF)) -> list[Op]:
+    """Drop repeated copies from the memories ``spaces`` to SBUF in place; return those from HBM that were dropped."""
+    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)
+            if has_repeated_loads(run, spaces)]
     if not runs:
         return []
-    loaded, users = loaded_once(code), users_of(nodes_in(code.body))
+    loaded, users = loaded_once(code, spaces), users_of(nodes_in(code.body))
     dropped: list[Op] = []
     for block, run in runs:
         dropped += _Reuse(code, block, run, loaded, users, room).dropped
     return dropped
 
 
-def has_repeated_loads(run: Sequence[InstructionStep]) -> bool:
+def has_repeated_loads(run: Sequence[InstructionStep], spaces: Sequence[str]) -> bool:
     """Return whether two loads bring the same elements."""
-    sources = [(step.op.src.handle, step.op.src.access) for step in run if is_load(step)]       # type: ignore[attr-defined]
+    loads = [step.op for step in run if is_load(step, spaces)]
+    sources = [(op.src.handle, op.src.access) for op in loads]                                  # type: ignore[attr-defined]
     return len(set(sources)) < len(sources)
 
 
-def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
-    """Return tiles in SBUF without an address whose only write is a copy from HBM: that copy."""
+def loaded_once(code: Code, spaces: Sequence[str]) -> dict[DeviceBuffer, InstructionStep]:
+    """Return tiles in SBUF without an address whose only write is such a copy: that copy."""
     writes: dict[DeviceBuffer, list[InstructionStep]] = {}
     elsewhere: set[DeviceBuffer] = set()
     for node in nodes_in(code.body):
@@ -71,7 +73,7 @@ def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
         else:
             elsewhere.update(tile.handle for tile in tiles_of(node))
     return {buffer: steps[0] for buffer, steps in writes.items()
-            if len(steps) == 1 and buffer.space == SBUF and buffer not in elsewhere and is_load(steps[0])
+            if len(steps) == 1 and buffer.space == SBUF and buffer not in elsewhere and is_load(steps[0], spaces)
             and not (buffer.fixed or buffer.addresses or buffer.attributes)}
 
 
@@ -80,9 +82,9 @@ def users_of(nodes: Iterable[object]) -> Counter[DeviceBuffer]:
     return Counter(buffer for node in nodes for buffer in {tile.handle for tile in tiles_of(node)})
 
 
-def is_load(step: InstructionStep) -> bool:
+def is_load(step: InstructionStep, spaces: Sequence[str]) -> bool:
     op = step.op
-    return (type(op) is DmaCopyOp and op.src.space == HBM and not (op.mask or op.limits)
+    return (type(op) is DmaCopyOp and op.dst.space == SBUF and op.src.space in spaces and not (op.mask or op.limits)
             and NO_REORDER not in op.extra)
 
 
@@ -106,7 +108,7 @@ class _Reuse:
             changes[(last_use[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
         level = np.cumsum(changes)
         limit = code.machine.sbuf_bytes_per_partition * room // 100
-        loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the HBM tensor
+        loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the source
         replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
         dropped_steps: set[InstructionStep] = set()
         for k, step in enumerate(run):
@@ -115,9 +117,8 @@ class _Reuse:
                 loaded_before.clear()
                 continue
             for _, tile in op.targets():
-                if tile.space == HBM:
-                    loaded_before.pop(tile.handle, None)
-            if not is_load(step) or not isinstance(op, DmaCopyOp):
+                loaded_before.pop(tile.handle, None)
+            if not isinstance(op, DmaCopyOp):
                 continue
             buffer = op.dst.handle
             if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
@@ -137,7 +138,7 @@ class _Reuse:
             dropped_steps.add(step)
         if not dropped_steps:
             return
-        self.dropped = [step.op for step in run if step in dropped_steps]
+        self.dropped = [step.op for step in run if step in dropped_steps and step.op.sources()[0][1].space == HBM]
         for step in run:
             if step not in dropped_steps and any(tile.handle in replacement for _, tile in step.op.sources()):
                 step.op = changed(step.op, lambda tile: in_tile(tile, replacement))

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.op import on_engine
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.simulator import simulate
@@ -35,7 +39,7 @@ class Repeated:
         for k in range(steps):
             at = r.randrange(4)
             source = r.choice((*self.inputs, scratch))
-            match r.randrange(5):
+            match r.randrange(6):
                 case 0 | 1:
                     tiles.append(self.load(source, at))
                 case 2:
@@ -46,6 +50,10 @@ class Repeated:
                 case 4:
                     u = b.on_chip(f"u{k}", (ROWS, WIDTH))
                     b.add(self.all(u), self.all(self.load(source, at)), self.all(r.choice(tiles)))
+                    tiles.append(u)
+                case 5:                                             # a row in all partitions
+                    u = b.on_chip(f"u{k}", (ROWS, WIDTH))
+                    b.copy(self.all(u), (r.choice(tiles[-2:]), 0, ROWS, 0, WIDTH))
                     tiles.append(u)
             b.copy((self.output, 0, ROWS, k * WIDTH, WIDTH), self.all(tiles[-1]))
         self.arrays = [np.random.default_rng(seed + k).integers(-4, 5, x.shape).astype(np.float32)
@@ -115,6 +123,31 @@ def test_as_written__keeps_loads():
                 step.op = on_engine(step.op, Engine.SYNC)
         return sum(i.queue is not None for i in emit_code(code, options).streams[Engine.SYNC])
     assert (loads(Emission()), loads(Emission(loads=False)), loads(Emission.as_written())) == (3, 4, 4)
+
+
+@beta_nki.jit
+def sums_with_a_row(x, row, changed=False):
+    out = beta_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta_nl.shared_hbm)
+    repeated = beta_nl.load(row)
+    for i in range(x.shape[0] // 128):
+        rows = beta_nl.load(x[i * 128:(i + 1) * 128, :])
+        total = beta_nl.add(rows, repeated.broadcast_to((128, x.shape[1])))
+        beta_nl.store(out[i * 128:(i + 1) * 128, :], total)
+        if changed:
+            repeated[...] = beta_nl.add(repeated, 1.0)
+    return out
+
+
+@pytest.mark.parametrize("changed, copies", [(False, 1), (True, 3)])
+@pytest.mark.parametrize("options", [Emission(), Emission(loads=False), Emission.as_written()], ids=str)
+def test_a_row__is_copied_to_all_partitions_once(options, changed, copies):
+    """Unless it is written in between; also in a mode that keeps the loads of the kernel."""
+    arrays = np.zeros((384, 64), np.float32), np.zeros((1, 64), np.float32)
+    spec = sums_with_a_row.specialize(sums_with_a_row.bind(arrays, {"changed": changed}, is_array, describe_array))
+    (program,) = neuron.streams(spec.captured, spec.grid, options)
+    within = [i for stream in program.streams.values() for i in stream
+              if i.queue is not None and i.op.src.on_chip and i.op.dst.on_chip]
+    assert len(within) == copies
 
 
 def test_a_tile_that_a_loop_reads__keeps_its_load():
