@@ -17,10 +17,12 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import descriptors
 from nki_mlir.dialects.nisa.collectives import Collective
 from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.movement import DmaTransposeOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 
 TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
+COPIED_BYTES = (2,)             # those for which compilers make a transfer of a copy that transposes
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def transpose_rate(op: Op, machine: Machine) -> float:
     if operands.keys() != {"dst", "src"}:
         return 0.0
     dst, src = operands["dst"], operands["src"]
-    if not dst.on_chip or dst.dtype is not src.dtype or dst.dtype.itemsize not in TRANSPOSED_BYTES:
+    sizes = TRANSPOSED_BYTES if isinstance(op, DmaTransposeOp) else COPIED_BYTES
+    if not dst.on_chip or dst.dtype is not src.dtype or dst.dtype.itemsize not in sizes:
         return 0.0
     axes, dma = op.iteration().axes, machine.costs.dma
     of_free_dims = zip(reversed(axes["src"]), reversed(src.access.free_dims))       # on chip axis 0 is the partition

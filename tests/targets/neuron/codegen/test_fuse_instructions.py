@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, copied, steps_in
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
-ROWS, WIDTH = 32, 16
+ROWS, WIDTH = 32, 256
 
 
 class Expressions:

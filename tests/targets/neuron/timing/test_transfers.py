@@ -7,6 +7,9 @@ import pytest
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.current import isa as current_nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.machine import ENGINES, machine_named
 from nki_mlir.targets import neuron
@@ -47,18 +50,32 @@ def transfers_of(kernel: Kernel, *arrays: np.ndarray) -> list[TimedTransfer]:
     return [transfers.of(i.op) for engine in ENGINES for i in program.streams[engine] if i.queue is not None]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_dma_engines_transpose_two_and_four_bytes_at_nine_tenths_of_their_rate(dtype: str) -> None:
-    load, store = transfers_of(transposed, np.zeros((1000, P), dtype))
-    row = TRN2.costs.dma.descriptor(1000 * np.dtype(dtype).itemsize)
-    assert load.parts == pytest.approx((8 * row / 0.9,) * 16)
-    assert load.hbm_bytes == store.hbm_bytes == 1000 * P * np.dtype(dtype).itemsize
-    assert store.parts == pytest.approx((8 * TRN2.costs.dma.descriptor(1000 * np.dtype(dtype).itemsize, 0, True),) * 16)
+def test_dma_engines_transpose_two_bytes_at_nine_tenths_of_their_rate() -> None:
+    load, store = transfers_of(transposed, np.zeros((1000, P), np.float16))
+    dma = TRN2.costs.dma
+    assert load.parts == pytest.approx((8 * dma.descriptor(2000) / 0.9,) * 16)
+    assert store.parts == pytest.approx((8 * dma.descriptor(2000, 0, True),) * 16)
+    assert load.hbm_bytes == store.hbm_bytes == 1000 * P * 2
 
 
-def test_elements_of_a_byte_move_one_by_one() -> None:
-    load, _ = transfers_of(transposed, np.zeros((1000, P), np.int8))
-    assert load.parts == pytest.approx((8 * 1000 * TRN2.costs.dma.descriptor(1),) * 16)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_other_elements_move_one_by_one(dtype: str) -> None:
+    load, _ = transfers_of(transposed, np.zeros((1000, P), dtype))
+    assert load.parts == pytest.approx((8 * 1000 * TRN2.costs.dma.descriptor(np.dtype(dtype).itemsize),) * 16)
+
+
+@current_nki.jit
+def transposed_by_dma(x):
+    tile = current_nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=current_nl.sbuf)
+    current_nisa.dma_transpose(dst=tile, src=x)
+    out = current_nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=current_nl.shared_hbm)
+    current_nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def test_a_dma_transpose_has_four_bytes_as_well() -> None:
+    load, _ = transfers_of(transposed_by_dma, np.zeros((1000, P), np.float32))
+    assert load.parts == pytest.approx((8 * TRN2.costs.dma.descriptor(4000) / 0.9,) * 16)
 
 
 def test_columns_that_are_apart_are_no_transpose() -> None:
