@@ -47,12 +47,12 @@ class Goal:
     def missed(self, times: float | None, share: float | None) -> list[str]:
         """Return the shortfalls: ``times`` is the time in times of the best peer, ``share`` that of the limit, if
         known."""
-        found = []
+        shortfalls = []
         if self.faster and times is not None and times > NOISE / self.faster:
-            found.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
+            shortfalls.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
         if self.share and share is not None and share < self.share:
-            found.append(f"{share:.0%} of the limit, {self.share:.0%} is asked")
-        return found
+            shortfalls.append(f"{share:.0%} of the limit, {self.share:.0%} is asked")
+        return shortfalls
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -86,5 +86,5 @@ def largest_error(result: Any, answer: Any) -> float:
     """Return the largest error, relative where numbers are larger than 1."""
     if isinstance(answer, tuple):
         return max(largest_error(r, a) for r, a in zip(result, answer, strict=True))
-    wanted = np.asarray(answer, np.float64)
-    return float(np.max(np.abs(np.asarray(result).astype(np.float64) - wanted) / np.maximum(1, np.abs(wanted))))
+    expected = np.asarray(answer, np.float64)
+    return float(np.max(np.abs(np.asarray(result).astype(np.float64) - expected) / np.maximum(1, np.abs(expected))))

@@ -29,13 +29,13 @@ def program() -> Path | None:
         return None
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    made = Path(folder) / "limits"
+    executable = Path(folder) / "limits"
     subprocess.run([compiler, "-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread", str(SOURCE),
-                    "-o", str(made)], check=True)
-    return made
+                    "-o", str(executable)], check=True)
+    return executable
 
 
-def measured(what: str = "machine") -> dict[str, float]:
+def measured(kind: str = "machine") -> dict[str, float]:
     """Return what the machine does in a second for each kind of limit; empty without a C++ compiler.
 
     With ``thread``, return the same for one thread, and the bytes a second that it reads of each cache, the sizes
@@ -43,9 +43,9 @@ def measured(what: str = "machine") -> dict[str, float]:
     """
     if program() is None:
         return {}
-    done = subprocess.run([str(program()), what], check=True, capture_output=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    process = subprocess.run([str(program()), kind], check=True, capture_output=True)
+    limits: dict[str, float] = json.loads(process.stdout)
+    return limits
 
 
 @contextmanager
@@ -61,7 +61,8 @@ def streaming() -> Iterator[None]:
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {kind: statistics.median(found[kind] for found in rounds) for kind in (rounds[0] if rounds else ())}
+    return {kind: statistics.median(measured_limits[kind] for measured_limits in rounds)
+            for kind in (rounds[0] if rounds else ())}
 
 
 if __name__ == "__main__":

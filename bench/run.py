@@ -110,10 +110,10 @@ def measured_case(name: str, contended: bool) -> dict[str, Any]:
     from case import CASES
     from contestants import CONTESTANTS
     if name not in CASES:
-        done = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
-                              text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-        record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {
-            "failed": done.stderr[-400:]}
+        process = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
+                                 text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+        record: dict[str, Any] = json.loads(process.stdout.splitlines()[-1]) if process.returncode == 0 else {
+            "failed": process.stderr[-400:]}
         return record
     case = CASES[name]()
     limit = {"limit": case.limit, "amount": case.amount}
@@ -138,13 +138,13 @@ def kinds_of(record: dict[str, Any]) -> list[str]:
 def columns_of(name: str, record: dict[str, Any]) -> list[str]:
     """Return the row of a case in the table."""
     seconds, share, times = record["seconds"], share_of_limit(record), times_of_best(record)
-    ready = record["ready"]["nki_mlir"]
-    return [name, f"{ready['first_call_s'] * 1e3:.0f} ms", f"{seconds['nki_mlir'] * 1e6:.0f} us",
+    readiness = record["ready"]["nki_mlir"]
+    return [name, f"{readiness['first_call_s'] * 1e3:.0f} ms", f"{seconds['nki_mlir'] * 1e6:.0f} us",
             f"{share:.0%} of {record['limit']}" if share else "-",
             ", ".join(f"{n} {t * 1e6:.0f}" for n, t in seconds.items() if n != "nki_mlir"),
             f"{times:.2f}x the time" if times else "-",
             *[f"{ratio:.2f}x" if (ratio := times_of_best(record[kind])) else "-" for kind in kinds_of(record)],
-            f"{ready['error']:.0e}"]
+            f"{readiness['error']:.0e}"]
 
 
 def lines_of(name: str, record: dict[str, Any]) -> list[str]:
@@ -182,7 +182,7 @@ def summary(results: dict[str, Any]) -> list[Any]:
         parts.append(table)
     parts += [f"missed: {name}: {shortfall}. {GOALS[name].note}" for name, record in compared.items()
               for shortfall in GOALS[name].missed(times_of_best(record), share_of_limit(record))]
-    limits = medians([found for record in results.values() for found in record.get("limits", ())])
+    limits = medians([measured_limits for record in results.values() for measured_limits in record.get("limits", ())])
     if limits:
         parts.append(f"limits: copy {limits['copy'] / 1e9:.1f} GB/s, read {limits['read'] / 1e9:.1f} GB/s, "
                      f"{limits['fma'] / 1e9:.0f} GF/s with {limits['threads']:.0f} threads; {machine()}")
@@ -192,7 +192,7 @@ def summary(results: dict[str, Any]) -> list[Any]:
 def save(path: str, results: dict[str, Any]) -> None:
     """Write all figures so far, so that an interrupted run leaves those of the cases that it has measured."""
     from limits import medians
-    limits = medians([found for record in results.values() for found in record.get("limits", ())])
+    limits = medians([measured_limits for record in results.values() for measured_limits in record.get("limits", ())])
     Path(path).write_text(json.dumps({"machine": machine(), "python": platform.python_version(), "limits": limits,
                                       "cases": results}, indent=1))
 

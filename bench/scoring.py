@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
         files = references(Path(name))
         with Scorer() as scorer:
@@ -109,16 +109,16 @@ def main() -> int:
             clock = (lambda: cpu_seconds(scorer)) if options.cpu else time.monotonic
             for instructions, goal in GOALS.items():
                 a_minute, counted = rate(scorer, files[instructions], options.seconds, clock)
-                found[str(instructions)] = {"a_minute": a_minute, "instructions": counted, "goal": goal}
+                figures[str(instructions)] = {"a_minute": a_minute, "instructions": counted, "goal": goal}
                 print(f"{counted} instructions: {a_minute:.0f} candidates a minute (goal {goal})", flush=True)
-        got, of = survived(files[500], options.kills)
-        found["killed"] = {"kills": options.kills, "verdicts": got, "candidates": of}
-        print(f"{options.kills} workers killed: {got} verdicts of {of} candidates, each once")
+        verdicts, of = survived(files[500], options.kills)
+        figures["killed"] = {"kills": options.kills, "verdicts": verdicts, "candidates": of}
+        print(f"{options.kills} workers killed: {verdicts} verdicts of {of} candidates, each once")
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1))
+        Path(options.json).write_text(json.dumps(figures, indent=1))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(f"largest process {peak // 1024} MB")
-    return int(got != of)
+    return int(verdicts != of)
 
 
 if __name__ == "__main__":

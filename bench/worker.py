@@ -22,9 +22,9 @@ def best_seconds(call: Any, slice_seconds: float) -> float:
     while True:
         started = time.perf_counter()
         call()
-        now = time.perf_counter()
-        best = min(best, now - started)
-        if now > until:
+        ended = time.perf_counter()
+        best = min(best, ended - started)
+        if ended > until:
             return best
 
 
@@ -41,14 +41,14 @@ def main() -> int:
     try:
         started = time.perf_counter()
         call = case.more[contestant]() if contestant in case.more else CONTESTANTS[contestant](case)
-        made = call()
+        result = call()
     except ImportError as missing:
         print(json.dumps({"missing": str(missing)}), file=answers)
         return 0
     record = {"first_call_s": time.perf_counter() - started}
     if contestant == "nki_mlir":
-        record["error"] = largest_error(made, case.answer())
-    del made
+        record["error"] = largest_error(result, case.answer())
+    del result
     print(json.dumps(record), file=answers)
     for line in sys.stdin:
         print(json.dumps(best_seconds(call, float(line))), file=answers)

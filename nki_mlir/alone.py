@@ -86,7 +86,7 @@ class made_alone(Generic[T, R]):
         if instance is None:
             return self             # type: ignore[return-value]
         with ALONE:
-            kept: dict[str, R] = vars(instance)
-            if self.name not in kept:
-                kept[self.name] = self.make(instance)
-            return kept[self.name]
+            values: dict[str, R] = vars(instance)
+            if self.name not in values:
+                values[self.name] = self.make(instance)
+            return values[self.name]

@@ -62,11 +62,11 @@ _loaded: list[Extension] = []           # extensions of plugins that were loaded
 def of(group: str) -> dict[str, Extension]:
     """Return the extensions of a group, by name."""
     extensions: dict[str, Extension] = {}
-    for one in (*installed(), *_loaded):
-        if one.group == group:
-            first = extensions.setdefault(one.name, one)
-            if first.value != one.value:
-                raise SameName(what=f"{PREFIX}{group}", name=one.name, one=first.origin, other=one.origin)
+    for extension in (*installed(), *_loaded):
+        if extension.group == group:
+            first = extensions.setdefault(extension.name, extension)
+            if first.value != extension.value:
+                raise SameName(what=f"{PREFIX}{group}", name=extension.name, one=first.origin, other=extension.origin)
     return extensions
 
 
@@ -83,7 +83,8 @@ def installed() -> tuple[Extension, ...]:
         for name in sorted(_listed(folder)):
             if name.endswith((".dist-info", ".egg-info")):
                 files.setdefault(name.partition("-")[0].lower(), Path(folder, name, "entry_points.txt"))
-    return tuple(one for origin, file in files.items() if file.is_file() for one in _entries(file.read_text(), origin))
+    return tuple(extension for origin, file in files.items() if file.is_file()
+                 for extension in _entries(file.read_text(), origin))
 
 
 def _listed(folder: str) -> list[str]:
@@ -107,7 +108,7 @@ def add(module: str) -> list[Extension]:
     """Load a plugin that need not be installed: import its module, and add the extensions in its table."""
     imported = _imported(module, f"module {module}", module)
     extensions = list(_of_table(getattr(imported, TABLE, {}), module))
-    _loaded.extend(one for one in extensions if one not in _loaded)
+    _loaded.extend(extension for extension in extensions if extension not in _loaded)
     return extensions
 
 
@@ -120,26 +121,26 @@ def _of_table(table: Mapping[str, Mapping[str, str]], module: str) -> Iterator[E
             yield Extension(group, name, value, module)
 
 
-def load(one: Extension) -> Any:
+def load(extension: Extension) -> Any:
     """Return the module or object of an extension."""
-    what = f"{PREFIX}{one.group} '{one.name}'"
-    loaded = _imported(one.module, what, one.origin)
-    for part in one.value.split(":")[1:]:
+    subject = f"{PREFIX}{extension.group} '{extension.name}'"
+    loaded = _imported(extension.module, subject, extension.origin)
+    for part in extension.value.split(":")[1:]:
         if not hasattr(loaded, part):
-            raise BrokenPlugin(what=what, origin=one.origin, text=f"module {one.module} has no '{part}'")
+            raise BrokenPlugin(what=subject, origin=extension.origin, text=f"module {extension.module} has no '{part}'")
         loaded = getattr(loaded, part)
     return loaded
 
 
 def load_module(module: str) -> object:
     """Return a module in a package of passes: of a plugin, if one has that package."""
-    for one in of("passes").values():
-        if module.startswith(f"{one.module}."):
-            return _imported(module, f"{PREFIX}passes '{one.name}'", one.origin)
+    for extension in of("passes").values():
+        if module.startswith(f"{extension.module}."):
+            return _imported(module, f"{PREFIX}passes '{extension.name}'", extension.origin)
     return importlib.import_module(module)
 
 
-def _imported(module: str, what: str, origin: str) -> object:
+def _imported(module: str, subject: str, origin: str) -> object:
     """Import a plugin's module after a check of its package's version; any failure is reported as the plugin's."""
     package = module.partition(".")[0]
     keep_last_collection()
@@ -152,4 +153,4 @@ def _imported(module: str, what: str, origin: str) -> object:
     except NkiMlirError:
         raise
     except Exception as error:
-        raise BrokenPlugin(what=what, origin=origin, text=f"{type(error).__name__}: {error}") from error
+        raise BrokenPlugin(what=subject, origin=origin, text=f"{type(error).__name__}: {error}") from error

@@ -71,8 +71,8 @@ def private_folder(name: str) -> Path | None:
         status = folder.stat()
     except OSError:                             # no home, or a read-only one
         return None
-    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return None if status.st_uid != os.geteuid() or others else folder
+    writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if status.st_uid != os.geteuid() or writable_by_others else folder
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:

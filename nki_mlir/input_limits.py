@@ -57,10 +57,10 @@ class InputLimit:
             raise LimitText(variable=self.variable, text=text[:40], unit=self.unit, default=self.default)
         return int(text)
 
-    def check(self, size: int, what: str, name: str) -> None:
-        """Raise ``InputTooLarge`` if ``size``, of ``what`` in the file ``name``, exceeds the limit."""
+    def check(self, size: int, subject: str, name: str) -> None:
+        """Raise ``InputTooLarge`` if ``size``, of ``subject`` in the file ``name``, exceeds the limit."""
         if size > (limit := self.value()):
-            raise InputTooLarge(what=what, size=size, unit=self.unit, limit=limit, variable=self.variable).located(
+            raise InputTooLarge(what=subject, size=size, unit=self.unit, limit=limit, variable=self.variable).located(
                 Location(name, 1, 0))
 
 

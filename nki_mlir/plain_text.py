@@ -75,8 +75,8 @@ class PlainChunks:
 
     def _run_parity(self, marks: np.ndarray) -> int:
         """Return the parity of the run of backslashes that ends with the chunk."""
-        others = np.flatnonzero(~marks)
-        return int(marks.size - 1 - others[-1]) & 1 if others.size else (self.backslashes + marks.size) & 1
+        unmarked = np.flatnonzero(~marks)
+        return int(marks.size - 1 - unmarked[-1]) & 1 if unmarked.size else (self.backslashes + marks.size) & 1
 
     def _strings(self, chunk: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, int]:
         """Return which characters are in strings or comments, and the index of the first stray character or -1."""
@@ -141,5 +141,5 @@ class PlainChunks:
 def _parities(marks: np.ndarray, index: np.ndarray, before: int) -> np.ndarray:
     """Return for each character whether the run of marks that ends with it has an odd length. ``before``: the parity
     of a run that ends in front of the first."""
-    others = np.where(marks, np.int32(-1 - before), index)
-    return ((index - np.maximum.accumulate(others)) & 1).astype(np.bool_)
+    unmarked = np.where(marks, np.int32(-1 - before), index)
+    return ((index - np.maximum.accumulate(unmarked)) & 1).astype(np.bool_)

@@ -73,9 +73,9 @@ def load(module: str) -> list[Extension]:
     from nki_mlir.dialects import catalogue
     from nki_mlir.passes.pass_manager import check_plugin_files
     extensions_added = extensions.add(module)
-    for one in extensions_added:
-        if one.group == "ops":
-            catalogue.add(one)
-        if one.group == "passes":
+    for extension in extensions_added:
+        if extension.group == "ops":
+            catalogue.add(extension)
+        if extension.group == "passes":
             check_plugin_files()
     return extensions_added

@@ -46,10 +46,10 @@ class ProgressLine:
         def advance(count: int = 1) -> None:
             nonlocal done
             done += count
-            now = self.clock()
-            if now - self.changed >= BETWEEN and now - self.began >= AFTER:
-                self.changed = now
-                self.show(described(name, done, total, unit, now - began))
+            moment = self.clock()
+            if moment - self.changed >= BETWEEN and moment - self.began >= AFTER:
+                self.changed = moment
+                self.show(described(name, done, total, unit, moment - began))
         try:
             advance(0)
             yield advance

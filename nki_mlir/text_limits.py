@@ -164,12 +164,13 @@ class _Scan:
     def _add_numbers(self, first: int, end: int) -> int:
         """Add the numbers between two characters; return where the next ones begin: a number may go on there."""
         digit = self.characters[max(first, end - DIGITS - 2):end] - ord("0") <= 9
-        rest = 0 if end == self.characters.size else int(np.argmin(digit[::-1])) if not digit.all() else digit.size
+        continues = end < self.characters.size
+        digits_at_end = 0 if not continues else int(np.argmin(digit[::-1])) if not digit.all() else digit.size
         before, digits = _large_numbers(self.characters[first:end])
         self.digits = max(self.digits, int(digits.max(initial=0)))
         self.has_result_number |= bool((((before == ord(":")) | (before == ord("#"))) & (digits > LARGE)).any())
         self.has_width |= bool((before == ord("i")).any())
-        return max(first, end - rest - 1)
+        return max(first, end - digits_at_end - 1)
 
 
 def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -185,17 +186,18 @@ def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(first > 0, characters[first - 1], 0), end - first + LARGE - 1
 
 
-def _check_numbers(pattern: re.Pattern[str], plain: str, text: str, name: str, what: str, limit: int, fix: str) -> None:
+def _check_numbers(pattern: re.Pattern[str], plain: str, text: str, name: str, subject: str, limit: int,
+                   fix: str) -> None:
     """Check the numbers that a pattern's group matches: the different ones first, which are few in most texts."""
     if any(int(digits) > limit for digits in _names(pattern, plain)):
-        _check_each(pattern.finditer(plain), text, name, what, limit, fix)
+        _check_each(pattern.finditer(plain), text, name, subject, limit, fix)
 
 
-def _check_each(matches: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
+def _check_each(matches: Iterator[re.Match[str]], text: str, name: str, subject: str, limit: int, fix: str) -> None:
     for match in matches:
         digits = match[match.lastindex or 0]
         if int(digits) > limit:
-            raise _error(text, name, match.start(match.lastindex or 0), f"{what} {digits[:40]}", limit, fix)
+            raise _error(text, name, match.start(match.lastindex or 0), f"{subject} {digits[:40]}", limit, fix)
 
 
 def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
@@ -214,11 +216,11 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
     operations = np.array([line for line in outside if _OPERATION.match(text, line) is not None] + [len(plain)])
     ends = np.minimum(ends, operations[np.searchsorted(operations, starts)])
     inner = np.maximum.reduceat(np.append(level, 0), np.column_stack((starts, ends)).ravel())[::2].tolist()
-    known = {match[1]: number for number, match in enumerate(defined)}
+    numbers = {match[1]: number for number, match in enumerate(defined)}
     sizes, depths = [1] * len(defined), list(inner)
-    for number, other in _uses_in_order(plain, defined, known, starts, ends, text, name):
-        sizes[number] += sizes[other]
-        depths[number] = max(depths[number], inner[number] + depths[other])
+    for number, target in _uses_in_order(plain, defined, numbers, starts, ends, text, name):
+        sizes[number] += sizes[target]
+        depths[number] = max(depths[number], inner[number] + depths[target])
         if depths[number] > DEPTH:
             raise _error(text, name, int(starts[number]), f"nesting of {depths[number]:,} levels by aliases", DEPTH,
                          "nest attributes, types and locations less deeply")
@@ -228,7 +230,7 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
         return
     uses = _ALIAS.findall(plain)
     counts = Counter(uses)
-    total = sum(sizes[known[alias]] * count for alias, count in counts.items() if alias in known)
+    total = sum(sizes[numbers[alias]] * count for alias, count in counts.items() if alias in numbers)
     limit = max(EXPANDED, 4 * len(uses))
     if total > limit:
         largest = int(starts[int(np.argmax(np.array(sizes, float)))])
@@ -236,11 +238,11 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
                      limit, "use fewer aliases in the definition of an alias")
 
 
-def _uses_in_order(plain: str, defined: list[re.Match[str]], known: dict[str, int], starts: np.ndarray,
+def _uses_in_order(plain: str, defined: list[re.Match[str]], numbers: dict[str, int], starts: np.ndarray,
                    ends: np.ndarray, text: str, name: str) -> Iterable[tuple[int, int]]:
     """Return (alias, alias that its definition names) as numbers, those of a named alias before those of the aliases
     that name it."""
-    uses = [(match.start(), known[match[0]]) for match in _ALIAS.finditer(plain) if match[0] in known]
+    uses = [(match.start(), numbers[match[0]]) for match in _ALIAS.finditer(plain) if match[0] in numbers]
     at, used = np.array(uses, np.int64).reshape(-1, 2).T
     number = np.searchsorted(starts, at, "right") - 1
     inside = (number >= 0) & (at < ends[number]) & (used != number)
@@ -293,29 +295,29 @@ def _begins(word: np.ndarray, characters: np.ndarray, first: int, size: int) -> 
     around = np.zeros(size + word.size + 1, np.uint8)           # with one character before and behind
     part = characters[max(0, first - 1):first + size + word.size]
     around[(first == 0):(first == 0) + part.size] = part
-    found: np.ndarray = ~_IN_WORD[around[:size]] & ~_IN_WORD[around[word.size + 1:]]
+    begins: np.ndarray = ~_IN_WORD[around[:size]] & ~_IN_WORD[around[word.size + 1:]]
     for at, letter in enumerate(word):
-        found &= around[at + 1:at + 1 + size] == letter
-    return found
+        begins &= around[at + 1:at + 1 + size] == letter
+    return begins
 
 
-def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, what: str, limit: int, fix: str) -> None:
+def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, construct: str, limit: int, fix: str) -> None:
     """Raise ``TextTooDeep`` where the text has what a pattern describes: MLIR reads it in quadratic time."""
     if (match := pattern.search(plain)) is not None:
-        raise _error(text, name, match.start(), what, limit, fix)
+        raise _error(text, name, match.start(), construct, limit, fix)
 
 
 def _check_names(plain: str, text: str, name: str) -> None:
     """Check how many dialects and distinct attributes a text names: MLIR compares each with all earlier ones."""
     if text.count(".") > DIALECTS and len(_names(_DIALECT, plain) | _names(_QUOTED_DIALECT, text)) > DIALECTS:
-        seen: set[str] = set()
+        dialects: set[str] = set()
         for match in chain(_DIALECT.finditer(plain), _QUOTED_DIALECT.finditer(text)):
-            seen.add(match[1])
-            if len(seen) > DIALECTS:
+            dialects.add(match[1])
+            if len(dialects) > DIALECTS:
                 raise _error(text, name, match.start(), f"the {DIALECTS + 1:,}th dialect", DIALECTS,
                              "use fewer dialects")
-    if "distinct" in plain and len(found := list(_DISTINCT.finditer(plain))) > DISTINCT:
-        raise _error(text, name, found[DISTINCT].start(), f"the {DISTINCT + 1:,}th distinct attribute", DISTINCT,
+    if "distinct" in plain and len(matches := list(_DISTINCT.finditer(plain))) > DISTINCT:
+        raise _error(text, name, matches[DISTINCT].start(), f"the {DISTINCT + 1:,}th distinct attribute", DISTINCT,
                      "use fewer distinct attributes")
 
 
@@ -329,8 +331,8 @@ def _names(pattern: re.Pattern[str], text: str) -> set[str]:
     return names
 
 
-def _error(text: str, name: str, offset: int, what: str, limit: int, fix: str) -> NkiMlirError:
-    return TextTooDeep(what=what, limit=limit, fix=fix).located(_location(text, name, offset))
+def _error(text: str, name: str, offset: int, construct: str, limit: int, fix: str) -> NkiMlirError:
+    return TextTooDeep(what=construct, limit=limit, fix=fix).located(_location(text, name, offset))
 
 
 def _location(text: str, name: str, offset: int) -> Location:

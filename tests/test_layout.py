@@ -219,8 +219,6 @@ RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "p
 RETIRED_LOCALS = {"asked", "found", "given", "gone", "held", "here", "how", "kept", "known", "made", "mine", "now",
                   "others", "own", "place", "places", "said", "seen", "taken", "theirs", "there", "told", "what", "when",
                   "whole", "whose"}
-RENAMED = ("analysis", "calibration", "capture", "checking", "conversion", "customop", "dialects", "graph", "language",
-           "machine", "passes", "scalar", "selection", "stepping", "targets", "transforms", "tuning", "waist")
 GENERATIONS = "what the language has in each of its generations, under the language's name"
 LEVELS = "an operation of one name at two levels; classes are named after their operation"
 SHARED_NAMES = {
@@ -258,7 +256,7 @@ def locals_of(file: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-@by_folder([file for file in PACKAGE if file.relative_to(ROOT).parts[1] in RENAMED])
+@by_folder(PACKAGE)
 def test_locals__have_no_retired_names(files: list[Path]) -> None:
     """Name a local by its value: ``candidates``, ``start_address``, ``missing_names``."""
     assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in locals_of(file)

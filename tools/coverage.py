@@ -93,8 +93,8 @@ def flat(result: Any) -> list[np.ndarray]:
     return [result] if isinstance(result, np.ndarray) else [a for r in result for a in flat(r)]
 
 
-def agree(got: Any, expected: Any) -> bool:
-    pairs = list(zip(flat(got), flat(expected), strict=True))
+def agree(actual: Any, expected: Any) -> bool:
+    pairs = list(zip(flat(actual), flat(expected), strict=True))
     return all(g.shape == e.shape and g.dtype == e.dtype and np.allclose(
         g.astype(np.float64), e.astype(np.float64), rtol=TOLERANCE, atol=1e-6, equal_nan=True) for g, e in pairs)
 
@@ -230,12 +230,12 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")             # kernels of older spellings are told of newer ones
     text = page()
-    same = options.output.is_file() and options.output.read_text() == text
+    is_unchanged = options.output.is_file() and options.output.read_text() == text
     if options.check:
-        if not same:
+        if not is_unchanged:
             print(f"{options.output} differs from what the kernels show. fix: make docs", file=sys.stderr)
-        return 0 if same else 1
-    if not same:
+        return 0 if is_unchanged else 1
+    if not is_unchanged:
         options.output.write_text(text)
         print(f"wrote {options.output}")
     return 0

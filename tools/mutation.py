@@ -129,8 +129,8 @@ def imports_of(file: Path) -> frozenset[str]:
             if name.startswith(PACKAGE):
                 imported.add(name)
             elif name.startswith("tests."):
-                other = ROOT / (name.replace(".", "/") + ".py")
-                imported |= imports_of(other) if other.is_file() and other != file else set()
+                imported_file = ROOT / (name.replace(".", "/") + ".py")
+                imported |= imports_of(imported_file) if imported_file.is_file() and imported_file != file else set()
     return frozenset(imported)
 
 

@@ -148,7 +148,7 @@ def pairs(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
-def error(got: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.0) -> float:
+def error(actual: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.0) -> float:
     """Return the largest distance from exact values, in units in the last place of a dtype, for integers in ones.
 
     Beyond the largest value lies infinity, as far as the next value would. A NaN, or none, where there should be the
@@ -157,21 +157,21 @@ def error(got: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.
     wide = np.longdouble if exact.dtype == np.longdouble else np.float64
     if not dtype.is_float:
         limits = (0, 1) if dtype is BOOL else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
-        wanted = np.clip(np.nan_to_num(exact, nan=0.0, posinf=np.inf, neginf=-np.inf), *map(wide, limits))
-        return float(np.max(np.abs(got.astype(wide) - wanted), initial=0))
+        clipped = np.clip(np.nan_to_num(exact, nan=0.0, posinf=np.inf, neginf=-np.inf), *map(wide, limits))
+        return float(np.max(np.abs(actual.astype(wide) - clipped), initial=0))
     largest, smallest = limits_of(dtype)
     top = wide(largest + 2.0**(math.floor(math.log2(largest)) - dtype.mantissa))
-    values = got.astype(wide)
-    wanted = np.clip(exact.astype(wide), -top, top)
+    values = actual.astype(wide)
+    clipped = np.clip(exact.astype(wide), -top, top)
     if dtype is FLOAT8_E4M3FN:                  # its infinity is NaN
-        values = np.where(np.isnan(values) & (np.abs(wanted) >= largest), np.copysign(top, wanted), values)
-    if not np.array_equal(np.isnan(values), np.isnan(wanted)):
+        values = np.where(np.isnan(values) & (np.abs(clipped) >= largest), np.copysign(top, clipped), values)
+    if not np.array_equal(np.isnan(values), np.isnan(clipped)):
         return math.inf
     values = np.clip(values, -top, top)
-    number = ~np.isnan(wanted)
-    _, exponent = np.frexp(wanted[number])
+    number = ~np.isnan(clipped)
+    _, exponent = np.frexp(clipped[number])
     step = np.maximum(np.ldexp(wide(1), np.clip(exponent - 1, -1000, 1000) - dtype.mantissa), wide(smallest))
-    distance = np.maximum(np.abs(values[number] - wanted[number]) - absolute, 0)
+    distance = np.maximum(np.abs(values[number] - clipped[number]) - absolute, 0)
     return float(np.max(distance / step, initial=0))
 
 

@@ -131,8 +131,8 @@ class _Places(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        self.add(node, ast.BoolOp(other, node.values), "and/or")
+        opposite = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        self.add(node, ast.BoolOp(opposite, node.values), "and/or")
         fewer = node.values[0] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[:-1])
         self.add(node, fewer, "last part dropped")
         self.generic_visit(node)

@@ -110,7 +110,7 @@ def tied(files: Mapping[str, str]) -> int:
     graph = {name: imports(name, files[name], names) for name in names.values()}
     while True:
         used_modules = set().union(*graph.values())
-        remaining = {name: needed & graph.keys() for name, needed in graph.items() if needed & graph.keys()
+        remaining = {name: imported & graph.keys() for name, imported in graph.items() if imported & graph.keys()
                      and name in used_modules}
         if remaining == graph:
             return len(graph)

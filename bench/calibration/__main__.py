@@ -64,20 +64,21 @@ def outcome(entry: Entry, timing: Timing) -> Outcome:
                    kernel=f"{entry.kernel.partition(':')[2]} {' '.join(entry.arguments)}")
 
 
-def summary(title: str, found: Sequence[Outcome]) -> str:
+def summary(title: str, outcomes: Sequence[Outcome]) -> str:
     """Return the median error, the 80th percentile and the largest error as text."""
-    errors = sorted(abs(o["model_ns"] / o["published_ns"] - 1) for o in found)
+    errors = sorted(abs(o["model_ns"] / o["published_ns"] - 1) for o in outcomes)
     if not errors:
         return f"{title}: none"
     return (f"{title}: {len(errors)} entries, median error {statistics.median(errors):.1%}, 80th percentile "
             f"{eightieth(errors):.1%}, worst {errors[-1]:.1%}")
 
 
-def merged(found: Sequence[Outcome]) -> list[Outcome]:
+def merged(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the new outcomes, and those of the file for entries that did not run."""
-    known = {one["entry"]: one for one in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
-    known |= {one["entry"]: one for one in found}
-    return [known[entry.name] for entry in ENTRIES if entry.name in known]
+    by_entry = {entry_outcome["entry"]: entry_outcome
+                for entry_outcome in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    by_entry |= {entry_outcome["entry"]: entry_outcome for entry_outcome in outcomes}
+    return [by_entry[entry.name] for entry in ENTRIES if entry.name in by_entry]
 
 
 def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Timed]]:
@@ -89,18 +90,19 @@ def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Tim
     for entry in entries:
         started = time.process_time()
         programs = programs_of(entry.kernel, entry.arguments, entry.target, entry.harness in STATIC)
-        one = outcome(entry, neuron.timed(programs, as_written=True))
+        timed_outcome = outcome(entry, neuron.timed(programs, as_written=True))
         seconds = time.process_time() - started
-        outcomes.append(one)
-        if one["instructions"] <= FEW and numbers_of(entry.target):
-            fitted_on.append(Timed(entry.name, entry.operator, entry.target, entry.published_ns, one["launch_ns"],
+        outcomes.append(timed_outcome)
+        if timed_outcome["instructions"] <= FEW and numbers_of(entry.target):
+            fitted_on.append(Timed(entry.name, entry.operator, entry.target, entry.published_ns,
+                                   timed_outcome["launch_ns"],
                                    programs))
         if keep:
             RESULTS.write_text(json.dumps(merged(outcomes), indent=1) + "\n")
-        print(f"{entry.name:5}  {entry.target:6}  {entry.harness:9}  {one['launch_ns'] / 1e3:9.1f}  "
-              f"{one['published_ns'] / 1e3:12.1f}  {one['model_ns'] / 1e3:12.1f}  "
-              f"{one['model_ns'] / one['published_ns']:5.2f}  {one['instructions']:12}  {seconds:5.1f}  "
-              f"{one['kernel']}{'' if entry.known else ' (structure assumed)'}", flush=True)
+        print(f"{entry.name:5}  {entry.target:6}  {entry.harness:9}  {timed_outcome['launch_ns'] / 1e3:9.1f}  "
+              f"{timed_outcome['published_ns'] / 1e3:12.1f}  {timed_outcome['model_ns'] / 1e3:12.1f}  "
+              f"{timed_outcome['model_ns'] / timed_outcome['published_ns']:5.2f}  {timed_outcome['instructions']:12}  "
+              f"{seconds:5.1f}  {timed_outcome['kernel']}{'' if entry.known else ' (structure assumed)'}", flush=True)
     return outcomes, fitted_on
 
 
@@ -122,7 +124,7 @@ def main() -> None:
     print(in_order("pairs that differ by 10%", [outcomes]))
     print()
     variants = [e for e in VARIANTS if e.name in chosen]
-    of_variants, more = timed(variants, keep=False)
+    of_variants, fitted_on_variants = timed(variants, keep=False)
     print(summary("variants", of_variants))
     operators = {e.name: e.operator for e in variants}
     print(in_order("pairs of variants of one operator that differ by 10%",
@@ -132,7 +134,7 @@ def main() -> None:
     print("\n".join(table()))
     if not options.no_fit:
         print()
-        print("\n".join(report([*fitted_on, *more])))
+        print("\n".join(report([*fitted_on, *fitted_on_variants])))
 
 
 if __name__ == "__main__":

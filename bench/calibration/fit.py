@@ -147,23 +147,24 @@ def report(entries: Sequence[Timed]) -> list[str]:
     laws = Sensitivities(entries)
     operators = sorted({e.operator for e in entries})
     everything = np.arange(len(entries))
-    whole = laws.fit(everything)
+    change_of_all = laws.fit(everything)
     lines = [f"fit of {len(laws.numbers)} numbers on {len(entries)} entries of {len(operators)} operators",
              f"{'number':45} {'value':>8} {'fit':>8} {'residual':>8}  fitted on"]
-    for k, (number, change) in enumerate(zip(laws.numbers, whole)):
+    for k, (number, change) in enumerate(zip(laws.numbers, change_of_all)):
         lines.append(f"{number.text():45} {number.number:8.4g} {number.number * np.exp(change):8.4g} "
                      f"{laws.spread(k):8.1%}  {', '.join(number.number.fit)}")
-    lines += ["", f"as they are:                {errors_text(laws.off(everything, np.zeros(len(whole))))}",
-              f"fitted on all:              {errors_text(laws.off(everything, whole))}"]
-    for name, seen in (("first", operators[::2]), ("second", operators[1::2])):
-        change, others = laws.fit(laws.rows(seen)), [o for o in operators if o not in seen]
-        lines += [f"fitted on the {name} half:  {errors_text(laws.off(laws.rows(seen), change))}",
-                  f"  the other half:           {errors_text(laws.off(laws.rows(others), change))}"]
+    lines += ["", f"as they are:                {errors_text(laws.off(everything, np.zeros(len(change_of_all))))}",
+              f"fitted on all:              {errors_text(laws.off(everything, change_of_all))}"]
+    for name, half in (("first", operators[::2]), ("second", operators[1::2])):
+        change, other_half = laws.fit(laws.rows(half)), [o for o in operators if o not in half]
+        lines += [f"fitted on the {name} half:  {errors_text(laws.off(laws.rows(half), change))}",
+                  f"  the other half:           {errors_text(laws.off(laws.rows(other_half), change))}"]
     lines += ["", f"{'operator':20} entries   fitted on all                        left out"]
     left_out: list[float] = []
     for operator in operators:
         rows = laws.rows([operator])
         errors = laws.off(rows, laws.fit(np.setdiff1d(everything, rows)))
         left_out += errors
-        lines.append(f"{operator:20} {len(rows):7}   {errors_text(laws.off(rows, whole))}   {errors_text(errors)}")
+        lines.append(f"{operator:20} {len(rows):7}   {errors_text(laws.off(rows, change_of_all))}   "
+                     f"{errors_text(errors)}")
     return [*lines, f"left out, all operators:    {errors_text(left_out)}"]

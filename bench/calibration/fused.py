@@ -191,10 +191,10 @@ def swiglu(x, gate, up, down, block=4):
                     gated += nisa.nc_matmul(turned[r, k], left[k])
                 for k in nl.affine_range(kx):
                     raised += nisa.nc_matmul(turned[r, k], right[k])
-                both = nisa.tensor_tensor(nisa.activation(nl.silu, gated), raised, np.multiply)
+                products = nisa.tensor_tensor(nisa.activation(nl.silu, gated), raised, np.multiply)
                 for t in nl.affine_range(MOVING // P):
                     middle[r, h * (MOVING // P) + t] = nisa.activation(
-                        nl.copy, nisa.nc_transpose(both[:, nl.ds(t * P, P)]))
+                        nl.copy, nisa.nc_transpose(products[:, nl.ds(t * P, P)]))
         for n in nl.affine_range(no):
             weights = nl.ndarray((kh, nl.par_dim(P), MOVING), dtype=x.dtype, buffer=nl.sbuf)
             for k in nl.affine_range(kh):

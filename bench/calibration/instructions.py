@@ -56,17 +56,18 @@ SINGLES = (
 )
 
 
-def model_ns(one: Single) -> float:
-    cost = machine_named(one.target).cost(one.engine, one.work)
-    return cost.busy + (cost.own_result if one.chain else cost.result)
+def model_ns(single: Single) -> float:
+    cost = machine_named(single.target).cost(single.engine, single.work)
+    return cost.busy + (cost.own_result if single.chain else cost.result)
 
 
 def table() -> list[str]:
     """Return lines with each instruction's measured time and the time of its law."""
     lines = ["single instructions"]
-    for one in SINGLES:
-        made = model_ns(one)
-        what = f"{one.engine.value} {one.work.law} of {one.work.elements:g}" + (" in a chain" if one.chain else "")
-        lines.append(f"{one.name:5}  {one.target:6}  {one.published_ns:10.1f} ns  {made:10.1f} ns  "
-                     f"{made / one.published_ns:5.2f}  {what}")
+    for single in SINGLES:
+        law_ns = model_ns(single)
+        chain = " in a chain" if single.chain else ""
+        description = f"{single.engine.value} {single.work.law} of {single.work.elements:g}{chain}"
+        lines.append(f"{single.name:5}  {single.target:6}  {single.published_ns:10.1f} ns  {law_ns:10.1f} ns  "
+                     f"{law_ns / single.published_ns:5.2f}  {description}")
     return lines

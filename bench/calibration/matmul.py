@@ -51,11 +51,11 @@ def transposing(a, b, block_m=1, block_n=1):
     for i in nl.affine_range(m // rows):
         left = nl.ndarray((steps // 4, nl.par_dim(P), block_m, 4 * P), dtype=a.dtype, buffer=nl.sbuf)
         for r in nl.affine_range(block_m):
-            whole = nl.load(a[nl.ds(i * rows + r * P, P), :])
+            row = nl.load(a[nl.ds(i * rows + r * P, P), :])
             for s in nl.affine_range(steps // 4):
                 turned = nl.ndarray((P, 4 * P), dtype=a.dtype, buffer=nl.psum)
                 for t in nl.affine_range(4):
-                    turned[:, nl.ds(t * P, P)] = nisa.nc_transpose(whole[:, nl.ds((s * 4 + t) * P, P)])
+                    turned[:, nl.ds(t * P, P)] = nisa.nc_transpose(row[:, nl.ds((s * 4 + t) * P, P)])
                 left[s, :, r, :] = nl.copy(turned)
         for j in nl.affine_range(n // columns):
             right = nl.ndarray((steps, nl.par_dim(P), columns), dtype=b.dtype, buffer=nl.sbuf)

@@ -106,12 +106,12 @@ def mamba_channels_outside(delta, u, a, b, c, piece=0):
         for s in nl.affine_range(states):
             last = nl.zeros((P, 1), nl.float32, buffer=nl.sbuf)
             for k in nl.static_range(length // step):
-                here = nl.ds(k * step, step)
+                columns = nl.ds(k * step, step)
                 b_row, c_row = (to_all(v, s, k * step, step) for v in (b, c))
-                decay = nisa.activation(nl.exp, delta_tile[:, here], scale=rates[:, nl.ds(s, 1)])
-                driven = nisa.tensor_tensor(weighted[:, here], b_row, np.multiply)
+                decay = nisa.activation(nl.exp, delta_tile[:, columns], scale=rates[:, nl.ds(s, 1)])
+                driven = nisa.tensor_tensor(weighted[:, columns], b_row, np.multiply)
                 scanned = nisa.tensor_tensor_scan(decay, driven, initial=last, op0=np.multiply, op1=np.add)
                 last = scanned[:, step - 1:step]
-                sums[:, here] += nisa.tensor_tensor(scanned, c_row, np.multiply)
+                sums[:, columns] += nisa.tensor_tensor(scanned, c_row, np.multiply)
         nl.store(out[nl.ds(t * P, P), :], sums)
     return out

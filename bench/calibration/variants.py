@@ -46,9 +46,9 @@ def adamw_of_rows(weight, gradient, mean, square):
     rows = weight.shape[0]
     out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
     for first in range(0, rows, P):
-        some = nl.ds(first, min(P, rows - first))
-        tiles = [nl.load(array[some, :]) for array in (weight, gradient, mean, square)]
-        nl.store(out[some, :], stepped(*tiles))
+        rows_of_tile = nl.ds(first, min(P, rows - first))
+        tiles = [nl.load(array[rows_of_tile, :]) for array in (weight, gradient, mean, square)]
+        nl.store(out[rows_of_tile, :], stepped(*tiles))
     return out
 
 
@@ -78,13 +78,13 @@ def rope_halves(x, cos, sin, width=512):
     half = P // 2
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[1] // width):
-        some = nl.ds(i * width, width)
-        upper, lower = nl.load(x[0:half, some]), nl.load(x[half:P, some])
-        c, s = nl.load(cos[:, some]), nl.load(sin[:, some])
-        nl.store(out[0:half, some], nisa.tensor_tensor(nisa.tensor_tensor(upper, c, np.multiply),
-                                                       nisa.tensor_tensor(lower, s, np.multiply), np.subtract))
-        nl.store(out[half:P, some], nisa.tensor_tensor(nisa.tensor_tensor(lower, c, np.multiply),
-                                                       nisa.tensor_tensor(upper, s, np.multiply), np.add))
+        columns = nl.ds(i * width, width)
+        upper, lower = nl.load(x[0:half, columns]), nl.load(x[half:P, columns])
+        c, s = nl.load(cos[:, columns]), nl.load(sin[:, columns])
+        nl.store(out[0:half, columns], nisa.tensor_tensor(nisa.tensor_tensor(upper, c, np.multiply),
+                                                          nisa.tensor_tensor(lower, s, np.multiply), np.subtract))
+        nl.store(out[half:P, columns], nisa.tensor_tensor(nisa.tensor_tensor(lower, c, np.multiply),
+                                                          nisa.tensor_tensor(upper, s, np.multiply), np.add))
     return out
 
 
@@ -100,9 +100,9 @@ def rope_copied(x, cos, sin, width=512, exchange=None):
         some = nl.ds(i * width, width)
         tile = nl.load(x[:, some])
         cosines, sines = (nl.ndarray((P, width), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
-        for both, half_of_both in ((cosines, cos), (sines, sin)):
-            both[0:half] = nl.load(half_of_both[:, some])
-            both[half:P] = nisa.activation(nl.copy, both[0:half])
+        for doubled, half_of_both in ((cosines, cos), (sines, sin)):
+            doubled[0:half] = nl.load(half_of_both[:, some])
+            doubled[half:P] = nisa.activation(nl.copy, doubled[0:half])
         if exchange is not None:
             swapped = nisa.nc_matmul(swap, tile)
         else:
@@ -147,12 +147,12 @@ def product(a, b, block=4, pieces=0):
     for i in nl.affine_range(m // (P * block)):
         left = nl.ndarray((block, steps, nl.par_dim(P), count, P), dtype=kind, buffer=nl.sbuf)
         for r in nl.affine_range(block):
-            whole = nl.load(a[nl.ds((i * block + r) * P, P), :])
+            row_tile = nl.load(a[nl.ds((i * block + r) * P, P), :])
             for s in nl.affine_range(steps):
                 if pieces == 3:
-                    left[r, s, :, 0, :], left[r, s, :, 1, :] = parts(transposed(whole, s))
+                    left[r, s, :, 0, :], left[r, s, :, 1, :] = parts(transposed(row_tile, s))
                 else:
-                    left[r, s, :, 0, :] = transposed(whole, s, kind)
+                    left[r, s, :, 0, :] = transposed(row_tile, s, kind)
         for j in nl.affine_range(n // MOVING):
             sums = nl.zeros((block, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum)
             for s in nl.affine_range(steps):
@@ -188,9 +188,9 @@ def batched(a, b, ahead=1, pieces=0):
                 t, row = divmod(i * ahead + r, tiles)
                 results = nl.ndarray((P, n), dtype=out.dtype, buffer=nl.sbuf)
                 for j in nl.affine_range(n // MOVING):
-                    here = nl.ds(j * MOVING, MOVING)
-                    results[:, here] = nl.copy(nisa.nc_matmul(left[r], rights[t, :, here]))
-                    nl.store(out[g * together + t, nl.ds(row * P, P), here], results[:, here])
+                    columns_here = nl.ds(j * MOVING, MOVING)
+                    results[:, columns_here] = nl.copy(nisa.nc_matmul(left[r], rights[t, :, columns_here]))
+                    nl.store(out[g * together + t, nl.ds(row * P, P), columns_here], results[:, columns_here])
     return out
 
 
@@ -202,19 +202,19 @@ def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
     out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
     raised = nl.load(up)
     if added:
-        both = nl.ndarray((k, n), dtype=x.dtype, buffer=nl.hbm)
+        updated_weight = nl.ndarray((k, n), dtype=x.dtype, buffer=nl.hbm)
         for s in nl.affine_range(steps):
             turned = transposed(nl.load(down[nl.ds(s * P, P), :]), 0)
             for j in nl.affine_range(n // MOVING):
                 here = nl.ds(j * MOVING, MOVING)
-                nl.store(both[nl.ds(s * P, P), here],
+                nl.store(updated_weight[nl.ds(s * P, P), here],
                          nl.add(nl.load(weight[nl.ds(s * P, P), here]), nisa.nc_matmul(turned, raised[:, here])))
     lowered = [] if added else [nl.load(down[nl.ds(s * P, P), :]) for s in range(steps)]
     for i in nl.affine_range(m // (P * block)):
         left, small = [], []
         for r in range(block):
-            whole = nl.load(x[nl.ds((i * block + r) * P, P), :])
-            tiles = [transposed(whole, s) for s in range(steps)]
+            row_tile = nl.load(x[nl.ds((i * block + r) * P, P), :])
+            tiles = [transposed(row_tile, s) for s in range(steps)]
             left.append([parts(tile) if pieces else (tile,) for tile in tiles])
             if not added:
                 low = nl.zeros((rank, P), nl.float32, buffer=nl.psum)
@@ -225,7 +225,7 @@ def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
             here = nl.ds(j * columns, columns)
             sums = nl.zeros((block, nl.par_dim(P), columns), nl.float32, buffer=nl.psum)
             for s in range(steps):
-                right = nl.load((both if added else weight)[nl.ds(s * P, P), here])
+                right = nl.load((updated_weight if added else weight)[nl.ds(s * P, P), here])
                 rights = parts(right) if pieces else (right,)
                 for r in range(block):
                     add_products(sums[r], left[r][s], rights)

@@ -131,8 +131,8 @@ def outcome(modules: Any, grid: tuple[int, ...], options: Emission) -> Outcome:
 def ways(alone: bool) -> dict[str, Emission]:
     """Return the options for the name of each column."""
     nothing = Emission.in_program_order()
-    one = {name: replace(nothing, **{name: True}) for name in OPTIMIZATIONS} if alone else {}
-    return {"program order": nothing, "loops": Emission.of_loops(), **one, "all": Emission()}
+    single_options = {name: replace(nothing, **{name: True}) for name in OPTIMIZATIONS} if alone else {}
+    return {"program order": nothing, "loops": Emission.of_loops(), **single_options, "all": Emission()}
 
 
 def at_nisa(name: str) -> tuple[Any, tuple[int, ...]]:
@@ -141,42 +141,42 @@ def at_nisa(name: str) -> tuple[Any, tuple[int, ...]]:
         source, arguments, *grid = CASES[name]
         kernel = load_kernel(str(ROOT / source), TARGET, grid[0] if grid else ())       # type: ignore[arg-type]
         positional, keywords = parse_arguments(list(arguments), values=False)
-        made = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
+        captured = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
     else:
-        kernel, given = examples()[name]
-        made = kernel.specialize(kernel.bind(given, {}, is_array, describe_array))
-    return neuron.lowered(made.captured), made.grid
+        kernel, kernel_arguments = examples()[name]
+        captured = kernel.specialize(kernel.bind(kernel_arguments, {}, is_array, describe_array))
+    return neuron.lowered(captured.captured), captured.grid
 
 
 @cache
 def examples() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Return the kernels of the examples with the arguments of their cases."""
     nki_mlir.compat.install()
-    found = {}
+    kernels = {}
     for file in sorted((ROOT / EXAMPLES).glob("[a-z]*.py")):
         if "def cases" not in file.read_text() or file.stem.startswith(("current", "train")):
             continue
         for number, (kernel, arguments, *_) in enumerate(importlib.import_module(file.stem).cases()):
             if hasattr(kernel, "specialize"):
-                found[f"{file.stem}.{number}"] = kernel, tuple(arguments)
-    return found
+                kernels[f"{file.stem}.{number}"] = kernel, tuple(arguments)
+    return kernels
 
 
 def measured(name: str, alone: bool) -> dict[str, Outcome | str]:
     """Return the outcome of each way, or the reason why there is none."""
     modules, grid = at_nisa(name)
-    found: dict[str, Outcome | str] = {}
+    outcomes: dict[str, Outcome | str] = {}
     for way, options in ways(alone).items():
         try:
-            found[way] = outcome(modules, grid, options)
+            outcomes[way] = outcome(modules, grid, options)
         except NkiMlirError as error:
-            found[way] = error.code
-    return found
+            outcomes[way] = error.code
+    return outcomes
 
 
-def line(name: str, found: dict[str, Outcome | str]) -> str:
-    cells = [f"{one.us:11.1f}" if isinstance(one, Outcome) else f"{one[:11]:>11}" for one in found.values()]
-    last = found["all"]
+def line(name: str, outcomes: dict[str, Outcome | str]) -> str:
+    cells = [f"{cell.us:11.1f}" if isinstance(cell, Outcome) else f"{cell[:11]:>11}" for cell in outcomes.values()]
+    last = outcomes["all"]
     if not isinstance(last, Outcome):
         return f"{name:26}" + " ".join(cells)
     rates = last.instructions / last.compile_s if last.compile_s else 0
@@ -199,9 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
           f"{'executed':>9}{'streams':>9}{'SBUF':>8}{'PSUM':>7}{'s':>7}{'/s':>8}")
     figures = {}
     for name in names:
-        found = measured(name, options.alone)
-        figures[name] = {way: one._asdict() if isinstance(one, Outcome) else one for way, one in found.items()}
-        print(line(name, found), flush=True)
+        outcomes = measured(name, options.alone)
+        figures[name] = {way: measured_outcome._asdict() if isinstance(measured_outcome, Outcome)
+                         else measured_outcome for way, measured_outcome in outcomes.items()}
+        print(line(name, outcomes), flush=True)
         if options.json:
             Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 

@@ -17,12 +17,13 @@ SOURCES = Path(example.__file__).parent / "custom_operators"
 
 @case("custom_operator")
 def operators() -> Case:
-    made = pairs(1024, 256)
+    case_of_boxes = pairs(1024, 256)
     folder = tempfile.TemporaryDirectory()          # lives as long as the operators
 
     def operator(checked: bool) -> Any:
         library = customop.load("giou" + "_checked" * checked, [SOURCES / "giou.cpp"], [SOURCES / "giou_shape.cpp"],
                                 folder.name, multicore=True, checked=checked)
-        boxes = [x.reshape(1024, 256, 4) for x in made.arrays]
+        boxes = [x.reshape(1024, 256, 4) for x in case_of_boxes.arrays]
         return lambda: (folder, library.giou(*boxes))[1]
-    return replace(made, more={"C++ operator": lambda: operator(False), "C++, checked": lambda: operator(True)})
+    return replace(case_of_boxes, more={"C++ operator": lambda: operator(False),
+                                        "C++, checked": lambda: operator(True)})

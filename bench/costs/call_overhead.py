@@ -60,19 +60,19 @@ def torch_functions(x):
 
 def measure():
     x = np.ones((4, 4), np.float32)
-    made = least({"arrays": lambda: add(x, x)})
-    lines = [f"with two arrays {made['arrays'][0]:.2f} ({made['arrays'][1]:.2f}) us (limit 5)"]
+    times_us = least({"arrays": lambda: add(x, x)})
+    lines = [f"with two arrays {times_us['arrays'][0]:.2f} ({times_us['arrays'][1]:.2f}) us (limit 5)"]
 
     def over(name, base):
         """Return the cost over the base, of the first runs and of all."""
-        return "{:.2f} us ({:.2f})".format(*(a - b for a, b in zip(made[name], made[base])))
+        return "{:.2f} us ({:.2f})".format(*(a - b for a, b in zip(times_us[name], times_us[base])))
     if importlib.util.find_spec("jax"):
-        made |= least(jax_functions(x))
-        lines.append(f"in jax.jit {over('jax.jit with kernel', 'jax.jit')} over {made['jax.jit'][0]:.2f} without the "
-                     f"call (limit 1); linked {made['linked'][0]:.2f} ({made['linked'][1]:.2f})")
+        times_us |= least(jax_functions(x))
+        lines.append(f"in jax.jit {over('jax.jit with kernel', 'jax.jit')} over {times_us['jax.jit'][0]:.2f} without "
+                     f"the call (limit 1); linked {times_us['linked'][0]:.2f} ({times_us['linked'][1]:.2f})")
     if importlib.util.find_spec("torch"):
-        made |= least(torch_functions(x))
-        lines.append(f"in torch {over('torch kernel', 'torch')} over {made['torch'][0]:.2f} of a native operator "
-                     f"(limit 12); through the operator alone {made['op'][0]:.2f}")
-    return {"us": {name: first for name, (first, _) in made.items()},
-            "us, least of 200": {name: every for name, (_, every) in made.items()}, "lines": lines}
+        times_us |= least(torch_functions(x))
+        lines.append(f"in torch {over('torch kernel', 'torch')} over {times_us['torch'][0]:.2f} of a native operator "
+                     f"(limit 12); through the operator alone {times_us['op'][0]:.2f}")
+    return {"us": {name: first for name, (first, _) in times_us.items()},
+            "us, least of 200": {name: every for name, (_, every) in times_us.items()}, "lines": lines}

@@ -31,7 +31,7 @@ def seconds(count):
 
 def measure():
     first = seconds(1) * 1e3            # imports the bindings, loads the dialects
-    made = {n: min(seconds(n) for _ in range(3)) / n * 1e6 for n in (1000, 10_000, 100_000)}
+    times_us = {n: min(seconds(n) for _ in range(3)) / n * 1e6 for n in (1000, 10_000, 100_000)}
     lines = [f"{first:.0f} ms for the first capture of a process",
-             *[f"{us:.0f} us an operation of {n}" for n, us in made.items()]]
-    return {"first_capture_ms": first, "us_per_operation": made, "lines": lines}
+             *[f"{us:.0f} us an operation of {n}" for n, us in times_us.items()]]
+    return {"first_capture_ms": first, "us_per_operation": times_us, "lines": lines}

@@ -40,8 +40,8 @@ print(time.time())
 def milliseconds(file, environment):
     """Return the time from before the process until its result; both clocks are the system's."""
     started = time.time()
-    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=True)
-    return (float(done.stdout.split()[-1]) - started) * 1e3
+    process = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=True)
+    return (float(process.stdout.split()[-1]) - started) * 1e3
 
 
 def measure():
@@ -50,20 +50,21 @@ def measure():
         for name, text in (("kernel.py", KERNEL), ("jax_kernel.py", JAX)):
             with open(f"{folder}/{name}", "w") as file:         # kernels have their text in a file
                 file.write(text)
-        kept = usual | {"XDG_CACHE_HOME": f"{folder}/cache", "NKI_MLIR_CACHE": "on"}     # not beside what is imported
-        asked = {"with the cache": (f"{folder}/kernel.py", kept),
-                 "without": (f"{folder}/kernel.py", usual | {"NKI_MLIR_CACHE": "off"})}
+        # not beside what is imported
+        with_cache = usual | {"XDG_CACHE_HOME": f"{folder}/cache", "NKI_MLIR_CACHE": "on"}
+        commands = {"with the cache": (f"{folder}/kernel.py", with_cache),
+                    "without": (f"{folder}/kernel.py", usual | {"NKI_MLIR_CACHE": "off"})}
         if importlib.util.find_spec("jax"):
-            asked["jax.jit"] = f"{folder}/jax_kernel.py", usual
-        for one in asked.values():
-            milliseconds(*one)                  # fills the cache, and compiles Python's files
-        times = {name: [] for name in asked}
+            commands["jax.jit"] = f"{folder}/jax_kernel.py", usual
+        for command in commands.values():
+            milliseconds(*command)                  # fills the cache, and compiles Python's files
+        times = {name: [] for name in commands}
         for _ in range(ROUNDS):
-            for name, one in asked.items():
-                times[name].append(milliseconds(*one))
-    made = {name: (statistics.median(runs), min(runs)) for name, runs in times.items()}
+            for name, command in commands.items():
+                times[name].append(milliseconds(*command))
+    summaries = {name: (statistics.median(runs), min(runs)) for name, runs in times.items()}
     limits = {"with the cache": " (limit 200)", "without": " (limit 400)", "jax.jit": ""}
-    return {"ms": {name: median for name, (median, _) in made.items()},
-            "ms, least": {name: least for name, (_, least) in made.items()},
+    return {"ms": {name: median for name, (median, _) in summaries.items()},
+            "ms, least": {name: least for name, (_, least) in summaries.items()},
             "lines": [f"{name} {median:.0f} ms, least {least:.0f}{limits[name]}"
-                      for name, (median, least) in made.items()]}
+                      for name, (median, least) in summaries.items()]}

@@ -26,21 +26,21 @@ def best(functions):
     """Return the least CPU seconds of each, of runs that take turns."""
     spent = [[] for _ in functions]
     for _ in range(RUNS):
-        for function, found in zip(functions, spent):
+        for function, seconds in zip(functions, spent):
             started = time.process_time()
             function()
-            found.append(time.process_time() - started)
-    return [min(found) for found in spent]
+            seconds.append(time.process_time() - started)
+    return [min(seconds) for seconds in spent]
 
 
 def measured(source, shapes):
     """Return instructions, and seconds of: the run alone, all of the timing, the interpreter, values and timing."""
     kernel = load_kernel(str(KERNELS / source), "trn2", ())
     arrays = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
-    made = kernel.specialize(kernel.bind(tuple(arrays), {}, is_array, describe_array))
-    programs = neuron.streams(made.captured, made.grid)
+    specialized = kernel.specialize(kernel.bind(tuple(arrays), {}, is_array, describe_array))
+    programs = neuron.streams(specialized.captured, specialized.grid)
     outputs = [np.asarray(kernel.on("interpreter")(*arrays)).copy()]
-    values = neuron.load(made.captured, made.grid)
+    values = neuron.load(specialized.captured, specialized.grid)
     machines = iter([TimedMachine(programs) for _ in range(RUNS)])
 
     def both():
@@ -55,12 +55,13 @@ def measured(source, shapes):
 def measure():
     figures, lines = {}, []
     for source, shapes in CASES:
-        count, (run, timing, interpreter, both) = measured(source, shapes)
+        count, (run, timing, interpreter, values_and_timing) = measured(source, shapes)
         name = source.partition(":")[2]
         figures[name] = {"instructions": count, "run_per_s": count / run, "timed_per_s": count / timing,
-                         "of_interpreter": interpreter / both}
+                         "of_interpreter": interpreter / values_and_timing}
         lines.append(f"{name}: {count:,} instructions, {count / run:,.0f} a second ({count / timing:,.0f} with the "
-                     f"columns and figures), values and time at {interpreter / both:.2f} of the interpreter's speed")
+                     f"columns and figures), values and time at {interpreter / values_and_timing:.2f} of the "
+                     f"interpreter's speed")
     return {"timed_machine": figures, "lines": lines}
 
 

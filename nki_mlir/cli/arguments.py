@@ -139,11 +139,11 @@ def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type
     return converted
 
 
-def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) -> np.ndarray:
-    """Create an array with the contents that ``how`` names. ``index`` is added to the random seed; ``text`` is the
+def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: str) -> np.ndarray:
+    """Create an array with the contents that ``contents`` names. ``index`` is added to the random seed; ``text`` is the
     argument for errors."""
     count = int(np.prod(shape))
-    kind, _, option = how.partition(":")
+    kind, _, option = contents.partition(":")
     match kind:
         case "random" if option.isdecimal() or not option:
             rng = np.random.default_rng(int(option or 0) + index)
@@ -154,9 +154,9 @@ def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) 
             values = np.ones(shape)
         case "arange":
             values = np.arange(count).reshape(shape)
-        case _ if how.endswith(".npy"):
+        case _ if contents.endswith(".npy"):
             try:
-                values = np.load(how, allow_pickle=False)
+                values = np.load(contents, allow_pickle=False)
             except (OSError, ValueError, EOFError) as error:
                 raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
             if not isinstance(values, np.ndarray):              # an archive of this name
@@ -164,6 +164,6 @@ def fill(shape: tuple[int, ...], dtype: DType, how: str, index: int, text: str) 
             if values.shape != shape:
                 raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:
-            raise BadArgumentText(text=text, what=f"'{how}' does not describe the contents of a tensor")
+            raise BadArgumentText(text=text, what=f"'{contents}' does not describe the contents of a tensor")
     values = np.asarray(values)
     return convert(values.astype(np.float32) if values.dtype == np.float64 else values, dtype)

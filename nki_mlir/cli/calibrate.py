@@ -22,11 +22,11 @@ GENERATIONS = ("beta", "current")       # as in ``measurements``, which ``--help
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-calibrate", description="Fit the machine's numbers on what a device "
                                 "measured: print small kernels, run them on the device, pass the CSV that they print.")
-    what = p.add_mutually_exclusive_group(required=True)
-    what.add_argument("csv", nargs="?", metavar="FILE.csv",
-                      help="read the measurements of a device from this file; - is standard input")
-    what.add_argument("--kernels", choices=GENERATIONS, help="print a program with the kernels, to run on the device")
-    what.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts for the kernels")
+    source = p.add_mutually_exclusive_group(required=True)
+    source.add_argument("csv", nargs="?", metavar="FILE.csv",
+                        help="read the measurements of a device from this file; - is standard input")
+    source.add_argument("--kernels", choices=GENERATIONS, help="print a program with the kernels, to run on the device")
+    source.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts for the kernels")
     p.add_argument("--target", default="trn2", help="fit the numbers of trn1, trn2 (default) or trn3")
     p.add_argument("--json", action="store_true", help="print the fitted numbers as one JSON object")
     add_common(p)
@@ -65,18 +65,18 @@ def run(options: argparse.Namespace) -> int:
 
 def figures(result: "Fit", target: str) -> dict[str, object]:
     """Return the JSON form of a fit."""
-    constants = [one._asdict() | {"differs": one.differs} for one in result.constants]
+    constants = [constant._asdict() | {"differs": constant.differs} for constant in result.constants]
     return {"version": 1, "target": target, "constants": constants, "residuals": result.residuals}
 
 
 def report(result: "Fit", target: str) -> list[str]:
     """Return a line for each number: the machine's, the fitted one with its standard error, and their difference."""
     lines = [f"{'':34} {'unit':9} {target:>9} {'fitted':>20}  difference"]
-    for one in result.constants:
-        change = f"{one.fitted / one.ours - 1:+.1%}" if one.ours else f"{one.fitted:+.3g}"
-        note = "" if one.differs else "  (within the error)"
-        lines.append(f"{one.name:34} {one.unit:9} {one.ours:9.3f} {one.fitted:10.3f} +- {one.error:6.3f}  "
-                     f"{change}{note}")
+    for constant in result.constants:
+        change = f"{constant.fitted / constant.ours - 1:+.1%}" if constant.ours else f"{constant.fitted:+.3g}"
+        note = "" if constant.differs else "  (within the error)"
+        lines.append(f"{constant.name:34} {constant.unit:9} {constant.ours:9.3f} {constant.fitted:10.3f} +- "
+                     f"{constant.error:6.3f}  {change}{note}")
     lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))
     return lines
 

@@ -49,11 +49,12 @@ def announced(text: str) -> list[Announced]:
     """Return the diagnostics that comments of a text expect."""
     result = []
     for number, line in enumerate(text.split("\n"), 1):
-        for one in EXPECTED.finditer(line):
-            offset = one["offset"]
+        for match in EXPECTED.finditer(line):
+            offset = match["offset"]
             shift = {"below": 1, "above": -1, None: 0, "unknown": 0}.get(offset)
             at = number + (int(offset) if shift is None else shift)
-            result.append(Announced(one["kind"], None if offset == "unknown" else at, one["text"], bool(one["regex"])))
+            result.append(Announced(match["kind"], None if offset == "unknown" else at, match["text"],
+                                    bool(match["regex"])))
     return result
 
 
@@ -80,14 +81,15 @@ def check_expected(parts: Sequence[str], name: str,
         except NkiMlirError as error:
             came += errors_of(error)
         problems = []
-        for one in announced(part):
+        for expectation in announced(part):
             try:
-                match = next((c for c in came if one.matches(c)), None)
+                match = next((c for c in came if expectation.matches(c)), None)
             except re.error as wrong:
-                problems.append((one.line, f'"{one.text}" is no regular expression: {wrong}'))
+                problems.append((expectation.line, f'"{expectation.text}" is no regular expression: {wrong}'))
                 continue
             if match is None:
-                problems.append((one.line, f'expected {one.kind} "{one.text}" was not produced'))
+                problems.append((expectation.line, f'expected {expectation.kind} "{expectation.text}" was not '
+                                                   'produced'))
             else:
                 came.remove(match)
         problems += [(c.line, f"unexpected {c.kind}: {c.text}") for c in came]

@@ -138,9 +138,9 @@ class Server:
             raise Unreadable(PARSE_ERROR, f"Content-Length is {length[:40].decode(errors='replace')}, which must be a "
                                           f"number of up to {DIGITS} digits")
         if int(length) > 2 * TEXT_BYTES.value():            # a text in JSON, most of whose characters are as they are
-            rest = int(length)
-            while rest and (skipped := self.source.read(min(rest, 1 << 20))):
-                rest -= len(skipped)
+            remaining = int(length)
+            while remaining and (skipped := self.source.read(min(remaining, 1 << 20))):
+                remaining -= len(skipped)
             raise Unreadable(INVALID_REQUEST, f"a message has {int(length):,} bytes; {TEXT_BYTES.variable} allows more")
         data = self.source.read(int(length))
         if len(data) < int(length):
@@ -173,7 +173,7 @@ class Server:
 
     def changed(self, uri: str, text: str) -> None:
         self.texts[uri] = text
-        self.publish(uri, [shown(text, *one) for one in errors_of(text, unquote(urlparse(uri).path))])
+        self.publish(uri, [shown(text, *error) for error in errors_of(text, unquote(urlparse(uri).path))])
 
     def closed(self, params: Any) -> None:
         uri = params["textDocument"]["uri"]
@@ -229,8 +229,8 @@ class Server:
         """List the completions at a position."""
         text, at = self.position(params)
         span, items = editor_text.completions(text, at)
-        return [{"label": one.text, "kind": COMPLETIONS[one.kind], "detail": one.detail, "filterText": one.text,
-                 "textEdit": {"range": range_of(text, *span), "newText": one.text}} for one in items]
+        return [{"label": item.text, "kind": COMPLETIONS[item.kind], "detail": item.detail, "filterText": item.text,
+                 "textEdit": {"range": range_of(text, *span), "newText": item.text}} for item in items]
 
     def position(self, params: Any) -> tuple[str, int]:
         """Return the text of a request and the index of its position in the text."""
@@ -253,7 +253,7 @@ def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
     """Convert an error to a diagnostic of the protocol that spans the word at its location."""
     lines = text.split("\n")
     line = min(max(line, 0), len(lines) - 1)
-    start = sum(len(one) + 1 for one in lines[:line])
+    start = sum(len(earlier_line) + 1 for earlier_line in lines[:line])
     column = min(max(column, 0), len(lines[line]))
     word = re.compile(r"[\w%.\"@#$-]+").match(lines[line], column)
     return {"range": range_of(text, start + column, start + (word.end() if word else column + 1)), "severity": 1,

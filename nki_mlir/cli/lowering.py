@@ -96,11 +96,12 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
 def run_named(module: Module, named: Sequence[tuple[str, str]], observer: PassObserver | None = None) -> None:
     """Run passes by names and options. Before the first pass of the CPU the module is lowered to the waist."""
     first = next((k for k, (name, _) in enumerate(named) if name in CPU_PASSES), len(named))
-    before, after = ([one for name, text in part for one in passes_named(name, text)]
+    before, after = ([item for name, text in part for item in passes_named(name, text)]
                      for part in (named[:first], named[first:]))
     run_passes(module, before, observer)
-    for one in passes_to_records(module) if after else ():      # modules from elsewhere have more than the waist allows
-        (observer or PassObserver()).around_module(one.name, module, one.run)
+    # modules from elsewhere have more than the waist allows
+    for item in passes_to_records(module) if after else ():
+        (observer or PassObserver()).around_module(item.name, module, item.run)
     run_passes(module, after, observer)
 
 
@@ -173,8 +174,9 @@ class PassReport(PassObserver):
         self.counts: list[tuple[str, int, int]] = []
         self.text, self.found, self.start = "", 0, 0.0
         self.dumps = 0
-        self.named = {when: {name for names in getattr(options, f"mlir_print_ir_{when}") for name in names.split(",")}
-                      for when in ("before", "after")}
+        self.named = {moment: {name for names in getattr(options, f"mlir_print_ir_{moment}")
+                               for name in names.split(",")}
+                      for moment in ("before", "after")}
         for name in set().union(*self.named.values()):
             pass_named(name)                    # an error where there is none
 
@@ -198,15 +200,15 @@ class PassReport(PassObserver):
             if not options.mlir_print_ir_after_change or text != self.text:
                 self.dump("After", name, text)
 
-    def asked(self, when: str, name: str) -> bool:
+    def asked(self, moment: str, name: str) -> bool:
         """Return whether the options name the pass, or in a nest of MLIR's passes, ``func.func(cse)``, one of them."""
-        return not self.named[when].isdisjoint(re.findall(r"[\w-]+", name))
+        return not self.named[moment].isdisjoint(re.findall(r"[\w-]+", name))
 
-    def dump(self, when: str, name: str, text: str) -> None:
+    def dump(self, moment: str, name: str, text: str) -> None:
         directory = self.options.mlir_print_ir_tree_dir
         if directory:
             label = re.sub(r"[^\w-]+", "_", name).strip("_")
-            file = Path(directory) / f"{self.dumps}_{when.lower()}_{label}.mlir"
+            file = Path(directory) / f"{self.dumps}_{moment.lower()}_{label}.mlir"
             self.dumps += 1
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +216,7 @@ class PassReport(PassObserver):
                 raise source.SourceError(f"cannot write {file}: {error.strerror}") from None
             source.write_output(str(file), f"{text}\n")
             return
-        print(f"// -----// IR Dump {when} {name} //----- //\n{text}", file=sys.stderr)
+        print(f"// -----// IR Dump {moment} {name} //----- //\n{text}", file=sys.stderr)
 
     def finish(self) -> None:
         """Print the pipeline and the tables that the options select."""
@@ -242,8 +244,8 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     parsed = source.read_module(text, "<module>")
     try:
-        named = [one for part in ([passes] if isinstance(passes, str) else passes) if part
-                 for one in split_pipeline(part)]
+        named = [name for part in ([passes] if isinstance(passes, str) else passes) if part
+                 for name in split_pipeline(part)]
     except ValueError as error:
         raise source.SourceError(str(error)).located(user_location()) from None
     if to and to not in LEVELS:

@@ -93,8 +93,8 @@ class _AddPasses(argparse.Action):
         options.passes = [*options.passes, *added]
 
 
-def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Build the command line, with an option for each pass and for the passes ``others`` of MLIR."""
+def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Build the command line, with an option for each pass and for the passes ``upstream_names`` of MLIR."""
     p = CommandParser(
         prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", argument_default=None,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=120),
@@ -120,14 +120,15 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                           help="run these passes of the CPU in --lower-to-vector and --lower-to-llvm (default: "
                                f"{', '.join(CPU_PASSES)})")
     group = p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".')
-    for one in passes:
-        options = "".join(f" [{name}={default}: {text}]" for name, default, text in one.options)
-        group.add_argument(f"--{one.name}", dest=one.name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
-                           help=(one.text + options).replace("%", "%%"))
+    for summary in passes:
+        options = "".join(f" [{name}={default}: {text}]" for name, default, text in summary.options)
+        group.add_argument(f"--{summary.name}", dest=summary.name, action=_AddPasses, metavar="",
+                           default=argparse.SUPPRESS,
+                           help=(summary.text + options).replace("%", "%%"))
     for name, pipeline in extensions.of("pipelines").items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"run the passes of this pipeline of plugin {pipeline.origin}")
-    for name, text in (UPSTREAM | dict.fromkeys(others, "run this pass of MLIR")).items():
+    for name, text in (UPSTREAM | dict.fromkeys(upstream_names, "run this pass of MLIR")).items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
@@ -167,9 +168,9 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
     files.add_argument("--test", metavar="COMMAND",
                        help="run this command for --reduce, with the file in place of {} or at the end; status "
                             "0 accepts the file")
-    for when in ("before", "after"):
-        files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
-                           help=f"print the module {when} these passes")
+    for moment in ("before", "after"):
+        files.add_argument(f"--mlir-print-ir-{moment}", action="append", default=[], metavar="PASS,PASS",
+                           help=f"print the module {moment} these passes")
     return p
 
 
@@ -178,9 +179,10 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     load_plugins(arguments)
     passes = pass_summaries()
     # Without "=" argparse would parse the next word as the pass's options.
-    others = other_passes(arguments, build_parser(passes))
-    alone = {f"--{name}" for name in (*UPSTREAM, *others, *extensions.of("pipelines"), *(one.name for one in passes))}
-    parser = build_parser(passes, others)
+    upstream_names = other_passes(arguments, build_parser(passes))
+    alone = {f"--{name}" for name in (*UPSTREAM, *upstream_names, *extensions.of("pipelines"),
+                                      *(summary.name for summary in passes))}
+    parser = build_parser(passes, upstream_names)
     options = parser.parse_args([f"{text}=" if text in alone else text for text in arguments])
     if options.cpu_passes is not None:
         if options.goal not in (None, "vector", "llvm"):
@@ -195,9 +197,9 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
 
     A plugin's pass in a file of another name is no option: the command ends with that error.
     """
-    known = [option for action in parser._actions for option in action.option_strings]
+    options = [option for action in parser._actions for option in action.option_strings]
     names = [text[2:].partition("=")[0] for text in arguments if re.match(r"--[a-z]", text)]
-    unknown = [name for name in dict.fromkeys(names) if not any(option.startswith(f"--{name}") for option in known)]
+    unknown = [name for name in dict.fromkeys(names) if not any(option.startswith(f"--{name}") for option in options)]
     if not unknown:
         return []
     from nki_mlir.passes.pass_manager import check_plugin_files, is_upstream_pass  # start-up: loads MLIR

@@ -40,23 +40,23 @@ def reduce_file(source: str, text: str, command: str) -> str:
     """Reduce the text of a file and print the sizes. Raise ``SourceError`` if the command does not accept the complete
     text."""
     suffix = Path(source).suffix or ".mlir"
-    known: dict[str, bool] = {}
+    verdicts: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as folder:
         candidate = Path(folder, f"candidate{suffix}")
 
         def accepted(changed: str) -> bool:
-            if changed not in known:
+            if changed not in verdicts:
                 candidate.write_text(changed)
-                known[changed] = subprocess.run(with_file(command, candidate), shell=True, stdin=subprocess.DEVNULL,
-                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                                check=False).returncode == 0
-            return known[changed]
+                verdicts[changed] = subprocess.run(with_file(command, candidate), shell=True, stdin=subprocess.DEVNULL,
+                                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                                   check=False).returncode == 0
+            return verdicts[changed]
         if not accepted(text):
             raise SourceError(f"--test does not end with status 0 on {source} as it is: the command must accept a "
                               "file that shows the mistake; '! COMMAND' accepts the files on which COMMAND fails")
         smaller = reduced(text, accepted, suffix == ".py")
     print(f"{len(text.splitlines())} lines, {len(text)} characters: {len(smaller.splitlines())} lines, {len(smaller)} "
-          f"characters after {len(known)} tests", file=sys.stderr)
+          f"characters after {len(verdicts)} tests", file=sys.stderr)
     return smaller
 
 
@@ -69,9 +69,10 @@ def with_file(command: str, file: Path) -> str:
 def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
     """Remove all parts of the text that the test does not need."""
     steps: tuple[Callable[[str], str], ...] = (
-        lambda now: without_statements(now, accepted, by_indentation),
-        lambda now: unwrapped(now, accepted, by_indentation),
-        lambda now: without_elements(now, accepted), lambda now: smaller_numbers(now, accepted))
+        lambda text_before: without_statements(text_before, accepted, by_indentation),
+        lambda text_before: unwrapped(text_before, accepted, by_indentation),
+        lambda text_before: without_elements(text_before, accepted), lambda text_before: smaller_numbers(text_before,
+                                                                                                         accepted))
     while True:
         before = text
         for step in steps:
@@ -87,9 +88,9 @@ def fewer(parts: list[int], accepted: Callable[[list[int]], bool]) -> list[int]:
     while size:
         start = 0
         while start < len(parts):
-            rest = parts[:start] + parts[start + size:]
-            if accepted(rest):
-                parts = rest
+            candidate = parts[:start] + parts[start + size:]
+            if accepted(candidate):
+                parts = candidate
             else:
                 start += size
         size //= 2
@@ -154,10 +155,11 @@ def without_statements(text: str, accepted: Test, by_indentation: bool) -> str:
     depth = 0
     while True:
         all_statements = statements(text, by_indentation)
-        depths = sorted({one.depth for one in all_statements if one.depth >= depth})
+        depths = sorted({statement.depth for statement in all_statements if statement.depth >= depth})
         if not depths:
             return text
-        lines, these = text.splitlines(keepends=True), [one for one in all_statements if one.depth == depths[0]]
+        lines, these = text.splitlines(keepends=True), [statement for statement in all_statements
+                                                        if statement.depth == depths[0]]
 
         def joined(stay: list[int], lines: list[str] = lines, these: list[Statement] = these) -> str:
             removed = {line for k in set(range(len(these))) - set(stay) for line in range(these[k].first, these[k].end)}
@@ -179,14 +181,14 @@ def unwrapped(text: str, accepted: Test, by_indentation: bool) -> str:
 
 def bodies(text: str, by_indentation: bool) -> Iterator[str]:
     lines = text.splitlines(keepends=True)
-    for one in statements(text, by_indentation):
-        first, last = one.inner
+    for statement in statements(text, by_indentation):
+        first, last = statement.inner
         if first < last:
             inner = lines[first:last]
             if by_indentation:
-                less = len(inner[0]) - len(inner[0].lstrip(" ")) - one.depth
-                inner = [line[less:] if line[:less].isspace() else line for line in inner]
-            yield "".join([*lines[:one.first], *inner, *lines[one.end:]])
+                removed_indent = len(inner[0]) - len(inner[0].lstrip(" ")) - statement.depth
+                inner = [line[removed_indent:] if line[:removed_indent].isspace() else line for line in inner]
+            yield "".join([*lines[:statement.first], *inner, *lines[statement.end:]])
 
 
 # -- elements and numbers ----------------------------------------------------------------------------------------------
@@ -223,8 +225,8 @@ def smaller_numbers(text: str, accepted: Test) -> str:
     while (match := NUMBER.search(text, at)) is not None:
         at = match.end()
         value = int(match[0]) if len(match[0]) < 20 else 10 ** 19
-        for other in sorted({0, 1, value // 2, value - 1}):
-            if 0 <= other < value and accepted(candidate := text[:match.start()] + str(other) + text[match.end():]):
-                text, at = candidate, match.start() + len(str(other))
+        for smaller in sorted({0, 1, value // 2, value - 1}):
+            if 0 <= smaller < value and accepted(candidate := text[:match.start()] + str(smaller) + text[match.end():]):
+                text, at = candidate, match.start() + len(str(smaller))
                 break
     return text

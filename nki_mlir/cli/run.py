@@ -154,9 +154,10 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     elif len(options.source) > 1:
         parser.error("give one kernel or module; --time compares two")
     stepped = steps(options)
-    others = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check") if getattr(options, n)]
-    if stepped and others:
-        parser.error(f"--step, --break, --watch and --break-on exclude {others[0]}")
+    conflicting = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check")
+                   if getattr(options, n)]
+    if stepped and conflicting:
+        parser.error(f"--step, --break, --watch and --break-on exclude {conflicting[0]}")
     if not stepped and (options.script or options.at_level != "nki"):
         parser.error("--script and --at-level need a run that stops: add --step, --break, --watch or --break-on")
     options.stepped = stepped
@@ -189,12 +190,12 @@ def run(options: argparse.Namespace) -> int:
     source, = options.source
     options.on = options.on or ("" if options.stepped else executor_of(source))
     from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: imported on first use
-    one = asked_for(source, options)
+    runnable = asked_for(source, options)
     if options.check:
-        return print_report(one, options.json)
+        return print_report(runnable, options.json)
     if options.stepped:
         from nki_mlir.cli.stepping import run_stepped  # start-up: imported on first use
-        results = run_stepped(one, options, source)
+        results = run_stepped(runnable, options, source)
         if results is None:
             return 0
         if not options.quiet:
@@ -203,43 +204,43 @@ def run(options: argparse.Namespace) -> int:
             save(options.save, results)
         return 0
     if options.order is not None:
-        one.take_order(options.order)
+        runnable.take_order(options.order)
     elif options.check_streams or options.witness is not None:
-        one.check(options.witness)
+        runnable.check(options.witness)
     if options.verify_each:
-        return verify_each(one, options.tolerance)
-    others = executors_to_compare(one, options)
-    for on in (options.on, *others):
-        check_executor(one, on, source)
-    results = timed(one, options)
+        return verify_each(runnable, options.tolerance)
+    other_executors = executors_to_compare(runnable, options)
+    for on in (options.on, *other_executors):
+        check_executor(runnable, on, source)
+    results = timed(runnable, options)
     if options.save:
         save(options.save, results)
-    return compare(one, results, others, options)
+    return compare(runnable, results, other_executors, options)
 
 
-def print_report(one: "Runnable", as_json: bool) -> int:
+def print_report(runnable: "Runnable", as_json: bool) -> int:
     """Print the report of a kernel's check, and return 1 unless it is sound."""
     import json  # start-up: imported on first use
-    report = one.report()
+    report = runnable.report()
     print(json.dumps(report.json(), indent=2, default=str) if as_json else report)
     return int(not report.sound)
 
 
-def executors_to_compare(one: "Runnable", options: argparse.Namespace) -> list[str]:
+def executors_to_compare(runnable: "Runnable", options: argparse.Namespace) -> list[str]:
     """Return the executors that ``--compare`` names, or all others if it names none."""
     if options.compare == "all":
-        return [on for on in one.executors if on != options.on]
+        return [on for on in runnable.executors if on != options.on]
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
+def timed(runnable: "Runnable", options: argparse.Namespace) -> "Results":
     """Run it, print the results and the time, and return the results."""
     started = time.perf_counter()
-    results = one.run(options.on)
-    first = time.perf_counter() - started
+    results = runnable.run(options.on)
+    first_seconds = time.perf_counter() - started
     if not options.quiet:
         print_results(results)
-    print(f"{options.on}: {first * 1e3:.1f} ms (with compilation)")
+    print(f"{options.on}: {first_seconds * 1e3:.1f} ms (with compilation)")
     return results
 
 
@@ -263,20 +264,20 @@ def error_of(first: object, second: object) -> float:
     """Return the largest difference, relative to max(1, |value|). NaN equals NaN, and infinities equal themselves."""
     import numpy as np  # start-up: imported on first use
     a, b = (np.asarray(x).astype(np.float64) for x in (first, second))
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
+    equal = (a == b) | (np.isnan(a) & np.isnan(b))
+    if equal.all():
         return 0.0
     with np.errstate(invalid="ignore"):
-        off = np.where(same, 0.0, np.abs(a - b) / np.maximum(1.0, np.abs(a)))
+        off = np.where(equal, 0.0, np.abs(a - b) / np.maximum(1.0, np.abs(a)))
     return float(np.where(np.isnan(off), np.inf, off).max())
 
 
-def compare(one: "Runnable", results: "Results", others: list[str], options: argparse.Namespace) -> int:
+def compare(runnable: "Runnable", results: "Results", other_executors: list[str], options: argparse.Namespace) -> int:
     """Run on the other executors, print the largest error of each, and return 1 if one is above the tolerance."""
     status = 0
-    for on in others:
+    for on in other_executors:
         started = time.perf_counter()
-        again = one.run(on)
+        again = runnable.run(on)
         spent = time.perf_counter() - started
         worst = largest_error(results, again)
         verdict = "agrees" if worst <= options.tolerance else "DIFFERS"
@@ -290,14 +291,14 @@ def largest_error(first: "Results", second: "Results") -> float:
     return max((error_of(a, b) for (_, a), (_, b) in zip(first, second, strict=True)), default=0.0)
 
 
-def verify_each(one: "Runnable", tolerance: float) -> int:
+def verify_each(runnable: "Runnable", tolerance: float) -> int:
     """Interpret the module before and after every pass on the same inputs; name the first pass that changes a value."""
     from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.cli.runnable import run_module
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets import neuron
-    original, inputs = one.module()
+    original, inputs = runnable.module()
     reference = run_module(original, inputs, "interpreter")
     with original.context, ir.Location.unknown():
         module = cloned(original)
@@ -308,7 +309,7 @@ def verify_each(one: "Runnable", tolerance: float) -> int:
                 print(f"{step.name}: changes the result, largest error {worst:.3g}")
                 return 1
             print(f"{step.name}: same values (largest error {worst:.3g})")
-    report = neuron.checked(one.streams(neuron.emission()))
+    report = neuron.checked(runnable.streams(neuron.emission()))
     for violation in report.violations:
         print(violation, file=sys.stderr)
     print(f"streams: {report.verdict}" + "".join(f"; {reason}" for reason in report.not_analysed))

@@ -175,10 +175,10 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
     return []
 
 
-def check_executor(one: Runnable, on: str, what: str) -> None:
+def check_executor(runnable: Runnable, on: str, source: str) -> None:
     """Raise ``NotTaken`` if the executor does not run the source."""
-    if on not in one.executors and not (one.runs_on_plugins and on in extensions.of("executors")):
-        raise NotTaken(what=what, on=on, executors=" or ".join(one.executors))
+    if on not in runnable.executors and not (runnable.runs_on_plugins and on in extensions.of("executors")):
+        raise NotTaken(what=source, on=on, executors=" or ".join(runnable.executors))
 
 
 class KernelSource(Runnable):

@@ -37,7 +37,8 @@ def add_judging(p: argparse.ArgumentParser) -> None:
                    help="choose how long to search for a fast order of a candidate's instructions; 0 keeps program "
                         "order, which is quicker and predicts longer times (1)")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="use this many workers on this machine (1)")
-    p.add_argument("--scheduler", metavar="ADDRESS", help="let the workers of a Dask scheduler judge, for example tcp://HOST:8786")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="let the workers of a Dask scheduler judge, for example "
+                                                          "tcp://HOST:8786")
     p.add_argument("--store", metavar="FILE.db", help="store verdicts in an SQLite file, and reuse them")
     p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
 
@@ -123,8 +124,9 @@ def show(verdicts: "list[CandidateVerdict]", options: argparse.Namespace) -> Non
         from nki_mlir.scoring.ranking import lines_of, ranked  # start-up: loads MLIR
         ranking = ranked(verdicts)
         if options.json:
-            for one in ranking:
-                print(json.dumps({"rank": one.rank, "probability": one.probability, **one.verdict}))
+            for ranked_verdict in ranking:
+                print(json.dumps({"rank": ranked_verdict.rank, "probability": ranked_verdict.probability,
+                                  **ranked_verdict.verdict}))
         else:
             print("\n".join(lines_of(ranking)))
         return

@@ -212,8 +212,8 @@ def custom_text(text: str, name: str) -> "SourceMap | None":
 
 def mapped(error: MalformedInput, source_map: "SourceMap | None") -> MalformedInput:
     """Map the locations of an error to the text that the user wrote."""
-    for one in error.diagnostics if source_map is not None else ():
-        one.line, one.column = source_map.source_of(one.line, one.column)        # type: ignore[union-attr]
+    for diagnostic in error.diagnostics if source_map is not None else ():
+        diagnostic.line, diagnostic.column = source_map.source_of(diagnostic.line, diagnostic.column)        # type: ignore[union-attr]
     return error
 
 
@@ -252,10 +252,10 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
     kernels = {n: v for n, v in names.items() if isinstance(v, Kernel)}
     if not name and len(kernels) != 1:
         raise WhichKernel(file=file, found=", ".join(kernels) or "none")
-    one = names.get(name) if name else next(iter(kernels.values()))
-    if one is None or not callable(one):
+    function = names.get(name) if name else next(iter(kernels.values()))
+    if function is None or not callable(function):
         raise NoKernel(file=file, name=name, found=", ".join(kernels) or "none")
-    kernel = unwrap(one)
+    kernel = unwrap(function)
     if target:
         machine_named(target)
         kernel = kernel.with_changes(target=target)

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 STEPPED = ("eager", "interpreter", "isa")       # executors that run operation by operation
 
 
-def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Results | None":
+def run_stepped(runnable: Runnable, options: argparse.Namespace, source: str) -> "Results | None":
     """Run under the debugger and return the results. Return None if the user ended the run."""
-    possible = [on for on in one.executors if on in STEPPED]
+    possible = [on for on in runnable.executors if on in STEPPED]
     on = options.on or possible[0]
     if on not in possible:
         raise NotTaken(what=f"{source}, step by step,", on=on, executors=" or ".join(possible))
     stops = stops_of(options)
     if options.script is None and sys.stdin.isatty() and sys.stdout.isatty() and screen_is_there():
         from nki_mlir.stepping.screen import run_on_screen  # start-up: loads what draws on a terminal
-        return run_on_screen(lambda front: one.stepped(on, Debugger(front, stops, options.step), options.at_level))
+        return run_on_screen(lambda front: runnable.stepped(on, Debugger(front, stops, options.step), options.at_level))
     with ExitStack() as stack:
         script = sys.stdin
         if options.script not in (None, "-"):
@@ -36,7 +36,7 @@ def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Res
                 raise SourceError(f"{options.script}: {error.strerror}") from None
         debugger = Debugger(TextFront(script, sys.stdout, echo=not script.isatty()), stops, options.step)
         try:
-            results = one.stepped(on, debugger, options.at_level)
+            results = runnable.stepped(on, debugger, options.at_level)
         except Quit:
             return None
     for line in [b for b in stops.lines if b not in debugger.reached]:

@@ -76,25 +76,25 @@ def profile(options: argparse.Namespace) -> int:
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
-def report(one: "Timing") -> list[str]:
+def report(timing: "Timing") -> list[str]:
     """Return the lines of the report: the time, the share of each engine, and the critical path."""
-    total = one.total_ns
-    cores = f" on {len(one.cores)} cores" if len(one.cores) > 1 else ""
-    mode = f", {one.mode}" if one.mode != "optimized" else ""
-    lines = [f"{one.kernel} ({one.target}{cores}{mode}): {with_interval(total, one.interval_ns)}, of "
-             f"which {duration(one.launch_ns)} launch; "
-             f"{one.instructions} instructions, {one.hbm_bytes / 1e6:.1f} MB to and from HBM"]
-    core = one.slowest
+    total = timing.total_ns
+    cores = f" on {len(timing.cores)} cores" if len(timing.cores) > 1 else ""
+    mode = f", {timing.mode}" if timing.mode != "optimized" else ""
+    lines = [f"{timing.kernel} ({timing.target}{cores}{mode}): {with_interval(total, timing.interval_ns)}, of "
+             f"which {duration(timing.launch_ns)} launch; "
+             f"{timing.instructions} instructions, {timing.hbm_bytes / 1e6:.1f} MB to and from HBM"]
+    core = timing.slowest
     for engine, busy in core.busy_ns.items():
         stalls = sorted(core.stall_ns[engine].items(), key=lambda item: -item[1])
         waits = ", ".join(f"{cause} {ns / total:.0%}" for cause, ns in stalls if ns / total >= 0.005)
         lines.append(f"  {engine.value:<7} {busy / total:4.0%} busy; else {waits}")
     lines.append(f"  {'dma':<7} {core.dma_ns / total:4.0%} moving data")
     lines.append("critical path:")
-    lines += [f"  {s['ns'] / total:6.1%}  {duration(s['ns']):>10}  {named(s)}" for s in one.path[:LINES]]
-    rest = sum(share["ns"] for share in one.path[LINES:])
-    if rest:
-        lines.append(f"  {rest / total:6.1%}  {duration(rest):>10}  {len(one.path) - LINES} more")
+    lines += [f"  {s['ns'] / total:6.1%}  {duration(s['ns']):>10}  {named(s)}" for s in timing.path[:LINES]]
+    rest_ns = sum(share["ns"] for share in timing.path[LINES:])
+    if rest_ns:
+        lines.append(f"  {rest_ns / total:6.1%}  {duration(rest_ns):>10}  {len(timing.path) - LINES} more")
     return lines
 
 
@@ -112,9 +112,9 @@ def comparison(first: "Timing", second: "Timing") -> list[str]:
     work = differences(first, second)
     lines += [f"  {'+' if d['ns'] >= 0 else '-'}{duration(abs(d['ns'])):>10}  "
               f"{' '.join(filter(None, (d['engine'], d['instruction'], d['what'])))}" for d in work[:LINES]]
-    rest = sum(d["ns"] for d in work[LINES:])
+    rest_ns = sum(d["ns"] for d in work[LINES:])
     if work[LINES:]:
-        lines.append(f"  {'+' if rest >= 0 else '-'}{duration(abs(rest)):>10}  {len(work) - LINES} more")
+        lines.append(f"  {'+' if rest_ns >= 0 else '-'}{duration(abs(rest_ns)):>10}  {len(work) - LINES} more")
     return lines
 
 
@@ -123,7 +123,7 @@ def order(first: "Timing", second: "Timing") -> str:
     apart."""
     comparison_verdict = verdict(first.laws, second.laws)
     fast, slow = (first, second) if not comparison_verdict.faster else (second, first)
-    of_fast, of_slow = (with_interval(one.total_ns, one.interval_ns) for one in (fast, slow))
+    of_fast, of_slow = (with_interval(timing.total_ns, timing.interval_ns) for timing in (fast, slow))
     names = (fast.kernel, slow.kernel) if fast.kernel != slow.kernel else \
         ("the first", "the second") if fast is first else ("the second", "the first")
     if comparison_verdict.sure:
@@ -140,8 +140,8 @@ def sureness(probability: float) -> str:
 def differences(first: "Timing", second: "Timing") -> list[Difference]:
     """Return the differences by kind of work, the largest first. They add up to the difference of the times."""
     by_work: dict[tuple[str, str, str], float] = {}
-    for sign, one in ((-1.0, first), (1.0, second)):
-        for share in one.path:
+    for sign, timing in ((-1.0, first), (1.0, second)):
+        for share in timing.path:
             key = share["engine"], share["instruction"], share["what"]
             by_work[key] = by_work.get(key, 0.0) + sign * share["ns"]
     result = [Difference(engine=e, instruction=i, what=w, ns=ns) for (e, i, w), ns in by_work.items() if ns]

@@ -186,9 +186,10 @@ class _Block:
 
     def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation
                ) -> tuple[TileNest, TileReader] | None:
-        """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
+        """Return the fold so that it writes the result of the next operation, if that converts all of the fold's
+        result.
 
-        The result is then used nowhere else: it has its own buffer.
+        The fold's result must have a buffer that nothing else reads.
         """
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None
@@ -210,8 +211,9 @@ class _Block:
 
 
 def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
-    """What is equal for operations outside of loops that become the same instructions on other buffers; the buffers.
-    None where numbers count, and where operands are no views of whole buffers."""
+    """Return a key, and the buffers of the operands. Operations outside of loops with equal keys become the same
+    instructions on different buffers. Return None if the instructions depend on numbers, or if an operand is not a
+    view of a complete buffer."""
     operands = list(op.operands)
     if op.name != "linalg.generic":
         return None

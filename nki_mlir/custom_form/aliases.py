@@ -19,46 +19,47 @@ LEAST = 20                              # characters: shorter ones are no longer
 
 def shortened(text: str) -> str:
     """Return the text with aliases for repeated parts, and without aliases that save nothing."""
-    made: list[str] = []
-    taken = {m[1] for m in DEFINITION.finditer(text)}
+    definitions: list[str] = []
+    used_names = {m[1] for m in DEFINITION.finditer(text)}
     text = renumbered(text)
     for pattern, name in ((ACCESS, lambda _: "#access"), (TRAIT, trait_name), (MEMREF, type_name)):
-        text = _with_aliases(text, pattern, name, made, taken)
+        text = _with_aliases(text, pattern, name, definitions, used_names)
     start = 0                           # behind the definitions that there are, which the new ones may use
-    for found in DEFINITION.finditer(text):
-        if not LOCATION.fullmatch(found[1]) or found.start() == start:
-            if found.start() != start:
+    for definition in DEFINITION.finditer(text):
+        if not LOCATION.fullmatch(definition[1]) or definition.start() == start:
+            if definition.start() != start:
                 break
-            start = text.find("\n", found.end()) + 1
-    return renumbered(text[:start] + "".join(f"{line}\n" for line in made) + text[start:])
+            start = text.find("\n", definition.end()) + 1
+    return renumbered(text[:start] + "".join(f"{line}\n" for line in definitions) + text[start:])
 
 
-def _with_aliases(text: str, pattern: "re.Pattern[str]", name: Callable[[str], str], made: list[str], taken: set[str]
+def _with_aliases(text: str, pattern: "re.Pattern[str]", name: Callable[[str], str], definitions: list[str],
+                  used_names: set[str]
                   ) -> str:
     """Return the text in which each repeated match of the pattern has an alias."""
-    found = [(m.start(), closing(text, m.end()) + 1) for m in pattern.finditer(text) if m[0][0] not in '"/']
-    counts = Counter(text[start:end] for start, end in found)
+    spans = [(m.start(), closing(text, m.end()) + 1) for m in pattern.finditer(text) if m[0][0] not in '"/']
+    counts = Counter(text[start:end] for start, end in spans)
     aliases: dict[str, str] = {}
     parts, at = [], 0
-    for start, end in found:
-        one = text[start:end]
-        if start < at or counts[one] < 2 or len(one) < LEAST:
+    for start, end in spans:
+        part = text[start:end]
+        if start < at or counts[part] < 2 or len(part) < LEAST:
             continue
-        if one not in aliases:
-            aliases[one] = _unique(name(one), taken)
-        parts += [text[at:start], aliases[one]]
+        if part not in aliases:
+            aliases[part] = _unique(name(part), used_names)
+        parts += [text[at:start], aliases[part]]
         at = end
-    made += [f"{alias} = {one}" for one, alias in aliases.items()]
+    definitions += [f"{alias} = {part}" for part, alias in aliases.items()]
     return "".join([*parts, text[at:]])
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    count, found = 0, name
-    while found in taken:
+def _unique(name: str, used_names: set[str]) -> str:
+    count, candidate = 0, name
+    while candidate in used_names:
         count += 1
-        found = f"{name}_{count}" if name[-1].isdigit() or name[0] == "!" else f"{name}{count}"
-    taken.add(found)
-    return found
+        candidate = f"{name}_{count}" if name[-1].isdigit() or name[0] == "!" else f"{name}{count}"
+    used_names.add(candidate)
+    return candidate
 
 
 def type_name(kind: str) -> str:

@@ -50,12 +50,12 @@ def closing(text: str, start: int) -> int:
 
 def items(text: str, start: int, end: int) -> list[str]:
     """Return the items of a list between two brackets, without the space around them."""
-    found = []
+    result = []
     while start < end:
         stop = min(end_of_item(text, start), end)
-        found.append(text[start:stop].strip())
+        result.append(text[start:stop].strip())
         start = stop + 1
-    return found
+    return result
 
 
 class Cursor:
@@ -76,11 +76,11 @@ class Cursor:
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
         """Pass the next token if it is one of these, and return it."""
-        found = pattern.match(self.text, self.skip())
-        if found is None:
+        match = pattern.match(self.text, self.skip())
+        if match is None:
             return None
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def took(self, literal: str) -> bool:
         """Whether the next token is this one, which is then passed."""
@@ -91,21 +91,21 @@ class Cursor:
 
     def word(self, *words: str) -> str | None:
         """Pass the next token if it is one of these words, and return it."""
-        found = NAME.match(self.text, self.skip())
-        if found is None or found[0] not in words:
+        match = NAME.match(self.text, self.skip())
+        if match is None or match[0] not in words:
             return None
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def expect(self, literal: str, where: str) -> None:
         if not self.took(literal):
             raise self.unexpected(f"'{literal}' {where}")
 
-    def unexpected(self, wanted: str) -> MalformedForm:
+    def unexpected(self, expected: str) -> MalformedForm:
         """Return the error for a token that does not belong at the cursor."""
         at = self.skip()
-        found = re.compile(r"[\w%$.#!@^-]+|\S").match(self.text, at)
-        return MalformedForm(at, f"expected {wanted}, found {repr(found[0]) if found else 'the end of the text'}")
+        match = re.compile(r"[\w%$.#!@^-]+|\S").match(self.text, at)
+        return MalformedForm(at, f"expected {expected}, found {repr(match[0]) if match else 'the end of the text'}")
 
     def raw(self) -> str:
         """Pass the text up to the end of an item of a list, and return it."""

@@ -43,8 +43,8 @@ class NamedForm:
 
     def linear(self, symbols: Sequence[str]) -> Linear:
         """Return the form over the positions of its values among the symbols."""
-        found = sorted((symbols.index(name), c) for name, c in self.values.items() if c)
-        return Linear(self.const, tuple(found), tuple(sorted((axis, c) for axis, c in self.axes.items() if c)))
+        terms = sorted((symbols.index(name), c) for name, c in self.values.items() if c)
+        return Linear(self.const, tuple(terms), tuple(sorted((axis, c) for axis, c in self.axes.items() if c)))
 
 
 # -- over names --------------------------------------------------------------------------------------------------------
@@ -131,15 +131,15 @@ class NamedConstraint:
     def affine(self, symbols: Sequence[str]) -> str:
         """Return the constraint in the generic form."""
         if self.text is None:
-            found = affine(self.form.linear(symbols))
+            text = affine(self.form.linear(symbols))
         else:
-            found = VALUE.sub(lambda m: f"s{symbols.index(m[0])}", self.text)
-        return f"{found} {'==' if self.equal else '>='} 0"
+            text = VALUE.sub(lambda m: f"s{symbols.index(m[0])}", self.text)
+        return f"{text} {'==' if self.equal else '>='} 0"
 
 
 def read_constraints(cursor: Cursor) -> list[NamedConstraint]:
     """Read constraints that ``and`` joins."""
-    found = []
+    constraints = []
     while True:
         start = cursor.skip()
         form = read_form(cursor)
@@ -154,9 +154,9 @@ def read_constraints(cursor: Cursor) -> list[NamedConstraint]:
         form.add(None, -int(number))
         if relation == "<=":
             form = form.negated()
-        found.append(NamedConstraint(form, relation == "==", text if is_exact else None))
+        constraints.append(NamedConstraint(form, relation == "==", text if is_exact else None))
         if cursor.word("and") is None:
-            return found
+            return constraints
 
 
 def exact_constraints(mask: str, symbols: Sequence[str]) -> str:

@@ -83,13 +83,13 @@ def _plain_forms() -> dict[str, PlainForm]:
 
 def _operations(dialect: Any) -> list[Any]:
     """Return the classes of a dialect's operations that have a name."""
-    found, waiting = [], list(dialect.Operation.__subclasses__())
+    classes, waiting = [], list(dialect.Operation.__subclasses__())
     while waiting:
         cls = waiting.pop(0)
         waiting += cls.__subclasses__()
         if getattr(cls, "OPERATION_NAME", "").startswith(f"{dialect.DIALECT_NAMESPACE}."):
-            found.append(cls)
-    return found
+            classes.append(cls)
+    return classes
 
 
 def _plain(cls: Any) -> PlainForm:

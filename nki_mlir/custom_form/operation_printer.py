@@ -87,14 +87,14 @@ class OperationPrinter:
             return frozenset({ALL})
         attributes, result = _parts(generic)
         try:
-            found = ir.DictAttr(Attribute.parse(attributes, op.context))
+            reread = ir.DictAttr(Attribute.parse(attributes, op.context))
             if len(op.results) and ir.Type.parse(result, op.context) != op.results[0].type:
                 return frozenset({"->", ALL})
         except ir.MLIRError:
             return frozenset({ALL})
         actual = dict(op.attributes.items())
-        names_found = {named.name for named in found}
-        wrong = {n for n in actual if n not in names_found or found[n] != actual[n]} | (names_found - actual.keys())
+        names_found = {named.name for named in reread}
+        wrong = {n for n in actual if n not in names_found or reread[n] != actual[n]} | (names_found - actual.keys())
         return frozenset(wrong)
 
     def form_text(self, op: Operation, form: TileForm | PlainForm, names: Sequence[str], kinds: Sequence[str],
@@ -133,12 +133,12 @@ class OperationPrinter:
     @staticmethod
     def tile_operation(op: Operation, form: TileForm, names: Sequence[str], kinds: Sequence[str], tiles: int,
                        raw: frozenset[str]) -> str:
-        known: Op = recognize(op)[0].op
+        tile_op: Op = recognize(op)[0].op
         symbols = names[tiles:]
         attributes = dict(op.attributes.items())
         patterns = [str(a) for a in attributes["access"]]
         operands = {}
-        for k, (field, tile) in enumerate(known.operands()):
+        for k, (field, tile) in enumerate(tile_op.operands()):
             buffer = buffer_of(kinds[k])
             behind = None if "access" in raw or buffer is None else subscripts(tile.access, buffer, symbols)
             label = f"{field.name}: " if field.optional else ""
@@ -150,21 +150,21 @@ class OperationPrinter:
                  for side in (form.targets, form.sources)]
         words.append(" = ".join(side for side in sides if side))
         clauses = []
-        for word, key, mask in ("where", "mask", known.mask), ("limits", "nki.limits", known.limits):
+        for word, key, mask in ("where", "mask", tile_op.mask), ("limits", "nki.limits", tile_op.limits):
             if mask and RAW + key not in raw:
                 clauses.append(f"{word} " + (exact_constraints(str(attributes[key]), symbols) if key in raw
                                              else named_constraints(mask, symbols)))
         listed = {}
         for name, kind in form.listed.items():
-            value = getattr(known, name)
+            value = getattr(tile_op, name)
             if name in raw:
                 listed[name] = str(attributes[name])
-            elif name not in known.defaults or same_value(known.defaults[name]) != same_value(value):
+            elif name not in tile_op.defaults or same_value(tile_op.defaults[name]) != same_value(value):
                 listed[name] = named(value, symbols) if kind is Linear else _value_text(value, str(attributes[name]))
         for name in ("mask", "nki.limits"):
             if RAW + name in raw and name in attributes:
                 listed[name] = str(attributes[name])
-        listed |= {n: str(a) for n, a in attributes.items() if n not in STRUCTURAL and n not in known.attributes}
+        listed |= {n: str(a) for n, a in attributes.items() if n not in STRUCTURAL and n not in tile_op.attributes}
         shown = _symbols(" ".join([*words, *clauses, *listed.values()]), symbols)
         return " ".join([*words, *clauses, *shown, *_braces(listed)])
 
@@ -191,8 +191,8 @@ def _closing_of(text: str) -> int:
 
 def _symbols(text: str, symbols: Sequence[str]) -> list[str]:
     """Return the text that lists the symbols, if they are not in their order."""
-    found = [name for name in dict.fromkeys(VALUE.findall(text)) if name in symbols]
-    return [] if found == list(symbols) else [f"symbols({', '.join(symbols)})"]
+    used_symbols = [name for name in dict.fromkeys(VALUE.findall(text)) if name in symbols]
+    return [] if used_symbols == list(symbols) else [f"symbols({', '.join(symbols)})"]
 
 
 def _value_text(value: object, text: str) -> str:

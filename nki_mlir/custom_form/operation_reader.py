@@ -59,11 +59,11 @@ class TextOperand:
     pattern: SubscriptPattern | str | None = None
 
     def buffer(self) -> BufferType:
-        found = buffer_of(self.kind)
-        if found is None:
+        buffer = buffer_of(self.kind)
+        if buffer is None:
             raise MalformedForm(self.at, f"{self.name} is a {self.kind}: only complete buffers of static shape "
                                          'in "hbm", "sbuf" or "psum" have subscripts')
-        return found
+        return buffer
 
     def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:
         """Return the access pattern; of a pattern that is text, return only its dtype and dims."""
@@ -71,14 +71,14 @@ class TextOperand:
             return self.pattern.access(self.buffer(), symbols)
         if self.pattern is None:
             return all_of(self.buffer())
-        found = RAW_ACCESS.fullmatch(types.attribute(self.pattern))
+        match = RAW_ACCESS.fullmatch(types.attribute(self.pattern))
         try:
-            dims = ast.literal_eval(found[2]) if found else None
+            dims = ast.literal_eval(match[2]) if match else None
         except (ValueError, SyntaxError):
             dims = None
-        if found is None or dims is None or found[1] not in BY_MLIR:
+        if match is None or dims is None or match[1] not in BY_MLIR:
             raise MalformedForm(self.at, f"{self.pattern} is no access pattern '#nki.access<...>'")
-        return Access(BY_MLIR[found[1]], Linear() if self.buffer().on_chip else None, Linear(), tuple(map(tuple, dims)))
+        return Access(BY_MLIR[match[1]], Linear() if self.buffer().on_chip else None, Linear(), tuple(map(tuple, dims)))
 
     def access_text(self, symbols: Sequence[str], types: ValueTypes) -> str:
         """Return the access pattern as an attribute."""
@@ -162,7 +162,7 @@ class FormReader:
 
     def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, TextOperand]:
         """Read the operands of these fields: required ones in order, optional ones by name."""
-        found: dict[str, TextOperand] = {}
+        operands: dict[str, TextOperand] = {}
         waiting = [f.name for f in fields if not f.optional]
         by_name = [f.name for f in fields if f.optional]
         while True:
@@ -174,41 +174,41 @@ class FormReader:
                                             f"{', '.join(by_name) or 'there is none'}")
                 by_name.remove(label[1])
                 cursor.at = label.end()
-                found[label[1]] = self.tile(cursor)
+                operands[label[1]] = self.tile(cursor)
             elif cursor.next_is("%") or cursor.next_is("("):
                 if not waiting:
                     raise MalformedForm(at, "has too many operands: " + (", ".join(f.name for f in fields) or "none"))
-                found[waiting.pop(0)] = self.tile(cursor)
-            elif waiting or found:
+                operands[waiting.pop(0)] = self.tile(cursor)
+            elif waiting or operands:
                 raise cursor.unexpected(f"operand '{waiting[0]}'" if waiting else "an operand behind ','")
             else:
-                return found
+                return operands
             if not cursor.took(","):
                 break
         if waiting:
             raise cursor.unexpected(f"',' and operand '{waiting[0]}'")
-        return found
+        return operands
 
     def clauses(self, cursor: Cursor) -> Clauses:
-        found = Clauses()
+        clauses = Clauses()
         if cursor.word("where"):
-            found.mask = read_constraints(cursor)
+            clauses.mask = read_constraints(cursor)
         if cursor.word("limits"):
-            found.limits = read_constraints(cursor)
+            clauses.limits = read_constraints(cursor)
         if cursor.word("symbols"):
             cursor.expect("(", "behind symbols")
-            found.symbols = []
+            clauses.symbols = []
             while not cursor.took(")"):
-                if found.symbols:
+                if clauses.symbols:
                     cursor.expect(",", "or ')'")
                 at = cursor.skip()
                 value = cursor.take(VALUE)
                 if value is None:
                     raise cursor.unexpected("a value")
-                found.symbols.append((value, at))
+                clauses.symbols.append((value, at))
         if cursor.next_is("{") and not cursor.text[cursor.at + 1:].lstrip().startswith("|"):
-            found.attributes = read_attributes(cursor)
-        return found
+            clauses.attributes = read_attributes(cursor)
+        return clauses
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def tile_operation(self, cursor: Cursor, name: str, form: TileForm, start: int) -> GenericText:
@@ -256,32 +256,32 @@ class FormReader:
         """Return the listed symbols, or the symbols in the order in which they occur."""
         forms = [form for o in operands if isinstance(o.pattern, SubscriptPattern) for form in o.pattern.forms()]
         forms += [c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values())
-        found: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for form in forms:
-            found = form.found_at | found
+            positions = form.found_at | positions
         ordered = dict.fromkeys(name for form in forms for name in form.values)
         if clauses.symbols is None:
-            return [(name, found[name]) for name in ordered]
+            return [(name, positions[name]) for name in ordered]
         listed = [name for name, _ in clauses.symbols]
         for name in ordered:
             if name not in listed:
-                raise MalformedForm(found[name], f"{name} is not among symbols({', '.join(listed)})")
+                raise MalformedForm(positions[name], f"{name} is not among symbols({', '.join(listed)})")
         return clauses.symbols
 
-    def values(self, form: TileForm, said: dict[str, tuple[str, int]], linear: dict[str, NamedForm],
+    def values(self, form: TileForm, listed: dict[str, tuple[str, int]], linear: dict[str, NamedForm],
                symbols: Sequence[str], start: int) -> dict[str, object]:
         """Return the attributes: plain values, or text that is not a plain value."""
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for name, kind in form.cls.attributes.items():
             if name in linear:
-                found[name] = linear[name].linear(symbols)
-            elif name in said:
-                found[name] = plain_value(said[name][0], kind)
+                values[name] = linear[name].linear(symbols)
+            elif name in listed:
+                values[name] = plain_value(listed[name][0], kind)
             elif name in form.cls.defaults:
-                found[name] = form.cls.defaults[name]
+                values[name] = form.cls.defaults[name]
             else:
                 raise MalformedForm(start, f"needs attribute '{name}'")
-        return found
+        return values
 
     def axes(self, cls: type[Op], operands: dict[str, TextOperand], values: dict[str, object], symbols: Sequence[str],
              start: int) -> int:
@@ -325,8 +325,8 @@ class FormReader:
                 raise MalformedForm(operand.at, f"has dims {dims}, which must be array<i64: ...> of "
                                                 f"{len(tile.shape)} dims")
         offset = tile.offset
-        known = not offset.symbols and offset.const >= 0
-        start = f", offset: {offset.const if known else '?'}" if offset.const or not known else ""
+        is_static = not offset.symbols and offset.const >= 0
+        start = f", offset: {offset.const if is_static else '?'}" if offset.const or not is_static else ""
         extents = "".join(f"{tile.shape[d]}x" for d in chosen)
         strides = ", ".join(str(tile.strides[d]) for d in chosen)
         return f'memref<{extents}{access.dtype.mlir}, strided<[{strides}]{start}>, "{buffer.space}">'
@@ -383,26 +383,26 @@ def in_text(text: str, value: tuple[str, int]) -> tuple[str, int]:
 
 def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
     """Read ``{a = 1, b}``: return the text and the position of each attribute. A name alone is a unit attribute."""
-    found: dict[str, tuple[str, int]] = {}
+    attributes: dict[str, tuple[str, int]] = {}
     cursor.expect("{", "before attributes")
     while not cursor.took("}"):
-        if found:
+        if attributes:
             cursor.expect(",", "or '}' behind an attribute")
         at = cursor.skip()
         name = cursor.take(ATTRIBUTE)
         if name is None:
             raise cursor.unexpected("the name of an attribute")
-        if name in found:
+        if name in attributes:
             raise MalformedForm(at, f"has attribute '{name}' twice")
         at = cursor.skip()
         if cursor.took("="):
             at = cursor.skip()
             end = end_of_item(cursor.text, at)
-            found[name] = cursor.text[at:end].strip(), at
+            attributes[name] = cursor.text[at:end].strip(), at
             cursor.at = end
         else:
-            found[name] = "", at
-    return found
+            attributes[name] = "", at
+    return attributes
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

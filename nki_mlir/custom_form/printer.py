@@ -28,8 +28,8 @@ YIELD = re.compile(r"\s*linalg\.yield (%[\w$.-]+) : (.*)")
 def custom_text(module: Module, with_locations: bool = False) -> str:
     """Return the module's text."""
     text: str = module.operation.get_asm(enable_debug_info=with_locations)
-    ours = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
-    lines = ModulePrinter(ours).run(named_text(module, text).split("\n"))
+    operations = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
+    lines = ModulePrinter(operations).run(named_text(module, text).split("\n"))
     if not with_locations:
         lines = with_short_bodies(lines)
     return shortened("\n".join(lines))
@@ -44,38 +44,38 @@ class ModulePrinter:
         self.types = ValueTypes()
 
     def run(self, lines: list[str]) -> list[str]:
-        found = []
+        result = []
         for line in lines:
-            ours = OURS.match(line)
-            if ours is not None:
-                found.append(self.operation(line, ours))
+            match = OURS.match(line)
+            if match is not None:
+                result.append(self.operation(line, match))
             else:
-                found.append(self.line(line))
-                self.notice(found[-1])
-        return found
+                result.append(self.line(line))
+                self.notice(result[-1])
+        return result
 
     def line(self, line: str) -> str:
         """Return a line of an operation of an upstream dialect."""
         allocation = ALLOCATION.fullmatch(line)
         if allocation is not None:
             name = f'nki.name = "{source_name(allocation[2])}"'
-            others = allocation[3].replace(f", {name}", "").replace(f"{name}, ", "").replace(name, "")
+            other_attributes = allocation[3].replace(f", {name}", "").replace(f"{name}, ", "").replace(name, "")
             if allocation[3].count(name) == 1:
-                behind = f" {{{others}}}" if others else ""
+                behind = f" {{{other_attributes}}}" if other_attributes else ""
                 return f"{allocation[1]}{allocation[2]} = {BUFFER}{behind} : {allocation[4]}"
         return line
 
-    def operation(self, line: str, found: "re.Match[str]") -> str:
+    def operation(self, line: str, match: "re.Match[str]") -> str:
         """Return the line of an operation of our dialects."""
         op = next(self.operations)
-        assert op.name == found[4]
-        text = self.printer.text(op, VALUE.findall(found[5]), self.types)
-        if found[3]:
-            self.types.define(found[3], str(op.results[0].type) if len(op.results) == 1 else None)
+        assert op.name == match[4]
+        text = self.printer.text(op, VALUE.findall(match[5]), self.types)
+        if match[3]:
+            self.types.define(match[3], str(op.results[0].type) if len(op.results) == 1 else None)
         if text is None:
             return line
         location = LOCATION.search(line)
-        return f"{found[1]}{found[2] or ''}{text}{location[0] if location else ''}"
+        return f"{match[1]}{match[2] or ''}{text}{location[0] if location else ''}"
 
     def notice(self, line: str) -> None:
         """Record the types in a line, as the reader does."""
@@ -90,13 +90,13 @@ class ModulePrinter:
 
 def with_short_bodies(lines: list[str]) -> list[str]:
     """Put bodies of one operation on the line of the operation that contains them."""
-    found: list[str] = []
+    result: list[str] = []
     at = 0
     while at < len(lines):
-        short, taken = _one_line(lines, at)
-        found.append(short)
-        at += taken
-    return found
+        short, count = _one_line(lines, at)
+        result.append(short)
+        at += count
+    return result
 
 
 def _one_line(lines: list[str], at: int) -> tuple[str, int]:

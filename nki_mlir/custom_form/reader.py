@@ -163,22 +163,23 @@ class TextReader:
         return token.end()
 
     def operation(self, token: "re.Match[str]", result: str | None) -> int:
-        """An operation of our dialects, if the name is one and not that of an attribute."""
+        """Read an operation of our dialects, if the token is its name and not that of an attribute; return where it
+        ends."""
         if ATTRIBUTE_FOLLOWS.match(self.text, token.end()) and result is None:
             return token.end()
         cursor = Cursor(self.text, token.end())
-        found = self.read(cursor, token[0], result)
-        self.edits.append(Edit(token.start(), cursor.at, found.pieces))
+        generic = self.read(cursor, token[0], result)
+        self.edits.append(Edit(token.start(), cursor.at, generic.pieces))
         return cursor.at
 
     def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
-        found = self.operations.read(cursor, name, result)
+        generic = self.operations.read(cursor, name, result)
         while self.text[cursor.at - 1].isspace():       # what is behind the operation keeps its line
             cursor.at -= 1
         if result is not None:
-            self.types.define(result, found.result)
+            self.types.define(result, generic.result)
             self.types.unclear.discard(result)
-        return found
+        return generic
 
     def body(self, token: "re.Match[str]") -> int:
         """Read ``{ |ARGUMENTS| VALUE or OPERATION }``."""
@@ -196,8 +197,8 @@ class TextReader:
                 values.append((cursor.take(VALUE) or "", at))
                 kinds.append(self.kind_of(*values[-1]))
             pieces: list[Piece] = [("linalg.yield ", None)]
-            for k, (one, at) in enumerate(values):
-                pieces += [(", ", None)] * (k > 0) + [(one, at)]
+            for k, (result, at) in enumerate(values):
+                pieces += [(", ", None)] * (k > 0) + [(result, at)]
             pieces.append((f" : {', '.join(kinds)} ", None))
             self.edits.append(Edit(token.start(), cursor.at, [("{ ", None), *head, *pieces]))
         else:
@@ -206,8 +207,8 @@ class TextReader:
             operation = TOKEN.match(self.text, start)
             if operation is not None and operation.lastgroup == "operation":
                 cursor.at = operation.end()
-                found = self.read(cursor, operation[0], value)
-                pieces, kind = found.pieces, found.result
+                generic = self.read(cursor, operation[0], value)
+                pieces, kind = generic.pieces, generic.result
             else:
                 cursor.at = closing(self.text, start)
                 while self.text[cursor.at - 1].isspace():
@@ -224,7 +225,7 @@ class TextReader:
 
     def kind_of(self, value: str, at: int) -> str:
         """Return the type of a yielded value."""
-        found = self.types.of(value)
-        if found is None:
+        type_text = self.types.of(value)
+        if type_text is None:
             raise MalformedForm(at, f"cannot tell the type of {value or 'the value'} from the text above")
-        return found
+        return type_text

@@ -49,10 +49,10 @@ class BufferType:
 
 def buffer_of(kind: str) -> BufferType | None:
     """Return the buffer of a type, or None if the type is not that of a complete buffer of static shape."""
-    found = BUFFER.fullmatch(kind)
-    if found is None or found[2] not in BY_MLIR or (found[3] != HBM and not found[1]):
+    match = BUFFER.fullmatch(kind)
+    if match is None or match[2] not in BY_MLIR or (match[3] != HBM and not match[1]):
         return None
-    return BufferType(tuple(map(int, found[1].split("x")[:-1])), BY_MLIR[found[2]], found[3])
+    return BufferType(tuple(map(int, match[1].split("x")[:-1])), BY_MLIR[match[2]], match[3])
 
 
 def all_of(buffer: BufferType) -> Access:
@@ -94,11 +94,11 @@ def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> st
 def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list[int | None] | None:
     """Return the axis of each dim, None for a repeated dim; return None if the dims are not in the order of the axes.
     """
-    found: list[int | None] = []
+    axes: list[int | None] = []
     least = 0
     for position, (step, count) in enumerate(access.dims):
         if step == 0:
-            found.append(None)
+            axes.append(None)
             continue
         if position == 0 and buffer.on_chip:
             axis: int | None = 0
@@ -108,9 +108,9 @@ def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list
             axis = next(iter(roomy or fitting), None)
         if axis is None:
             return None
-        found.append(axis)
+        axes.append(axis)
         least = axis
-    return found
+    return axes
 
 
 def _starts(access: Access, strides: Sequence[int], buffer: BufferType, symbols: Sequence[str]
@@ -129,11 +129,11 @@ def _starts(access: Access, strides: Sequence[int], buffer: BufferType, symbols:
             if part:
                 terms[axis].append(product(symbols[s], part))
             c -= part * strides[axis]
-    rest = access.free.const
+    remaining = access.free.const
     for axis in axes:
-        part = int(rest / strides[axis]) if buffer.shape[axis] > 1 or axis == axes[-1] else 0
+        part = int(remaining / strides[axis]) if buffer.shape[axis] > 1 or axis == axes[-1] else 0
         numbers[axis] += part
-        rest -= part * strides[axis]
+        remaining -= part * strides[axis]
     return list(zip(terms, numbers))
 
 
@@ -250,10 +250,10 @@ def _read_subscript(cursor: Cursor) -> Subscript:
             form.add(None, factor * step)
         else:
             form.add(name, factor, at)
-        found = cursor.take(SIGN)
-        if found is None:
+        sign_token = cursor.take(SIGN)
+        if sign_token is None:
             return Subscript(form, ranges)
-        sign = -1 if found == "-" else 1
+        sign = -1 if sign_token == "-" else 1
 
 
 def _step(cursor: Cursor) -> int:

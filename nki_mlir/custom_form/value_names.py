@@ -28,9 +28,9 @@ def named_text(module: Module, text: str) -> str:
             op.location = unknown if name is None else ir.Location.name(name, unknown)
         names = iter([m[0] for m in NAMES.finditer(copy.operation.get_asm(use_name_loc_as_prefix=True))
                       if m[0].startswith("%")])
-    found = [m for m in NAMES.finditer(text) if m[0].startswith("%")]
+    tokens = [m for m in NAMES.finditer(text) if m[0].startswith("%")]
     parts, at = [], 0
-    for token, new in zip(found, names):
+    for token, new in zip(tokens, names):
         # What belongs to the value stays: "%2#1" is result 1 of %2.
         parts += [text[at:token.start()], new]
         at = token.end()

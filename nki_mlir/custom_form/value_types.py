@@ -42,8 +42,8 @@ class ValueTypes:
 
     def of(self, name: str) -> str | None:
         """Return the type of a value with aliases replaced, or None if the text does not state it."""
-        found = self.types.get(name)
-        return None if found is None else self.resolved(found)
+        type_text = self.types.get(name)
+        return None if type_text is None else self.resolved(type_text)
 
     def resolved(self, kind: str) -> str:
         """Return a type without aliases."""
@@ -87,9 +87,9 @@ class ValueTypes:
 
     def arguments(self, text: str, at: int) -> int:
         """Record the arguments of a list, ``%a: f32, %b: f32``. Returns where the list ends."""
-        while (found := ARGUMENT.match(text, at)) is not None:
-            cursor = Cursor(text, found.end())
-            self.define(found[1], cursor.type())
+        while (match := ARGUMENT.match(text, at)) is not None:
+            cursor = Cursor(text, match.end())
+            self.define(match[1], cursor.type())
             at = end_of_item(text, cursor.at)
             if not text.startswith(",", at):
                 break

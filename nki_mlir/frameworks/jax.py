@@ -56,8 +56,8 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        what = f"an array of dtype {array.dtype} is passed to a kernel"
-        raise ElementType.of(what, array.dtype, error, "x.astype(jnp.float32)").here() from None
+        description = f"an array of dtype {array.dtype} is passed to a kernel"
+        raise ElementType.of(description, array.dtype, error, "x.astype(jnp.float32)").here() from None
 
 
 def is_described(value: object) -> bool:
@@ -126,23 +126,23 @@ class DivisionRule:
 
     def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Raise ``PartitionRule`` if arrays have other numbers of dimensions than the rule."""
-        for what, names, arrays in (("operands", self.operands, operands), ("results", self.results, results)):
+        for group, names, arrays in (("operands", self.operands, operands), ("results", self.results, results)):
             ranks = [len(a.shape) for a in arrays]
             if ranks != [len(dims) for dims in names]:
-                raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").here()
+                raise PartitionRule(rule=self.text, what=f"{group} have {ranks} dimensions").here()
 
     def axes(self, operands: Sequence[Any]) -> dict[str, object]:
         """Return the mesh axes along which each named dimension is divided. The first operand that is divided there
         decides, and no mesh axis divides two dimensions."""
         divided: dict[str, object] = {}
-        used: set[str] = set()
+        used_axes: set[str] = set()
         for dims, operand in zip(self.operands, operands):
             spec = tuple(operand.sharding.spec) if operand.sharding is not None else ()
             for name, axes in zip(dims, spec):
                 mesh_axes = {axes} if isinstance(axes, str) else set(axes or ())
-                if mesh_axes and name in self.split and name not in divided and not mesh_axes & used:
+                if mesh_axes and name in self.split and name not in divided and not mesh_axes & used_axes:
                     divided[name] = axes
-                    used |= mesh_axes
+                    used_axes |= mesh_axes
         return divided
 
 
@@ -172,8 +172,8 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     division = DivisionRule(rule, split)
 
     def several(*operands: object) -> tuple[object, ...]:
-        made = function(*operands)
-        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        outputs = function(*operands)
+        return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
     call = custom_partitioning(several)
 
     def shardings(mesh: Any, operands: Sequence[object]) -> list[tuple[object, ...]]:
@@ -183,8 +183,8 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         return [tuple(map(of, division.operands)), tuple(map(of, division.results))]
 
     def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
-        operand_shardings, made = shardings(mesh, operands)
-        return mesh, several, made, operand_shardings
+        operand_shardings, result_shardings = shardings(mesh, operands)
+        return mesh, several, result_shardings, operand_shardings
     options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": division.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]

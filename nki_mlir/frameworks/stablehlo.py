@@ -268,24 +268,24 @@ class NativeCalls:
                 raise self.callees[failed[0]].entry.error(int(self.statuses[failed[0]]))
 
 
-def declare(module: Module, one: Linked) -> None:
+def declare(module: Module, linked: Linked) -> None:
     """Replace a linked kernel by a declaration of its type, since passes over tensors would change its body;
     ``define`` adds a body after them."""
-    function = named(module, one.name)
+    function = named(module, linked.name)
     kind = function.attributes["function_type"]
-    for name in (one.name, *one.parts):
+    for name in (linked.name, *linked.parts):
         named(module, name).erase()
     with ir.InsertionPoint(module.body):
-        declared(ir.StringAttr.get(one.name), kind)
+        declared(ir.StringAttr.get(linked.name), kind)
 
 
-def define(module: Module, one: Linked, callee: Callee, status: int) -> None:
+def define(module: Module, linked: Linked, callee: Callee, status: int) -> None:
     """Give a linked kernel's function a body that calls the native entry and stores a status other than 0 at address
     ``status``."""
-    declared = named(module, one.name)
+    declared = named(module, linked.name)
     kind = declared.attributes["function_type"].value
     operands, results = ([str(t).removeprefix("tensor") for t in types] for types in (kind.inputs, kind.results))
-    text = native_text(one.name, callee, operands, results, status)
+    text = native_text(linked.name, callee, operands, results, status)
     declared.erase()
     defined = ir.Module.parse(text, module.context)
     with ir.InsertionPoint(module.body):
@@ -344,14 +344,14 @@ def results_apart(module: Module) -> None:
     it."""
     memref = load("dialects.memref")
     for end in operations_of(module, lambda name: name == "func.return"):
-        seen = []
+        values_before = []
         for k, value in enumerate(end.operands):
-            if value in seen:
+            if value in values_before:
                 with ir.InsertionPoint(end), end.location:
                     copy = memref.alloc(value.type, [], [])
                     memref.copy(value, copy)
                 end.operands[k] = copy
-            seen.append(value)
+            values_before.append(value)
 
 
 def copies_to_linalg(module: Module) -> None:

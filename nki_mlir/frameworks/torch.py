@@ -125,15 +125,15 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         refuse_update([tensors[n] for n in plan[1]], kernel)        # the more specific error comes first
         if differentiable(plan) and records(tensors) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
-    name, updated, others, outputs, returned, structure = plan
+    name, updated, read_only, outputs, returned, structure = plan
     if updated:
         if torch.compiler.is_dynamo_compiling():
             refuse_update([tensors[n] for n in updated], kernel)
         new_tensors = made_for(outputs, tensors[updated[0]])
         launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *new_tensors],
-               [tensors[n] for n in others], name)
+               [tensors[n] for n in read_only], name)
     else:
-        new_tensors = launch(kernel, torch.ops.nki.call, [tensors[n] for n in others], name)
+        new_tensors = launch(kernel, torch.ops.nki.call, [tensors[n] for n in read_only], name)
     return put(structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in returned])
 
 
@@ -153,14 +153,16 @@ def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
     records."""
     for t in tensors:
         if t.is_nested:
-            what, convert = "a nested tensor", "x.to_padded_tensor(0.0), or call the kernel on each of x.unbind()"
+            description = "a nested tensor"
+            convert = "x.to_padded_tensor(0.0), or call the kernel on each of x.unbind()"
         elif t.layout is not torch.strided:
-            what, convert = f"a tensor of layout {t.layout}", "x.to_dense()"
+            description, convert = f"a tensor of layout {t.layout}", "x.to_dense()"
         elif t.is_quantized:
-            what, convert = f"a quantized tensor of {t.dtype}", "x.dequantize(), or x.int_repr() for its integers"
+            description = f"a quantized tensor of {t.dtype}"
+            convert = "x.dequantize(), or x.int_repr() for its integers"
         else:
             continue
-        raise NotStrided(what=what, convert=convert, name=kernel.__name__).here()
+        raise NotStrided(what=description, convert=convert, name=kernel.__name__).here()
     if torch._C._get_tracing_state() is not None:
         raise NotScripted(name=kernel.__name__).here()
 
@@ -169,17 +171,17 @@ def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
     """Raise ``SymbolicShape`` if a dimension that the exported program has to leave open has become a number:
     PyTorch's error does not mention kernels. Where PyTorch may choose (``Dim.AUTO``), warn instead."""
     mode = torch._guards.detect_fake_mode()
-    known = mode.shape_env.tracked_fakes if mode is not None and mode.shape_env is not None else None
+    tracked = mode.shape_env.tracked_fakes if mode is not None and mode.shape_env is not None else None
     sizes = {n for shape, _, _ in kinds for n in shape}
-    for fake in known or ():
+    for fake in tracked or ():
         constraints = fake.symbolic_context
         if not isinstance(constraints, StatelessSymbolicContext):
             continue
         for dim, size in enumerate(fake.fake.shape):
             number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
             if number in sizes:
-                what = f"dimension {dim} of {origin_of(fake.source)}, which becomes {number}"
-                error = SymbolicShape(name=kernel.__name__, what=what,
+                description = f"dimension {dim} of {origin_of(fake.source)}, which becomes {number}"
+                error = SymbolicShape(name=kernel.__name__, what=description,
                                       instead="Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew")
                 if (constraints.constraint_sizes or {dim: None})[dim] is not None:
                     raise error.here()
@@ -263,15 +265,15 @@ def compile_again_when_changed(func: Callable[..., object], constants: tuple[obj
     context = torch._guards.TracingContext.try_get()
     if context is None or torch.compiler.is_exporting():
         return
-    first = ClosureState(func, constants)
-    latest, environment = [first], settings()
+    state_at_capture = ClosureState(func, constants)
+    latest, environment = [state_at_capture], settings()
 
     def holds(_: object) -> bool:
         if not latest[0].holds():
-            now = ClosureState(func, constants)
-            if now.key != first.key:
+            state_now = ClosureState(func, constants)
+            if state_now.key != state_at_capture.key:
                 return False
-            latest[0] = now
+            latest[0] = state_now
         return settings() == environment
 
     def create(builder: Any, guard: object) -> None:
@@ -322,8 +324,8 @@ def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
     try:
         return shape, dtype_of(dtype_name(dtype))
     except TypeError as error:
-        what = f"a tensor of dtype {dtype} is passed to a kernel"
-        raise ElementType.of(what, dtype, error, "x.to(torch.float32)").here() from None
+        description = f"a tensor of dtype {dtype} is passed to a kernel"
+        raise ElementType.of(description, dtype, error, "x.to(torch.float32)").here() from None
 
 
 def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
@@ -372,8 +374,8 @@ class PlannedCall:
             refuse_gradient(self.kernel.__name__)
         new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
-        used = tensors + new_tensors
-        status = self.function(self.pointers(*[used[n].data_ptr() for n in self.order]))
+        arguments = tensors + new_tensors
+        status = self.function(self.pointers(*[arguments[n].data_ptr() for n in self.order]))
         if status:
             raise self.entry.error(status)
         if self.one:

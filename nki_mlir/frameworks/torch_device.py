@@ -100,8 +100,8 @@ class NeuronTensor(torch.Tensor):
         def outside(value: object) -> object:
             if not isinstance(value, torch.Tensor):
                 return value
-            known = wrappers.get(id(value))
-            return cls(value) if known is None else known
+            wrapper = wrappers.get(id(value))
+            return cls(value) if wrapper is None else wrapper
         result = func(*tree_map(inside, args), **tree_map(inside, keywords))
         return result if leaves else tree_map(outside, result)
 

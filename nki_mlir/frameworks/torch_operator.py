@@ -179,8 +179,8 @@ def names_of(record: KernelRecord) -> list[str]:
 def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor]) -> None:
     """Call the kernel's entry on the tensors' memory; ``updated`` and ``results`` are contiguous."""
-    used = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
-    callee.entry([used[group][n].data_ptr() for group, n in layout_of(callee).order])
+    groups = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
+    callee.entry([groups[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
 def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor) -> list[torch.Tensor]:
@@ -218,9 +218,9 @@ def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch
     record = callee_named(kernel).record
     count, names = len(record.form.aliases), names_of(record)
     memory = [strided_memory(t) for t in (*written, *tensors)]
-    for k, other in combinations(range(len(memory)), 2):
-        if k < len(written) and memory[k][0] == memory[other][0] and memory[k][1].overlaps(memory[other][1]):
-            raise OverlappingInGraph(kernel=record.name, name=names[k], other=names[other]).here()
+    for k, later in combinations(range(len(memory)), 2):
+        if k < len(written) and memory[k][0] == memory[later][0] and memory[k][1].overlaps(memory[later][1]):
+            raise OverlappingInGraph(kernel=record.name, name=names[k], other=names[later]).here()
     for tensor, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
         tensor.copy_(new)
 
@@ -276,12 +276,12 @@ def has_derivatives(dtype: object) -> bool:
 def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
     """Run the kernel on each of ``size`` parts of a batch. Tensors that are ``mapped`` have the batch as first axis."""
     callee = callee_named(kernel)
-    layout, used = layout_of(callee), [t.contiguous() for t in tensors]
+    layout, contiguous = layout_of(callee), [t.contiguous() for t in tensors]
     results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
                for shape, dtype, zero in layout.results]
     pointers = []                   # of each slot of the entry: its first address and the bytes to the next part
     for group, n in layout.order:
-        memory, steps = (used[n], mapped[n]) if group == "tensors" else (results[n], True)
+        memory, steps = (contiguous[n], mapped[n]) if group == "tensors" else (results[n], True)
         pointers.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
     for k in range(size):
         callee.entry([first + k * step for first, step in pointers])
@@ -298,14 +298,15 @@ def map_abstractly(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size
 def map_by_calls(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                  kernel: str) -> list[torch.Tensor]:
     """Run ``nki::map`` as a call for each part, for graphs that do not have the operator."""
-    runs = [torch.ops.nki.call([t[k] if each else t for t, each in zip(tensors, mapped)], kernel) for k in range(size)]
+    runs = [torch.ops.nki.call([t[k] if is_mapped else t for t, is_mapped in zip(tensors, mapped)], kernel)
+            for k in range(size)]
     return [torch.stack(parts) for parts in zip(*runs)]
 
 
 def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> object:
     """Batch a call (``vmap``): ``nki::map`` over the batch, which is the first axis of each result."""
-    first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
-    results = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
+    batch_first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
+    results = torch.ops.nki.map(batch_first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
     return results, [0] * len(results)
 
 
@@ -313,14 +314,14 @@ def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: S
                 kernel: str) -> object:
     """Batch a batched call (``vmap`` of ``vmap``): one loop runs over both batches."""
     operands = []
-    for tensor, axis, each in zip(tensors, axes[0], mapped):
-        if axis is None and not each:
+    for tensor, axis, is_mapped in zip(tensors, axes[0], mapped):
+        if axis is None and not is_mapped:
             operands.append(tensor)
             continue
         with_batch = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
-        with_batch = with_batch if each else with_batch.unsqueeze(1)
+        with_batch = with_batch if is_mapped else with_batch.unsqueeze(1)
         operands.append(with_batch.expand(info.batch_size, size, *with_batch.shape[2:]).flatten(0, 1))
-    mapped_axes = [axis is not None or each for axis, each in zip(axes[0], mapped)]
+    mapped_axes = [axis is not None or is_mapped for axis, is_mapped in zip(axes[0], mapped)]
     results = torch.ops.nki.map(operands, mapped_axes, info.batch_size * size, kernel)
     return [m.unflatten(0, (info.batch_size, size)) for m in results], [0] * len(results)
 

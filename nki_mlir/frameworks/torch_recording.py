@@ -47,9 +47,9 @@ class SyncTensorsGraph(torch.nn.Module):
 
     def forward(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values_by_origin = {Origin(-1, n): value for n, value in enumerate(parameters)}
-        needed = needed_calls(self.calls, self.results)
+        needed_numbers = needed_calls(self.calls, self.results)
         for number, call in enumerate(self.calls):
-            if number in needed:
+            if number in needed_numbers:
                 arguments, keywords = pytree.tree_map_only(
                     Origin, values_by_origin.__getitem__, (call.arguments, call.keywords), is_leaf=_is_origin)
                 values = call.function(*arguments, **keywords)
@@ -93,8 +93,8 @@ class Recorder(TorchDispatchMode):
     def write(self, tensors: list[torch.Tensor]) -> None:
         """Write the program that computes these tensors; they are parameters of later programs."""
         results = [self.origins[t] for t in tensors if t in self.origins and self.origins[t].call >= 0]
-        needed = needed_calls(self.calls, results)
-        if any(str(self.calls[n].function).startswith("nki.") for n in needed):
+        needed_numbers = needed_calls(self.calls, results)
+        if any(str(self.calls[n].function).startswith("nki.") for n in needed_numbers):
             self.saved = True
             # In a separate thread: an export here would run inside of the operation that is being dispatched.
             exporting = threading.Thread(target=self.export, args=(results,))
@@ -127,26 +127,27 @@ class Recorder(TorchDispatchMode):
 
 def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
     """Return the numbers of the calls on which the results depend, and of those that update tensors."""
-    needed = {origin.call for origin in results} - {-1}
+    needed_numbers = {origin.call for origin in results} - {-1}
     for number in reversed(range(len(calls))):
         call = calls[number]
-        if number in needed or call.function._schema.is_mutable:
-            needed |= {origin.call for origin in pytree.tree_leaves((call.arguments, call.keywords), is_leaf=_is_origin)
-                       if _is_origin(origin) and origin.call >= 0} | {number}
-    return needed
+        if number in needed_numbers or call.function._schema.is_mutable:
+            needed_numbers |= {origin.call for origin in pytree.tree_leaves((call.arguments, call.keywords),
+                                                                            is_leaf=_is_origin)
+                               if _is_origin(origin) and origin.call >= 0} | {number}
+    return needed_numbers
 
 
 def renumbered(calls: list[Call], results: list[Origin], parameters: list[tuple[torch.Size, torch.dtype]]
                ) -> tuple[Any, ...]:
     """Return the program of the results and example arguments for it, with the parameters that it uses alone, in the
     order of their use."""
-    needed = needed_calls(calls, results)
+    needed_numbers = needed_calls(calls, results)
     order: dict[int, int] = {}
 
     def used(origin: Origin) -> Origin:
         return Origin(-1, order.setdefault(origin.result, len(order))) if origin.call < 0 else origin
     renumbered_calls = [call._replace(**dict(zip(("arguments", "keywords"), pytree.tree_map_only(
-        Origin, used, (call.arguments, call.keywords), is_leaf=_is_origin)))) if n in needed else call
+        Origin, used, (call.arguments, call.keywords), is_leaf=_is_origin)))) if n in needed_numbers else call
         for n, call in enumerate(calls)]
     return SyncTensorsGraph(renumbered_calls, list(results)), *(torch.zeros(shape, dtype=dtype) for shape, dtype in (
         parameters[number] for number in order))

@@ -280,8 +280,8 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
         return roll(a.flatten(), shifts, [0]).reshape(a.shape)
     for shift, axis in zip(shifts, dims):
         size = a.shape[axis]
-        if size and (first := shift % size):
-            a = torch.cat([a.narrow(axis, size - first, first), a.narrow(axis, 0, size - first)], axis)
+        if size and (offset := shift % size):
+            a = torch.cat([a.narrow(axis, size - offset, offset), a.narrow(axis, 0, size - offset)], axis)
     return a.clone()
 
 

@@ -210,7 +210,7 @@ def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
 
 
 def index_parts(op: Operation, text: Lines) -> list[list[str]]:
-    """What adds up to the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
+    """Return the terms of the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
     numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
     windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim

@@ -396,7 +396,7 @@ def weak_key(target: object) -> object:
 
 
 def _nothing() -> None:
-    """A function without variables, as the one whose state is read."""
+    """Do nothing: a function that reads no variables."""
 
 
 def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:

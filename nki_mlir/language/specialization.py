@@ -111,7 +111,8 @@ class Specialization:
 
     @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
-        """The allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large one."""
+        """Return the allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large
+        buffer."""
         if not self.effects:
             return [np.zeros] * len(self.shared)
         return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
@@ -131,7 +132,7 @@ class Specialization:
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
-        """The results that are not completely written, with the missing elements."""
+        """Return the results that are not completely written, with the missing elements."""
         from nki_mlir.targets.interpreter.left_out import left_out  # start-up: loads MLIR
         missing_elements = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results

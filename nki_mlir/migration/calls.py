@@ -68,7 +68,7 @@ class Arguments:
         return node is not None and self.calls.code(node) != "None"
 
     def text(self, name: str, default: str = "") -> str:
-        """The source text of an argument, without enclosing parentheses."""
+        """Return the source text of an argument without enclosing parentheses."""
         node = self.nodes.get(name)
         if node is None or name not in self:
             return default
@@ -114,8 +114,8 @@ class Arguments:
     def token(self, name: str) -> str:
         """Return an operator as a name of ``nl``."""
         node = self.nodes[name]
-        found = operator(self.calls.names.meaning(node))
-        return f"{self.calls.nl}.{found}" if found else self.calls.text(node)
+        operator_name = operator(self.calls.names.meaning(node))
+        return f"{self.calls.nl}.{operator_name}" if operator_name else self.calls.text(node)
 
     def tokens(self, *names: str) -> str:
         """``, name=operator`` of those that the call has."""
@@ -166,8 +166,8 @@ class Calls(Diagonals):
         if masks and name != "bitwise_and":
             return self.note(updated_node, MaskFact((), is_known=False))
         if masks and name == "bitwise_and":
-            other = right if isinstance(facts[0], MaskFact) else left
-            return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(other),))))
+            factor = right if isinstance(facts[0], MaskFact) else left
+            return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
         if any(isinstance(f, IndexFact) for f in facts):
             return self.note(updated_node, self._index(name, left, right))
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
@@ -225,7 +225,7 @@ class Calls(Diagonals):
         return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """One of two values."""
+        """Note the fact of a conditional expression: that of either value."""
         first, second = self.fact(updated_node.body), self.fact(updated_node.orelse)
         if isinstance(first, Dtype) and first != second:
             return self.note(updated_node, FACT)
@@ -241,7 +241,7 @@ class Calls(Diagonals):
         return self.note(updated_node, self.several(updated_node))
 
     def several(self, node: cst.Tuple | cst.List) -> Fact:
-        """The elements of a tuple or list."""
+        """Return the facts of the elements of a tuple or list."""
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
             return Fact()
         if not node.elements:
@@ -249,11 +249,11 @@ class Calls(Diagonals):
         return Items(tuple(self.fact(e.value) for e in node.elements))
 
     def leave_Integer(self, original_node: cst.Integer, updated_node: cst.Integer) -> cst.BaseExpression:
-        """An integer."""
+        """Note that an integer is a number."""
         return self.note(updated_node.with_changes(), NumberFact("int"))
 
     def leave_Float(self, original_node: cst.Float, updated_node: cst.Float) -> cst.BaseExpression:
-        """A float."""
+        """Note that a float is a number."""
         return self.note(updated_node.with_changes(), NumberFact("float"))
 
     # -- elementwise operations ----------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Calls(Diagonals):
     def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
         """Return a tile repeated along its dimensions of one element."""
         assert tensor.shape is not None
-        axes = [k for k, (own, size) in enumerate(zip(tensor.shape, shape)) if own == "1" != size]
+        axes = [k for k, (extent, size) in enumerate(zip(tensor.shape, shape)) if extent == "1" != size]
         if not axes:
             return text
         self.report.changed(self.line, "the tiles are broadcast to the same shape first")
@@ -316,41 +316,42 @@ class Calls(Diagonals):
         if all(is_tile):
             first, second, fact = self.alike(*pair)
             kinds = {pair[0][1].dtype, pair[1][1].dtype}
-            found = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
-            if name == "divide" and not dtype and not found.startswith("nl.float"):
-                found = ""
+            common_dtype = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
+            if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
+                common_dtype = ""
         else:
             first, second = pair[0][0], pair[1][0]
             fact = pair[0 if is_tile[0] else 1][1]
             number = self.fact(nodes[1 if is_tile[0] else 0])
-            found = fact.dtype
+            common_dtype = fact.dtype
             kind = number.kind if isinstance(number, NumberFact) else ""
             if isinstance(number, IndexFact):
                 raise LeftForAPerson("an index as an operand: use nisa.iota")
-            if not dtype and kind == "int" and found in NARROW:
+            if not dtype and kind == "int" and common_dtype in NARROW:
                 dtype, meaning = f"{nl}.int32", "nl.int32"
-            if not dtype and kind != "int" and found != FLOAT32 and name not in BITWISE:
+            if not dtype and kind != "int" and common_dtype != FLOAT32 and name not in BITWISE:
                 dtype, meaning = f"{nl}.float32", FLOAT32
         if name in VERDICTS and not explicit:
             dtype, meaning = f"{nl}.bool_", "nl.bool_"
-        result = fact.like(fact.shape, meaning or dtype or found or " ")
+        result = fact.like(fact.shape, meaning or dtype or common_dtype or " ")
         wide = pair[0 if is_tile[0] else 1][0]
         if all(is_tile) and pair[0][1].shape is not None and "1" in pair[0][1].shape:
             wide = pair[1][0]
-        given = f", dtype={dtype}" if dtype else ""
-        expression = f"{nl}.{name}({first}, {second}{given})"
+        dtype_argument = f", dtype={dtype}" if dtype else ""
+        expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
 
         def into(dst: str, target: TensorFact) -> list[str]:
             if name in NO_INSTRUCTION or (explicit and (meaning or dtype) != target.dtype):
-                kept = given if explicit else f", dtype={target.dtype if self.plain(target) else dst + '.dtype'}"
-                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{kept}))"]
+                kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
+                into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
+                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
             if all(is_tile):
                 return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
             data, operand = (first, second) if is_tile[0] else (second, first)
             swapped = "" if is_tile[0] or name in COMMUTE else ", reverse0=True"
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
-        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide), dtype or found,
-                             name)
+        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
+                             dtype or common_dtype, name)
 
     def unary(self, name: str, node: cst.BaseExpression, dtype: str = "", meaning: str = "",
               mask: MaskFact | None = None) -> OperationText:
@@ -359,19 +360,19 @@ class Calls(Diagonals):
             text, fact = self.text(node), TensorFact(SBUF)
         else:
             text, fact = self.operand(*self.viewed(node, mask))
-        given = f", dtype={dtype}" if dtype else ""
+        dtype_argument = f", dtype={dtype}" if dtype else ""
         if name == "logical_not" and not dtype:
-            given, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
+            dtype_argument, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
         if name == "rsqrt" and fact.memory == "psum":
             text = f"{self.nl}.copy({text})"
         result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))
 
         def into(dst: str, target: TensorFact) -> list[str]:
-            if name in ACTIVATIONS and not (given and (meaning or dtype) != target.dtype):
+            if name in ACTIVATIONS and not (dtype_argument and (meaning or dtype) != target.dtype):
                 return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
-            kept = given or f", dtype={dst}.dtype"
-            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{kept}))"]
-        return OperationText(result, f"{self.nl}.{name}({text}{given})", into, self.shape_text(result, text),
+            into_argument = dtype_argument or f", dtype={dst}.dtype"
+            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{into_argument}))"]
+        return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", into, self.shape_text(result, text),
                       dtype or fact.dtype or f"{text}.dtype", name)
 
     @staticmethod
@@ -394,7 +395,7 @@ class Calls(Diagonals):
         return self.other_call(original_node, updated_node, meaning)
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
-        """A call of anything else; subclasses know functions of the file."""
+        """Rewrite a call of a function that is not public. Subclasses know the functions of the file."""
         return self.note(updated, Fact())
 
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
@@ -406,42 +407,42 @@ class Calls(Diagonals):
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
             return self._with_destination(recipe, arguments)
         if recipe is not None:
-            made = recipe(self, arguments)
+            result = recipe(self, arguments)
         elif package == "nl" and name in BINARY and {"x", "y"} <= set(arguments.nodes):
             if not any(isinstance(arguments.fact(n), (TensorFact, Unknown)) for n in ("x", "y")):
                 if arguments.mask is not None or arguments.condition:
                     raise LeftForAPerson(f"{meaning} under a mask, of operands that the text does not show to be tiles")
                 return self.note(node, Fact())
-            made = self.binary(name, arguments.nodes["x"], arguments.nodes["y"], arguments.dtype,
+            result = self.binary(name, arguments.nodes["x"], arguments.nodes["y"], arguments.dtype,
                                arguments.dtype_meaning, arguments.mask)
         elif package == "nl" and name in UNARY and arguments.nodes:
-            made = self.unary(name, arguments.nodes.get("x") or next(iter(arguments.nodes.values())), arguments.dtype,
+            result = self.unary(name, arguments.nodes.get("x") or next(iter(arguments.nodes.values())), arguments.dtype,
                               arguments.dtype_meaning, arguments.mask)
         else:
             raise LeftForAPerson(f"{meaning} has no counterpart")
-        if isinstance(made, cst.BaseExpression) and isinstance(fact := self.fact(made), TensorFact) and (
+        if isinstance(result, cst.BaseExpression) and isinstance(fact := self.fact(result), TensorFact) and (
                 arguments.mask or arguments.condition):
-            text = self.code(made)
-            made = OperationText(fact, text, None, self.shape_text(fact, text), fact.dtype, "masked")
-        if isinstance(made, cst.BaseExpression):
-            self.conditions[id(made)] = arguments.condition
-            return made
-        made.condition, made.mask = arguments.condition, None if meaning in OTHER_COLUMNS else arguments.mask
-        return self.deferred(made)
+            text = self.code(result)
+            result = OperationText(fact, text, None, self.shape_text(fact, text), fact.dtype, "masked")
+        if isinstance(result, cst.BaseExpression):
+            self.conditions[id(result)] = arguments.condition
+            return result
+        result.condition, result.mask = arguments.condition, None if meaning in OTHER_COLUMNS else arguments.mask
+        return self.deferred(result)
 
     def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:
-        """A call of the beta package of later releases, which has the destination already."""
+        """Rewrite a call of the beta package of later releases, in which calls already have a destination."""
         dst, target = arguments.tensor("dst")
         del arguments.nodes["dst"]
-        made = recipe(self, arguments)
-        if not isinstance(made, OperationText) or made.into is None:
+        result = recipe(self, arguments)
+        if not isinstance(result, OperationText) or result.into is None:
             raise LeftForAPerson(f"{arguments.function} with a destination")
-        *before, last = (self.settled(text) for text in made.into(dst, target))
+        *before, last = (self.settled(text) for text in result.into(dst, target))
         self.prelude[-1] += before
         return self.new(last, FACT)
 
     def arguments(self, meaning: str, node: cst.Call) -> Arguments:
-        """The arguments of a call of a public function by name."""
+        """Return the arguments of a call of a public function by name."""
         package, _, name = meaning.partition(".")
         module = beta_language if package == "nl" else beta_isa
         function = getattr(module, name, None)
@@ -464,15 +465,15 @@ class Calls(Diagonals):
         nodes = {n: nodes[n] for n in (*names, *nodes) if n in nodes}
         mask, condition = None, ""
         if "mask" in nodes:
-            given = nodes.pop("mask")
-            fact = self.fact(given)
+            mask_node = nodes.pop("mask")
+            fact = self.fact(mask_node)
             if isinstance(fact, MaskFact):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_known:
                     raise LeftForAPerson("a mask that is no conjunction of comparisons")
-            elif self.code(given) not in ("None", "True"):
-                text = self.text(given)
-                is_bool = not isinstance(given, cst.Name) or fact == NumberFact("bool")
+            elif self.code(mask_node) not in ("None", "True"):
+                text = self.text(mask_node)
+                is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")
                 condition = text if is_bool else f"{text} is None or {text}"
             self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
         return Arguments(self, meaning, nodes, mask, condition)

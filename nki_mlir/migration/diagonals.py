@@ -52,10 +52,10 @@ class Diagonals(EngineRows):
 
     def _within(self, mask: MaskFact, shape: tuple[str, ...]) -> tuple[Comparison, ...]:
         """Return the comparisons in the part of the iteration space that the bounds of a mask leave."""
-        found = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
-        if any(len(c.index.axes) != len(shape) or "?" in shape for c in found):
+        comparisons = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
+        if any(len(c.index.axes) != len(shape) or "?" in shape for c in comparisons):
             raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not say")
-        return found
+        return comparisons
 
     def selected(self, text: str, tensor: TensorFact, mask: MaskFact, operator: str) -> tuple[str, TensorFact]:
         """Return the operand of a reduction, with the operator's identity where a mask does not hold."""

@@ -22,19 +22,19 @@ REASON = "a DMA moves these rows, because engines start only at certain partitio
 
 def is_between(text: str, tensor: TensorFact) -> bool:
     """Whether a view of a tile shows by its numbers that its rows begin where no engine does."""
-    found = FIRST_ROWS.match(text)
-    if found is None or not tensor.on_chip:
+    match = FIRST_ROWS.match(text)
+    if match is None or not tensor.on_chip:
         return False
-    first = int(found["start"] or found["first"] or 0)
-    count = int(found["count"]) if found["count"] else int(found["after"]) - first
-    return not Machine.legal_start_partition(first, count)
+    first_row = int(match["start"] or match["first"] or 0)
+    count = int(match["count"]) if match["count"] else int(match["after"]) - first_row
+    return not Machine.legal_start_partition(first_row, count)
 
 
 class EngineRows(Indices):
     """Adds the copies of rows."""
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:
-        """The text of a tile's shape."""
+        """Return the text of a tile's shape."""
         if tensor.shape is not None and "?" not in tensor.shape:
             return f"({', '.join(tensor.shape)})"
         if tensor.shape is not None and like:

@@ -106,21 +106,21 @@ class Expressions(cst.CSTTransformer):
         raise LeftForAPerson(text)
 
     def code(self, node: cst.CSTNode) -> str:
-        """The text of a node, with its marks."""
+        """Return the text of a node, with its marks."""
         return MODULE.code_for_node(node).strip()
 
     def text(self, node: cst.CSTNode) -> str:
-        """The text of a node, whose results are expressions or names of new tiles."""
+        """Return the text of a node in which expressions, or names of new tiles, replace the marks of results."""
         if id(node) in self.views:
             return self.viewed(node)[0]
         return self.settled(self.code(node))
 
     def settled(self, text: str) -> str:
-        """A text without marks."""
-        return MARK.sub(lambda found: self.forced(found.group(0)), text)
+        """Return a text in which expressions, or names of new tiles, replace all marks."""
+        return MARK.sub(lambda match: self.forced(match.group(0)), text)
 
     def forced(self, mark: str) -> str:
-        """The text of a result as an expression."""
+        """Return the text of a result as an expression; allocate a tile for the result if no expression computes it."""
         result = self.results[mark]
         if result.expression and not result.condition:
             return self.settled(result.expression)
@@ -130,7 +130,7 @@ class Expressions(cst.CSTTransformer):
         return name
 
     def allocated(self, name: str, result: OperationText) -> list[str]:
-        """The statements that create a tile for a result and write it, where its condition holds."""
+        """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
         texts = result.into(name, result.fact) if result.into else []
         if not result.into:
@@ -149,7 +149,8 @@ class Expressions(cst.CSTTransformer):
         return [f"if {condition}:\n{body}"]
 
     def named(self, text: str, hint: str) -> str:
-        """A text that can be written twice: a name that a statement in front gets."""
+        """Return a text that may be written twice: the text itself if it is simple, else a name that a statement
+        before assigns."""
         if terms.SIMPLE.match(text):
             return text
         name = self.fresh(hint)
@@ -157,7 +158,7 @@ class Expressions(cst.CSTTransformer):
         return name
 
     def fresh(self, hint: str) -> str:
-        """A name that the function does not use."""
+        """Return a name that the function does not use."""
         name, count = hint, 1
         while name in self.scope.taken:
             count += 1
@@ -166,36 +167,36 @@ class Expressions(cst.CSTTransformer):
         return name
 
     def fact(self, node: cst.CSTNode) -> Fact:
-        """What a rewritten node is."""
+        """Return what is known about the value of a rewritten node."""
         if isinstance(node, cst.Name) and node.value in self.results:
             return self.results[node.value].fact
         return self.known.get(id(node), Fact())
 
     def new(self, text: str, fact: Fact) -> cst.BaseExpression:
-        """A node for a text."""
+        """Return a node for a text, and note what is known about its value."""
         return self.note(cst.parse_expression(text), fact)
 
     def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
-        """The node, with what it is."""
+        """Note what is known about the value of a node, and return the node."""
         self.known[id(node)] = fact
         self.nodes.append(node)
         return node
 
     def deferred(self, result: OperationText) -> cst.BaseExpression:
-        """A node that stands for a result."""
+        """Return a node that stands for a result."""
         mark = f"__nki_result_{len(self.results)}__"
         self.results[mark] = result
         return self.note(cst.Name(mark), result.fact)
 
     def result(self, node: cst.CSTNode) -> OperationText | None:
-        """The result that a node is."""
+        """Return the result that a node stands for, or None."""
         return self.results.get(node.value) if isinstance(node, cst.Name) else None
 
     def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """The expression in the current generation."""
-        made = node.visit(self)
-        assert isinstance(made, cst.BaseExpression)
-        return made
+        """Rewrite an expression for the current generation."""
+        expression = node.visit(self)
+        assert isinstance(expression, cst.BaseExpression)
+        return expression
 
     def bind(self, name: str, fact: Fact) -> None:
         """Record the value that a name has from here on."""
@@ -208,14 +209,14 @@ class Expressions(cst.CSTTransformer):
         return text == "?" or not terms.names(text) & self.scope.unstable
 
     def lasting(self, tensor: TensorFact) -> TensorFact:
-        """The tensor without shapes that another iteration may change."""
+        """Return the fact of a tensor without sizes that another iteration may change."""
         if tensor.shape is None or all(self.stable(t) for t in tensor.shape):
             return tensor
         return replace(tensor, shape=tuple(t if self.stable(t) else "?" for t in tensor.shape))
 
     # -- names and attributes ------------------------------------------------------------------------------------------
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """A variable."""
+        """Note what is known about a variable, or rewrite a public name."""
         fact = self.scope.facts.get(updated_node.value)
         if fact is None:
             meaning = self.names.meaning(updated_node)
@@ -255,13 +256,13 @@ class Expressions(cst.CSTTransformer):
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
 
     def _limit(self, node: cst.Attribute) -> float | None:
-        """The number that ``nl.finfo(nl.bfloat16).max`` is; None where an attribute is another, or the text does not
-        say the dtype."""
+        """Return the number of ``nl.finfo(nl.bfloat16).max``. Return None for other attributes, or if the text does
+        not state the dtype."""
         match node:
             case cst.Attribute(value=cst.Call(func=function, args=[cst.Arg(value=dtype)]), attr=cst.Name(value=name)):
                 package, _, kind = self.names.meaning(dtype).partition(".")
-                known = package in ("nl", "np") and kind in BY_NAME and BY_NAME[kind].is_float
-                if self.names.meaning(function) == "nl.finfo" and known:
+                is_float_type = package in ("nl", "np") and kind in BY_NAME and BY_NAME[kind].is_float
+                if self.names.meaning(function) == "nl.finfo" and is_float_type:
                     return getattr(finfo(BY_NAME[kind]), name, None)
         return None
 
@@ -280,7 +281,7 @@ class Expressions(cst.CSTTransformer):
         return self.note(node.with_changes(), TileFunction() if package == "nl" and name in UNARY else Fact())
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
-        """What it returns is known where that is the same for all arguments."""
+        """Note what a lambda returns, as far as that is the same for all arguments."""
         return self.note(updated_node, LambdaFact(self.fact(self.rewritten(original_node.body))))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
@@ -335,30 +336,31 @@ class Expressions(cst.CSTTransformer):
             lower = self.text(self.rewritten(item.lower)) if item.lower is not None else "0"
             upper = self.text(self.rewritten(item.upper))
             axes.append((lower, terms.difference(upper, lower) or terms.subtract(upper, lower)))
-        return Items(tuple(IndexFact(start, tuple(Axis(extent if k == own else "1", "1" if k == own else "0")
-                                              for k in range(len(axes)))) for own, (start, extent) in enumerate(axes)))
+        return Items(tuple(IndexFact(start, tuple(Axis(extent if k == position else "1", "1" if k == position else "0")
+                                              for k in range(len(axes))))
+                                              for position, (start, extent) in enumerate(axes)))
 
     def _spread(self, node: cst.Subscript, index: IndexFact) -> cst.BaseExpression:
         """``nl.arange(n)[:, None]``: axes put in."""
         axes: list[Axis] = []
-        own = list(index.axes)
+        unused_axes = list(index.axes)
         for element in node.slice:
             item = element.slice
             if isinstance(item, cst.Index) and self.code(item.value) == "None":
                 axes.append(Axis("1", "0"))
-            elif isinstance(item, cst.Slice) and own:
-                axes.append(own.pop(0))
+            elif isinstance(item, cst.Slice) and unused_axes:
+                axes.append(unused_axes.pop(0))
             else:
                 self.left("this subscript of an index vector")
-        return self.note(node, IndexFact(index.base, (*axes, *own)))
+        return self.note(node, IndexFact(index.base, (*axes, *unused_axes)))
 
     def items(self, node: cst.Subscript, tensor: TensorFact) -> list[Item]:
-        """The items of a subscript."""
-        found: list[Item] = []
+        """Return the items of a subscript."""
+        items: list[Item] = []
         for element in node.slice:
             item = element.slice
             if isinstance(item, cst.Slice):
-                found.append(self._slice(item))
+                items.append(self._slice(item))
                 continue
             assert isinstance(item, cst.Index)
             if isinstance(item.value, cst.Ellipsis):
@@ -367,21 +369,21 @@ class Expressions(cst.CSTTransformer):
                     continue
                 if rank is None:
                     self.left("an ellipsis in a subscript of a tensor whose rank is unknown")
-                found += [Part(":")] * (rank - len(node.slice) + 1)
+                items += [Part(":")] * (rank - len(node.slice) + 1)
                 continue
             value = self.rewritten(item.value)
             fact = self.fact(value)
             if isinstance(fact, IndexFact):
-                found.append(fact)
+                items.append(fact)
             elif isinstance(fact, Span):
-                found.append(Part(self.text(value), fact.size))
+                items.append(Part(self.text(value), fact.size))
             elif isinstance(fact, TensorFact):
-                found.append(RowNumbers(self.named(self.text(value), "rows"), fact.shape))
+                items.append(RowNumbers(self.named(self.text(value), "rows"), fact.shape))
             elif isinstance(fact, MaskFact):
                 raise NotAView("a mask is an index")
             else:
-                found.append(Integer(self.text(value)))
-        return found
+                items.append(Integer(self.text(value)))
+        return items
 
     def _slice(self, item: cst.Slice) -> Part:
         lower, upper, step = (None if v is None else self.text(self.rewritten(v))
@@ -422,14 +424,14 @@ class Expressions(cst.CSTTransformer):
             text, fact = render(view)
         except NotAView as error:
             self.left(str(error))
-        made = self.new(text.replace("nl.ds(", f"{self.nl}.ds(") if self.nl != "nl" else text, self.lasting(fact))
-        self.views[id(made)] = view
+        expression = self.new(text.replace("nl.ds(", f"{self.nl}.ds(") if self.nl != "nl" else text, self.lasting(fact))
+        self.views[id(expression)] = view
         if text != self.code(node).replace(" ", "") and any(isinstance(i, IndexFact) for i in view.items):
             self.report.changed(self.line, "index vectors become a slice or an access pattern")
-        return made
+        return expression
 
     def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
-        """The text of an operand under a mask, and what it is."""
+        """Return the text and the fact of an operand under a mask."""
         view, fact = self.views.get(id(node)), self.fact(node)
         result = self.result(node)
         if result is not None:

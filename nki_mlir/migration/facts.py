@@ -118,7 +118,7 @@ class TensorFact(Fact):
         return None if self.shape is None else len(self.shape)
 
     def like(self, shape: Shape, dtype: str = "") -> "TensorFact":
-        """A view or result of another shape, or dtype."""
+        """Return the fact of a view or result with another shape, or dtype."""
         return replace(self, shape=shape, dtype=dtype or self.dtype, blocks=0, base=False, parameter=False, fresh=False)
 
 
@@ -186,7 +186,7 @@ class MaskFact(Fact):
 
 
 def join(left: Fact, right: Fact) -> Fact:
-    """The fact that holds for both values, for a name that may be bound to either."""
+    """Return the fact that holds for both values, for a name that may be bound to either."""
     if left == right:
         return left
     if isinstance(left, Many) and isinstance(right, Many):

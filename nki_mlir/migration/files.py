@@ -34,7 +34,8 @@ class Migrated:
 
 
 def migrated(path: Path, release: str) -> list[Migrated]:
-    """A file, or all Python files of a directory, which know of each other's kernels."""
+    """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
+    another file."""
     if not path.exists():
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not path.is_dir() and not path.is_file():        # to read a FIFO would wait for a writer
@@ -48,10 +49,10 @@ def migrated(path: Path, release: str) -> list[Migrated]:
                        if p != path and p.is_file() and (text := _tried(p))}
     gridded = {}
     for file, text in neighbours.items():
-        imported_by = (other for path, other in texts.items() if path != file)
-        if "neuronxcc" in text and "program_id" in text and any(file.stem in other for other in imported_by):
+        imported_by = (other_text for path, other_text in texts.items() if path != file)
+        if "neuronxcc" in text and "program_id" in text and any(file.stem in other_text for other_text in imported_by):
             gridded[file.stem] = gridded_kernels(file, text)
-    made = []
+    results = []
     for file in files:
         report = MigrationReport(str(file))
         imported = {name: rank for module, kernels in gridded.items() if module != file.stem
@@ -62,13 +63,13 @@ def migrated(path: Path, release: str) -> list[Migrated]:
             _refuse_texts(file, new)
         if names.is_beta or imported:
             new = SourceModule(new, report, imported).text()
-            for line, other in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
-                report.left(line, f"{other} is of the beta generation, too: migrate the directory")
+            for line, other_text in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
+                report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
         if new != texts[file]:
             new = formatted(new, file, report)
-        made.append(Migrated(file, texts[file], new, report))
-    return made
+        results.append(Migrated(file, texts[file], new, report))
+    return results
 
 
 def _read(file: Path) -> str:
@@ -99,7 +100,8 @@ def _check_depth(text: str) -> None:
 
 
 def _refuse_texts(file: Path, text: str) -> None:
-    """An error where a kernel may be in a text that the file executes: it would stay as it is."""
+    """Raise an error if the file executes a text that may contain a kernel, since migration does not rewrite the text.
+    """
     tree = ast.parse(text)
     constants = {target.id: node.value.value for node in tree.body if isinstance(node, ast.Assign)
                  and isinstance(node.value, ast.Constant) for target in node.targets if isinstance(target, ast.Name)}
@@ -127,15 +129,15 @@ def _tried(file: Path) -> str:
 
 
 def gridded_kernels(file: Path, text: str) -> dict[str, int]:
-    """The kernels of a file whose grid becomes an argument."""
+    """Return the kernels of a file whose grid becomes an argument."""
     module = SourceModule(text, MigrationReport(str(file), muted=1), {})
     module.find_grids()
     return module.gridded
 
 
 def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str]]:
-    """The lines that import files beside the migrated one which are of the beta generation, and these."""
-    beta = {p.stem: p.name for p, other in neighbours.items() if Names(other).is_beta}
+    """Return (line, file) of each import of a file beside the migrated one that is written in the beta generation."""
+    beta = {p.stem: p.name for p, neighbour in neighbours.items() if Names(neighbour).is_beta}
     lines: dict[str, int] = {}
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -143,7 +145,7 @@ def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str
         for module in [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]:
             if (stem := module.rpartition(".")[2]) in beta:
                 lines.setdefault(beta[stem], node.lineno)
-    return [(line, other) for other, line in lines.items()]
+    return [(line, neighbour) for neighbour, line in lines.items()]
 
 
 def _imports(text: str, module: str, name: str) -> bool:
@@ -152,11 +154,12 @@ def _imports(text: str, module: str, name: str) -> bool:
 
 
 def formatted(text: str, file: Path, report: MigrationReport) -> str:
-    """The text as ``ruff format`` writes it, with the settings that hold for the file."""
+    """Return the text as ``ruff format`` writes it with the settings of the file."""
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(file), "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    if done.returncode:
+    formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if formatter.returncode:
         report.changed(0, "the text is not formatted, because ruff is not installed"
-                       if "No module named" in done.stderr else f"the text is not formatted: {done.stderr.strip()}")
+                       if "No module named" in formatter.stderr else f"the text is not formatted: "
+                                                                     f"{formatter.stderr.strip()}")
         return text
-    return done.stdout
+    return formatter.stdout

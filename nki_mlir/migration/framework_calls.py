@@ -70,7 +70,7 @@ class TextEdits:
         self.edits.append((start, end, text))
 
     def result(self) -> tuple[str, Callable[[int], int]]:
-        """The new text, and the old line of a new one."""
+        """Return the new text, and a function from a line of it to the old line."""
         parts: list[bytes] = []
         lines = [1]                         # the old line of each new one
         at = 0
@@ -102,14 +102,14 @@ class FrameworkCalls:
         self.nl = self.names.alias("nl")
 
     def rewritten(self) -> tuple[str, Callable[[int], int]]:
-        """The text without the calls that can be rewritten, and the old line of each of its lines."""
+        """Return the text with the calls rewritten where possible, and the old line of each of its lines."""
         calls: dict[str, list[tuple[ast.Call, Function]]] = {}
         for node, function in _calls(self.tree, self.tree):
             if self.meaning(node.func) == NKI_CALL and node.args and (name := self.kernel_name(node)):
                 calls.setdefault(name, []).append((node, function))
-        done = [name for name, sites in calls.items() if self.rewrite(name, sites)]
-        if done:
-            self.import_nki(len(done) == len(calls))
+        rewritten_names = [name for name, sites in calls.items() if self.rewrite(name, sites)]
+        if rewritten_names:
+            self.import_nki(len(rewritten_names) == len(calls))
         return self.edits.result()
 
     def meaning(self, node: ast.expr) -> str:
@@ -118,7 +118,8 @@ class FrameworkCalls:
             node, ast.Name | ast.Attribute) else ""
 
     def kernel_name(self, call: ast.Call) -> str:
-        """The function of this file that a call runs, with constants bound to it or without."""
+        """Return the name of the function of this file that a call runs, also through ``functools.partial``; else
+        return ""."""
         node = call.args[0]
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("partial") and len(node.args) == 1:
             node = node.args[0]
@@ -162,17 +163,18 @@ class FrameworkCalls:
                           and isinstance(s.targets[0], ast.Name) and _uses(function, shapes.id) == 1), None)
             shapes = values[shapes.id]
         several = isinstance(shapes, ast.Tuple | ast.List)
-        each = shapes.elts if isinstance(shapes, ast.Tuple | ast.List) else [shapes]
-        if several and len(each) < 2:                   # a sequence of one result is no kernel's
+        shape_nodes = shapes.elts if isinstance(shapes, ast.Tuple | ast.List) else [shapes]
+        if several and len(shape_nodes) < 2:                   # a sequence of one result is no kernel's
             raise NotSaid
         local = ParameterNames(dict(zip(map(ast.dump, inputs), parameters)), values, self.names)
-        results = [self.result(values.get(one.id, one) if isinstance(one, ast.Name) else one, local) for one in each]
+        results = [self.result(values.get(shape_node.id, shape_node) if isinstance(shape_node, ast.Name)
+                               else shape_node, local) for shape_node in shape_nodes]
         grid = keywords.get("grid")
         return FrameworkCall(node, inputs, constants, None if isinstance(grid, ast.Constant) and grid.value is None
                              else grid, results, spare)
 
     def result(self, shape: ast.expr, local: "ParameterNames") -> tuple[str, str]:
-        """The texts of the shape and the dtype that a ``ShapeDtypeStruct`` has."""
+        """Return the texts of the shape and the dtype in a ``ShapeDtypeStruct``."""
         if not isinstance(shape, ast.Call) or not ast.unparse(shape.func).endswith("ShapeDtypeStruct"):
             raise NotSaid
         parts = dict(zip(("shape", "dtype"), shape.args)) | {k.arg: k.value for k in shape.keywords if k.arg}
@@ -233,11 +235,11 @@ class FrameworkCalls:
         for node in statements:
             if not isinstance(node, ast.ImportFrom) or node.module not in ("jax_neuronx", "jax_neuronx.core"):
                 continue
-            others = [a for a in node.names if a.name != "nki_call"]
-            if all_done and len(others) < len(node.names):
+            other_imports = [a for a in node.names if a.name != "nki_call"]
+            if all_done and len(other_imports) < len(node.names):
                 lines = [missing] if missing else []
-                if others:
-                    lines.append(ast.unparse(ast.ImportFrom(node.module, others, node.level)))
+                if other_imports:
+                    lines.append(ast.unparse(ast.ImportFrom(node.module, other_imports, node.level)))
                 end = self.edits.end(node)
                 self.edits.replace(self.edits.start(node), end if lines else end + 1, "\n".join(lines))
                 return
@@ -254,14 +256,14 @@ class ParameterNames(ast.NodeTransformer):
         self.resolving: list[str] = []
 
     def visit(self, node: ast.AST) -> ast.expr:
-        """The expression, whose parts that are arguments of the call are parameters."""
+        """Return the expression in which parameters replace the parts that are arguments of the call."""
         if isinstance(node, ast.expr) and (name := self.parameters.get(ast.dump(node))) is not None:
             return ast.Name(name, ast.Load())
         result: ast.expr = super().visit(node)
         return result
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A variable by its value; names of modules, and of Python, stay."""
+        """Replace a variable by its value. Keep names of modules and of Python."""
         if node.id in self.values and node.id not in self.resolving:
             self.resolving.append(node.id)
             value = self.visit(self.values[node.id])
@@ -273,7 +275,7 @@ class ParameterNames(ast.NodeTransformer):
 
 
 def without_nki_calls(text: str, report: MigrationReport) -> tuple[str, Callable[[int], int]]:
-    """The text with calls of kernels for ``nki_call``, and the old line of each of its lines."""
+    """Replace ``nki_call`` by calls of kernels; return the text and the old line of each of its lines."""
     if "nki_call" not in text:
         return text, lambda line: line
     return FrameworkCalls(text, report).rewritten()
@@ -284,7 +286,7 @@ def _positional(function: ast.FunctionDef) -> list[ast.arg]:
 
 
 def _calls(node: ast.AST, function: Function) -> Iterator[tuple[ast.Call, Function]]:
-    """All calls, each with the function that it is in."""
+    """Yield all calls, each with the function that contains it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Call):
             yield child, function
@@ -292,7 +294,8 @@ def _calls(node: ast.AST, function: Function) -> Iterator[tuple[ast.Call, Functi
 
 
 def _assigned(function: Function) -> dict[str, ast.expr]:
-    """The value of each variable that is assigned once: an expression, or a part of a shape that is unpacked."""
+    """Return the value of each variable with one assignment: an expression, or a part of a shape that the statement
+    unpacks."""
     values: dict[str, ast.expr] = {}
     bound: list[str] = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     for statement in ast.walk(function):

@@ -30,11 +30,11 @@ class FunctionCalls(Calls):
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
-        """What a function of the file returns; None where the file has none of that name."""
+        """Return what a function of the file returns, or None if the file has no function with that name."""
         return None
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
-        """A call of a function that is not public."""
+        """Rewrite a call of a function that is not public."""
         if meaning == "ncc.no_reorder":
             return self.new(f"{self.nl}.no_reorder()", Fact())
         owner = self.owners.get(id(updated.func))
@@ -60,12 +60,12 @@ class FunctionCalls(Calls):
         returned = self.helper(name, positional, keywords)
         if returned is not None:
             return returned
-        known = self.scope.facts.get(name)
-        if isinstance(known, LambdaFact):
-            return known.result
-        if isinstance(known, TileClass):
-            return TileObject(known.name)
-        if isinstance(known, TileFunction) and len(facts) == 1 and isinstance(facts[0], TensorFact):
+        fact = self.scope.facts.get(name)
+        if isinstance(fact, LambdaFact):
+            return fact.result
+        if isinstance(fact, TileClass):
+            return TileObject(fact.name)
+        if isinstance(fact, TileFunction) and len(facts) == 1 and isinstance(facts[0], TensorFact):
             return self.on_chip(facts[0].like(facts[0].shape))
         match name:
             case "range" | "len" | "int" | "round":
@@ -84,7 +84,7 @@ class FunctionCalls(Calls):
         return Unknown() if any(isinstance(f, TensorFact) for f in facts) else Fact()
 
     def _method(self, text: str, tensor: TensorFact, name: str, node: cst.Call) -> cst.BaseExpression:
-        """A method of a tensor."""
+        """Rewrite a call of a tensor's method."""
         values = [a.value for a in node.args]
         shown = ", ".join(self.text(v) for v in values)
         nl, base = self.nl, terms.factor(text)
@@ -114,7 +114,7 @@ class FunctionCalls(Calls):
         return self.note(node, Unknown())
 
     def _reshaped(self, text: str, tensor: TensorFact, values: list[cst.BaseExpression]) -> cst.BaseExpression:
-        """A view of another shape; par_dim goes."""
+        """Rewrite a reshape, without ``par_dim``."""
         if len(values) == 1:
             items, blocks, shown = shape_items(self, values[0])
         else:
@@ -133,10 +133,10 @@ def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Ca
     """Shapes that ``rows, columns = x.shape`` names, by the tensor's name."""
     if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple) and len(target.elements) == len(
             value.elements):
-        found: dict[str, tuple[str, ...]] = {}
+        shapes: dict[str, tuple[str, ...]] = {}
         for left, right in zip(target.elements, value.elements):
-            found |= shape_names(left.value, right.value, calls)
-        return found
+            shapes |= shape_names(left.value, right.value, calls)
+        return shapes
     if not (isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Attribute)
             and value.attr.value == "shape" and isinstance(value.value, cst.Name)):
         return {}

@@ -43,12 +43,12 @@ class Indices(Expressions):
         return IndexFact(base, tuple(axes), left.moved or right.moved)
 
     def as_index(self, node: cst.BaseExpression) -> IndexFact:
-        """An index, or a number of the host as one."""
+        """Return a value as an index; a number of the host is an index without axes."""
         fact = self.fact(node)
         return fact if isinstance(fact, IndexFact) else IndexFact(self.text(node), ())
 
     def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
-        """The mask that a comparison of indices is."""
+        """Return the mask of a comparison of indices."""
         first, second = self.as_index(left), self.as_index(right)
         if first.moved or second.moved:
             raise LeftForAPerson("a mask by an index to which a tile is added")
@@ -82,7 +82,7 @@ class Indices(Expressions):
         return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
 
     def count(self, text: str, axis: int, hint: str = "") -> str:
-        """A name for the number of elements that a mask leaves, which a statement in front gets."""
+        """Return a name for the number of elements that a mask selects; a statement before assigns it."""
         if terms.SIMPLE.match(text):
             return text
         if text in self.scope.counts:
@@ -95,29 +95,30 @@ class Indices(Expressions):
         return name
 
     def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
-        """Both masks. Two bounds of one axis become one."""
+        """Return the mask that selects what both masks select. Two upper bounds of one axis become one."""
         bounds = list(left.bounds)
         for bound in right.bounds:
-            other = next((b for b in bounds if b.axis == bound.axis), None)
-            if other is None:
+            same_axis = next((b for b in bounds if b.axis == bound.axis), None)
+            if same_axis is None:
                 bounds.append(bound)
-            elif other != bound:
+            elif same_axis != bound:
                 axis = bound.rank + bound.axis
-                low = self.count(terms.largest(other.low, bound.low), axis, "start") if other.low and bound.low else (
-                    other.low or bound.low)
-                ends = [_end(b) for b in (other, bound)]
+                low = same_axis.low or bound.low
+                if same_axis.low and bound.low:
+                    low = self.count(terms.largest(same_axis.low, bound.low), axis, "start")
+                ends = [_end(b) for b in (same_axis, bound)]
                 count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis)
-                bounds[bounds.index(other)] = MaskBound(bound.axis, low, count, bound.rank)
+                bounds[bounds.index(same_axis)] = MaskBound(bound.axis, low, count, bound.rank)
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
                         (*left.diagonals, *right.diagonals), left.is_known and right.is_known)
 
     # -- nests of loops ------------------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:
-        """The variable is bound before the element is rewritten."""
+        """Bind the variable before the element is rewritten."""
         return False
 
     def visit_GeneratorExp(self, node: cst.GeneratorExp) -> bool:
-        """The variable is bound before the element is rewritten."""
+        """Bind the variable before the element is rewritten."""
         return False
 
     def visit_Lambda(self, node: cst.Lambda) -> bool:
@@ -125,12 +126,12 @@ class Indices(Expressions):
         return False
 
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
-        """A list; a loop in front where an element needs statements."""
+        """Rewrite a list comprehension; use a loop before the statement if the element needs statements."""
         return self._comprehension(original_node)
 
     def leave_GeneratorExp(self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
                            ) -> cst.BaseExpression:
-        """The same: what is generated is used at once."""
+        """Rewrite a generator expression as a list comprehension: its user reads all elements at once."""
         return self._comprehension(original_node)
 
     def _comprehension(self, node: cst.ListComp | cst.GeneratorExp) -> cst.BaseExpression:
@@ -159,7 +160,7 @@ class Indices(Expressions):
         return self.new(name, Many(fact))
 
     def element(self, fact: Fact) -> Fact:
-        """What an iteration of a value gives."""
+        """Return the fact of an element that an iteration over a value yields."""
         if isinstance(fact, Many):
             return fact.element
         if isinstance(fact, Items) and fact.items:
@@ -197,7 +198,7 @@ def _end(bound: MaskBound) -> str:
 
 
 def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
-    """What is known of a comprehension's element where the variables of the comprehension are unknown."""
+    """Return what is known about a comprehension's element without the variables of the comprehension."""
     def depends(text: str) -> bool:
         return text.strip() not in ("", "?") and not variables.isdisjoint(terms.names(text))
     shape = tensor.shape and tuple("?" if depends(extent) else extent for extent in tensor.shape)

@@ -76,23 +76,23 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
 
 def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, memory: str = SBUF, hint: str = "",
                 shape_text: str = "", source: TensorFact | None = None, **replaced: str) -> OperationText:
-    """The result of an instruction with a destination."""
+    """Return the result of an instruction with a destination."""
     calls = a.calls
     meaning = a.dtype_meaning or dtype
     fact = TensorFact(memory, shape, meaning if meaning.startswith("nl.") or calls.stable(meaning or "0") else "",
                   base=True)
-    given = operands(a, name, replaced, source)
+    arguments = operands(a, name, replaced, source)
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        return [f"{calls.nisa}.{name}(dst={dst}{given})"]
-    known = shape is not None and "?" not in shape
-    text = calls.shape_text(fact, like) if known or not shape_text else shape_text
+        return [f"{calls.nisa}.{name}(dst={dst}{arguments})"]
+    is_known = shape is not None and "?" not in shape
+    text = calls.shape_text(fact, like) if is_known or not shape_text else shape_text
     kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or f"{terms.factor(like)}.dtype"
     return OperationText(fact, "", into, text, kind, hint or name)
 
 
 def regular(calls: Calls, a: Arguments) -> OperationText:
-    """An instruction of the table."""
+    """Rewrite a call of an instruction of the table."""
     name = a.function.partition(".")[2]
     form = FORMS[name]
     text, source = a.tensor(form.like)
@@ -135,7 +135,7 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("nc_matmul")
 def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
-    """A product in PSUM."""
+    """Rewrite a product, which goes to PSUM."""
     (x, left), (y, right) = a.tensor("stationary"), a.tensor("moving")
     shape: Shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == 2:
@@ -147,12 +147,12 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     mode = a.text("perf_mode")
     if mode[:1] in ("'", '"'):
         mode = f"{calls.nisa}.matmul_perf_mode.{'double_row' if 'double_row' in mode else mode[1:-1]}"
-    given = operands(a, "nc_matmul", {"stationary": x, "moving": y, "perf_mode": mode})
+    arguments = operands(a, "nc_matmul", {"stationary": x, "moving": y, "perf_mode": mode})
     fact = TensorFact(PSUM, shape, "nl.float32", base=True)
     result = OperationText(fact, "", None, shape_text, f"{calls.nl}.float32", "product")
 
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
-        return [f"{calls.nisa}.nc_matmul(dst={dst}{given}{accumulate})"]
+        return [f"{calls.nisa}.nc_matmul(dst={dst}{arguments}{accumulate})"]
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if target is fact:
@@ -165,7 +165,7 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
 
 
 def through_psum(calls: Calls, result: OperationText, dst: str) -> list[str]:
-    """The TensorFact engine writes PSUM alone: a tile there, then a copy."""
+    """Return statements that write a tile in PSUM, since the tensor engine writes no other memory, and copy it."""
     name = calls.fresh(result.name)
     return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
 
@@ -180,22 +180,22 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
         raise LeftForAPerson("nisa.nc_transpose to another dtype: copy its result")
     factor = terms.factor(text)
     shape_text = f"({factor}.shape[1], {factor}.shape[0])"
-    made = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",
+    transposition = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",
                        shape_text)
-    write, fact = made.into, made.fact
+    write, fact = transposition.into, transposition.fact
     assert write is not None
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if target is fact or target.memory == PSUM or on_vector:
             return write(dst, target)
-        return through_psum(calls, made, dst)
-    made.into = into
-    return made
+        return through_psum(calls, transposition, dst)
+    transposition.into = into
+    return transposition
 
 
 @recipe("tensor_partition_reduce")
 def partition_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """One row."""
+    """Rewrite a reduction over partitions, whose result is one row."""
     text, source = a.tensor("data")
     shape = ("1", *source.shape[1:]) if source.shape is not None else None
     return instruction(a, "tensor_partition_reduce", shape, text, source.dtype,
@@ -204,7 +204,7 @@ def partition_reduce(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("memset")
 def memset(calls: Calls, a: Arguments) -> OperationText:
-    """A new tile of one value."""
+    """Rewrite the creation of a tile with one value."""
     items, _, text = shape_items(calls, a.nodes["shape"])
     fact = TensorFact(SBUF, tuple(items) if items else None, a.dtype_meaning, base=True)
     value, engine = a.text("value"), a.passed("engine")
@@ -216,25 +216,25 @@ def memset(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("iota")
 def iota(calls: Calls, a: Arguments) -> OperationText:
-    """The call that writes an index into a tile."""
+    """Rewrite an index in data as the call that writes it into a tile."""
     fact = a.fact("expr")
     index = fact if isinstance(fact, IndexFact) else IndexFact(a.text("expr"), ())
     if len(index.axes) == 1:
         raise LeftForAPerson("an index vector of one axis")
     shape = tuple(axis.extent for axis in index.axes) or ("1", "1")
     steps, multiplier, offset = pattern(index)
-    made = TensorFact(SBUF, shape, a.dtype_meaning, base=True)
-    place = f", offset={offset}" if offset != "0" else ""
+    numbers = TensorFact(SBUF, shape, a.dtype_meaning, base=True)
+    offset_argument = f", offset={offset}" if offset != "0" else ""
     along = f", channel_multiplier={multiplier}" if multiplier != "0" else ""
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        return [f"{calls.nisa}.iota(dst={dst}, pattern={steps}{place}{along})"]
-    return OperationText(made, "", into, f"({', '.join(shape)})", a.dtype, "numbers")
+        return [f"{calls.nisa}.iota(dst={dst}, pattern={steps}{offset_argument}{along})"]
+    return OperationText(numbers, "", into, f"({', '.join(shape)})", a.dtype, "numbers")
 
 
 @recipe("affine_select")
 def affine_select(calls: Calls, a: Arguments) -> OperationText:
-    """The predicate is a pattern, a multiplier and an offset that are compared with 0."""
+    """Rewrite the predicate as a pattern, a multiplier and an offset that the instruction compares with 0."""
     fact = a.fact("pred")
     if not isinstance(fact, MaskFact) or not fact.comparisons or not fact.is_known:
         raise LeftForAPerson("nisa.affine_select with a predicate that the text does not show to be a comparison")
@@ -246,20 +246,20 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
 
     def into(dst: str, target: TensorFact) -> list[str]:
         return calls.selecting(dst, selected, a.text("on_false_value"), fact.comparisons)
-    made = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
+    selection = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     dtype = a.dtype or f"{terms.factor(text)}.dtype"
-    return OperationText(made, "", into, calls.shape_text(made, text), dtype, "selected")
+    return OperationText(selection, "", into, calls.shape_text(selection, text), dtype, "selected")
 
 
 @recipe("local_gather")
 def local_gather(calls: Calls, a: Arguments) -> OperationText:
     """Sixteen results for each column of indices."""
     (text, source), (_, index) = a.tensor("src_buffer"), a.tensor("index")
-    each = a.text("num_elem_per_idx", "1")
-    shape = (*index.shape, "16", each) if index.shape is not None else None
+    per_index = a.text("num_elem_per_idx", "1")
+    shape = (*index.shape, "16", per_index) if index.shape is not None else None
     if shape is None:
         raise LeftForAPerson("nisa.local_gather with indices whose shape is unknown")
-    if each == "1":
+    if per_index == "1":
         shape = shape[:-1]
     return instruction(a, "local_gather", shape, text, source.dtype)
 

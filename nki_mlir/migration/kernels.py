@@ -20,9 +20,9 @@ STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
     """Return the function as Python's own tree."""
-    found = ast.parse(MODULE.code_for_node(node.with_changes(leading_lines=()))).body[0]
-    assert isinstance(found, ast.FunctionDef)
-    return found
+    function = ast.parse(MODULE.code_for_node(node.with_changes(leading_lines=()))).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return function
 
 
 class Kernels(Statements):
@@ -52,18 +52,18 @@ class Kernels(Statements):
 
     def axes_of(self, tree: ast.AST) -> set[int]:
         """Return the axes of the grid that a tree reads."""
-        found: set[int] = set()
+        axes: set[int] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
             meaning = self.parameters.meaning(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
             if meaning in ("nl.program_id", "nl.num_programs"):
                 values = [*node.args, *(k.value for k in node.keywords)]
-                found.add(values[0].value if values and isinstance(values[0], ast.Constant) and isinstance(
+                axes.add(values[0].value if values and isinstance(values[0], ast.Constant) and isinstance(
                     values[0].value, int) else 0)
             elif meaning == "nl.program_ndim":
-                found.add(0)
-        return found
+                axes.add(0)
+        return axes
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
         """Programs are iterations of loops over the grid."""
@@ -81,7 +81,8 @@ class Kernels(Statements):
         return self.new(f"grid[{axis}]", NumberFact("int"))
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
-        """A tensor that the beta generation places is placed by the compiler."""
+        """Return the memory of a buffer argument. The compiler allocates tensors whose addresses the beta kernel
+        chose."""
         function = node.func if isinstance(node, cst.Call) else node
         meaning = self.names.meaning(function)
         if not meaning.startswith(("ncc.sbuf", "ncc.psum")):
@@ -93,7 +94,7 @@ class Kernels(Statements):
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
-        """A call within a kernel."""
+        """Return what a call of a function of the file returns, and note the facts of its arguments."""
         if name in self.local:
             return self.local[name]
         if name not in self.functions:
@@ -102,15 +103,16 @@ class Kernels(Statements):
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
         facts = {n: self.passed(n, f) for n, f in facts.items()}
-        known = self.signatures.get(name)
+        inferred_before = self.signatures.get(name)
         inferred = self.parameters.facts(tree, False)
-        if known is not None:
-            facts = {n: join(known.get(n, facts.get(n, f)), facts.get(n, known.get(n, f))) for n, f in inferred.items()}
+        if inferred_before is not None:
+            facts = {n: join(inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
+                     for n, f in inferred.items()}
         else:
             facts = {n: facts[n] if n in facts and type(facts[n]) is not Fact else f for n, f in inferred.items()}
         if name in self.active:
             return self.returns.get(name, Fact())
-        if facts != known:
+        if facts != inferred_before:
             self.signatures[name] = facts
             self.rewrite(name, facts, False)
         return self.returns.get(name, Fact())
@@ -126,7 +128,7 @@ class Kernels(Statements):
         return TensorFact(fact.memory, shape, dtype, fact.blocks, fact.base and shape is not None)
 
     def given_back(self, fact: Fact) -> Fact:
-        """What a caller knows of a result."""
+        """Return what a caller knows about a result."""
         if isinstance(fact, Items):
             return Items(tuple(self.given_back(item) for item in fact.items))
         if not isinstance(fact, TensorFact):
@@ -148,10 +150,10 @@ class Kernels(Statements):
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
                  self.local)
-        taken = {*self.all_names, *bound_names(tree), *facts}
+        used_names = {*self.all_names, *bound_names(tree), *facts}
         if closure is not None:
-            taken |= self.scope.taken
-        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), taken)
+            used_names |= self.scope.taken
+        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors: set[str] = getattr(self, "vectors", set())
         self.vectors = set()
@@ -172,8 +174,8 @@ class Kernels(Statements):
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
             body = without_spare(body, self.vectors)
-            made = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
-                                     params=self.annotations(parameters))
+            function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
+                                         params=self.annotations(parameters))
         finally:
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):
@@ -181,15 +183,15 @@ class Kernels(Statements):
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
              self.local) = outer
             self.returned, self.vectors = returned, vectors
-        return made, self.given_back(result)
+        return function, self.given_back(result)
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
-        """A function within a kernel: it sees the names around it."""
+        """Rewrite a function within a kernel, which reads variables of the kernel."""
         tree = tree_of(node)
         facts = self.parameters.facts(tree, False)
-        made, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
+        function, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
         self.local[node.name.value] = returned
-        return made.with_changes(decorators=[])
+        return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
         """Parameters without ``mutable_tensor``: a kernel may write what it returns."""
@@ -204,8 +206,8 @@ class Kernels(Statements):
     def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                   ) -> list[cst.BaseStatement]:
         """Parameters that are written are returned where the kernel returns nothing."""
-        own = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
-        if own:
+        returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
+        if returns:
             return body
         parameters = [a.arg for a in tree.args.args]
         written: list[str] = []
@@ -225,7 +227,7 @@ class Kernels(Statements):
 
     def programs(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                  ) -> tuple[list[cst.BaseStatement], cst.Parameters]:
-        """The body with loops over the programs of its grid; what all programs share is in front of them."""
+        """Return the body within loops over the programs of its grid, behind the statements that all programs share."""
         line = self.line_of.get(id(node), 0)
         rank = max(self.axes) + 1
         last = body[-1] if body and _is_return(body[-1]) else None

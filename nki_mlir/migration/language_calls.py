@@ -75,10 +75,10 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         if not isinstance(fact, TensorFact):
             raise LeftForAPerson(f"{a.function} of a value that the text does not show to be a tensor")
         memory = a.fact("buffer")
-        made = TensorFact(memory.memory if isinstance(memory, BufferFact) else fact.memory, fact.shape,
+        tensor = TensorFact(memory.memory if isinstance(memory, BufferFact) else fact.memory, fact.shape,
                       a.dtype_meaning or fact.dtype, fact.blocks, True)
         text = f"{nl}.{name}({calls.text(source)}{dtype_argument(a)}{a.passed('buffer')})"
-        return calls.new(text, made)
+        return calls.new(text, tensor)
     if "shape" not in a:
         raise LeftForAPerson(f"{a.function} without a shape")
     items, blocks, text = shape_items(calls, a.nodes["shape"])
@@ -87,8 +87,8 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if isinstance(buffer, BufferFact):
         memory_name, where = buffer.memory, a.text("buffer")
     elif "buffer" in a:
-        given = calls.code(a.nodes["buffer"])
-        words = given.strip("'\"")
+        buffer_text = calls.code(a.nodes["buffer"])
+        words = buffer_text.strip("'\"")
         if words in ("sbuf", "psum", "hbm", "shared_hbm", "private_hbm"):
             memory_name, where = (words if words in (SBUF, PSUM) else HBM), f"{nl}.{words}"
         else:
@@ -117,7 +117,7 @@ def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("shared_identity_matrix")
 def shared_identity(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The same."""
+    """Rewrite the identity matrix as a tile that a call creates in SBUF."""
     n = calls.text(next(iter(a.nodes.values())))
     calls.report.changed(calls.line, "the identity is created in SBUF instead of loaded")
     dtype = a.dtype or f"{calls.nl}.uint8"
@@ -136,7 +136,7 @@ def rand(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("random_seed")
 def random_seed(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The seed is a tile."""
+    """Rewrite the seed as a tile."""
     fact = a.fact("seed")
     text = a.text("seed")
     if not isinstance(fact, TensorFact):
@@ -183,8 +183,8 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
         shape = left.shape[1 if transposed == "True" else 0], right.shape[1]
     fact = TensorFact(PSUM, shape, "nl.float32")
-    given = ", transpose_x=True" if transposed == "True" else ""
-    expression = f"{calls.nl}.matmul({x}, {y}{given})"
+    transpose_argument = ", transpose_x=True" if transposed == "True" else ""
+    expression = f"{calls.nl}.matmul({x}, {y}{transpose_argument})"
     rows = f"{terms.factor(x)}.shape[{1 if transposed == 'True' else 0}]"
 
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
@@ -214,7 +214,7 @@ def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpres
     counts = set(calls.scope.counts.values())           # a mask has left fewer elements than the shape says
     if items is not None and source.shape is not None and len(items) == len(source.shape):
         if not counts.isdisjoint(source.shape):
-            items, shown = [own if own in counts else size for own, size in zip(source.shape, items)], ""
+            items, shown = [extent if extent in counts else size for extent, size in zip(source.shape, items)], ""
         if source.shape[0] == items[0]:
             return calls.new(calls.stretched(text, source, tuple(items)), calls.on_chip(source.like(tuple(items))))
     fact = calls.on_chip(source.like(tuple(items) if items else None))
@@ -240,10 +240,10 @@ def axes_of(a: Arguments, name: str = "axis") -> list[int] | None:
     if node is None:
         return None
     if isinstance(node, (cst.Tuple, cst.List)):
-        found = [terms.number(a.calls.text(e.value)) for e in node.elements]
+        numbers = [terms.number(a.calls.text(e.value)) for e in node.elements]
     else:
-        found = [terms.number(a.calls.text(node))]
-    return None if any(f is None for f in found) else [f for f in found if f is not None]
+        numbers = [terms.number(a.calls.text(node))]
+    return None if any(f is None for f in numbers) else [f for f in numbers if f is not None]
 
 
 def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, ...] | None:
@@ -253,8 +253,8 @@ def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str
     if tensor.shape is None or axes is None:
         return None
     rank = len(tensor.shape)
-    gone = {x % rank for x in axes}
-    shape = tuple("1" if k in gone else s for k, s in enumerate(tensor.shape) if keep or k not in gone)
+    reduced_axes = {x % rank for x in axes}
+    shape = tuple("1" if k in reduced_axes else s for k, s in enumerate(tensor.shape) if keep or k not in reduced_axes)
     return (*shape, "1") if len(shape) < 2 else shape
 
 
@@ -265,12 +265,12 @@ def last_axes(calls: Calls, text: str, tensor: TensorFact, axes: list[int] | Non
     if tensor.shape is None:
         return text, str(axes[0]) if len(axes) == 1 else str(axes)
     rank = len(tensor.shape)
-    gone = sorted(x % rank for x in axes)
-    if gone == list(range(rank - len(gone), rank)) or keep:
-        return text, str(gone[0]) if len(gone) == 1 else str(gone)
-    order = [k for k in range(rank) if k not in gone] + gone
+    reduced_axes = sorted(x % rank for x in axes)
+    if reduced_axes == list(range(rank - len(reduced_axes), rank)) or keep:
+        return text, str(reduced_axes[0]) if len(reduced_axes) == 1 else str(reduced_axes)
+    order = [k for k in range(rank) if k not in reduced_axes] + reduced_axes
     calls.report.changed(calls.line, "the view is permuted, because a reduction is along the last axes")
-    last = list(range(rank - len(gone), rank))
+    last = list(range(rank - len(reduced_axes), rank))
     return f"{text}.permute({tuple(order)})", str(last[0]) if len(last) == 1 else str(last)
 
 
@@ -286,15 +286,15 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
-    kept = ", keepdims=True" if keep and name not in ("var", "all") else ""
+    keep_argument = ", keepdims=True" if keep and name not in ("var", "all") else ""
     fact = calls.on_chip(source.like(reduced(source, axes, keep), a.dtype_meaning or source.dtype))
-    expression = f"{calls.nl}.{name}({data}, axis={shown}{dtype_argument(a)}{kept})"
+    expression = f"{calls.nl}.{name}({data}, axis={shown}{dtype_argument(a)}{keep_argument})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if name in operators and not a.dtype:
             return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{operators[name]}, data={data}, "
-                    f"axis={shown}{kept})"]
-        again = expression if a.dtype else f"{calls.nl}.{name}({data}, axis={shown}, dtype={dst}.dtype{kept})"
+                    f"axis={shown}{keep_argument})"]
+        again = expression if a.dtype else f"{calls.nl}.{name}({data}, axis={shown}, dtype={dst}.dtype{keep_argument})"
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={again})"]
     return OperationText(fact, expression, into, calls.shape_text(fact, data), a.dtype or f"{text}.dtype", name)
 
@@ -345,8 +345,8 @@ def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
         numbers = [a.fact(n) for n in ("x", "y") if not isinstance(a.fact(n), TensorFact)]
         if any(isinstance(n, NumberFact) and n.kind == "float" for n in numbers) and fact.dtype != "nl.float32":
             dtype = f"{calls.nl}.float32"
-    given = f", dtype={dtype}" if dtype else ""
-    return calls.new(f"{calls.nl}.where({condition}, {', '.join(parts)}{given})",
+    dtype_argument = f", dtype={dtype}" if dtype else ""
+    return calls.new(f"{calls.nl}.where({condition}, {', '.join(parts)}{dtype_argument})",
                      calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or dtype or fact.dtype or " ")))
 
 
@@ -411,7 +411,7 @@ def ranges(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe(*SAME_NAME)
 def same_name(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """The launch; kernels on grids get loops instead."""
+    """Rewrite a query of the launch. In a kernel on a grid, it becomes the variable of a loop."""
     name = a.function.partition(".")[2]
     shown = ", ".join(calls.text(n) for n in a.nodes.values())
     return calls.program(name, shown)

@@ -25,7 +25,8 @@ MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "ne
 
 
 def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
-    """The text in the current generation; ``gridded`` has kernels of other files whose grid is an argument now."""
+    """Return the text in the current generation. ``gridded`` names kernels of other files whose grid is an argument
+    now."""
     return SourceModule(text, report, gridded or {}).text()
 
 
@@ -42,9 +43,9 @@ class SourceModule:
         self.functions: dict[str, cst.FunctionDef] = {}
         self.classes: dict[str, cst.ClassDef] = {}
         self._collect(self.tree)
-        own = {n: f for n, f in self.functions.items() if self.is_device(f)}
-        self.entries = self._entries(own)
-        self.kernels = Kernels(self.names, report, own, self.line_of)
+        device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
+        self.entries = self._entries(device_functions)
+        self.kernels = Kernels(self.names, report, device_functions, self.line_of)
         self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
@@ -67,34 +68,35 @@ class SourceModule:
         return calls_language(function.body, self.names) or any(self.wrapper(d) for d in function.decorators)
 
     def wrapper(self, decorator: cst.Decorator) -> str:
-        """The kernel decorator that one is."""
+        """Return the public name of a kernel decorator, or "" for other decorators."""
         node = decorator.decorator
         meaning = self.names.meaning(node.func if isinstance(node, cst.Call) else node)
         return meaning if meaning in WRAPPERS or meaning.startswith("ncc.") else ""
 
-    def _entries(self, own: dict[str, cst.FunctionDef]) -> dict[str, str]:
+    def _entries(self, device_functions: dict[str, cst.FunctionDef]) -> dict[str, str]:
         """Kernels that are launched, and the mode that their decorator names."""
-        found: dict[str, str] = {}
-        for name, function in own.items():
+        modes: dict[str, str] = {}
+        for name, function in device_functions.items():
             for decorator in function.decorators:
                 if self.wrapper(decorator):
                     simulated = "simulation" in MODULE.code_for_node(decorator)
-                    found[name] = "simulation" if simulated else found.get(name, "")
+                    modes[name] = "simulation" if simulated else modes.get(name, "")
         for call in _nodes(self.tree, cst.Call):
             meaning = self.names.meaning(call.func)
             if wrapper_of(call, self.names) or meaning in ("nki.simulate_kernel", "nki.nki_call"):
                 node = call.args[0].value if call.args else None
                 while isinstance(node, cst.Subscript):
                     node = node.value
-                if isinstance(node, cst.Name) and node.value in own:
-                    found.setdefault(node.value, "")
-        called = {c.func.value for f in own.values() for c in _nodes(f, cst.Call) if isinstance(c.func, cst.Name)}
-        device = {id(n) for f in own.values() for n in _nodes(f, cst.Name)}
+                if isinstance(node, cst.Name) and node.value in device_functions:
+                    modes.setdefault(node.value, "")
+        called = {c.func.value for f in device_functions.values() for c in _nodes(f, cst.Call)
+                  if isinstance(c.func, cst.Name)}
+        device = {id(n) for f in device_functions.values() for n in _nodes(f, cst.Name)}
         launched = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
-        return {n: mode for n, mode in found.items() if n not in called or n in launched}
+        return {n: mode for n, mode in modes.items() if n not in called or n in launched}
 
     def _constants(self) -> dict[str, Fact]:
-        found: dict[str, Fact] = {}
+        facts: dict[str, Fact] = {}
         for statement in self.tree.body:
             text = MODULE.code_for_node(statement).strip()
             try:
@@ -105,8 +107,8 @@ class SourceModule:
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                     value = node.value
                     if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-                        found[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
-        return found
+                        facts[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
+        return facts
 
     def _index_vectors(self) -> None:
         """Index vectors and masks at the top of the file, which its kernels see."""
@@ -120,16 +122,16 @@ class SourceModule:
         self.kernels.globals |= self.kernels.scope.facts
 
     def _launches(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        grids: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
             if isinstance(node.value, cst.Name) and node.value.value in self.functions:
                 grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]
-                found.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
-        return found
+                grids.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
+        return grids
 
     # -- the text ------------------------------------------------------------------------------------------------------
     def text(self) -> str:
-        """The file in the current generation."""
+        """Return the file's text in the current generation."""
         kernels = self.kernels
         self._index_vectors()
         self.find_grids()
@@ -142,10 +144,10 @@ class SourceModule:
         for name in kernels.functions:
             if name not in kernels.rewrites:
                 kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
-        made = self.tree.visit(Host(self))
+        tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        return made.visit(Aliases(renamed)).code if renamed else made.code
+        return tree.visit(Aliases(renamed)).code if renamed else tree.code
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
@@ -194,7 +196,7 @@ class GridAxes(cst.CSTTransformer):
 
     def leave_BinaryOperation(self, original_node: cst.BinaryOperation,
                               updated_node: cst.BinaryOperation) -> cst.BaseExpression:
-        """A number of cores times programs of each."""
+        """Rewrite a number of cores times the programs of each core."""
         if isinstance(updated_node.operator, cst.Multiply) and any(
                 self.names.meaning(side.func) == "nl.nc" for side in (original_node.left, original_node.right)
                 if isinstance(side, cst.Call)):
@@ -202,7 +204,7 @@ class GridAxes(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """The number within ``nl.nc``, the product of the numbers within ``nl.spmd_dim``."""
+        """Rewrite ``nl.nc`` as its number, ``nl.spmd_dim`` as the product of its numbers."""
         meaning, arguments = self.names.meaning(original_node.func), [a.value for a in updated_node.args]
         if meaning == "nl.nc" and len(arguments) == 1:
             return arguments[0]
@@ -225,7 +227,7 @@ class Host(GridAxes):
         self.factories: set[cst.CSTNode] = set()
 
     def line(self, node: cst.CSTNode) -> int:
-        """The old line."""
+        """Return the line of a node in the old text."""
         return self.module.line_of.get(id(node), 0)
 
     # -- functions -----------------------------------------------------------------------------------------------------
@@ -242,8 +244,8 @@ class Host(GridAxes):
         name = original_node.name.value
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node
-        made = self.module.kernels.rewrites[name]
-        kept = [d for d in original_node.decorators if not self.module.wrapper(d)]
+        function = self.module.kernels.rewrites[name]
+        decorators = [d for d in original_node.decorators if not self.module.wrapper(d)]
         for decorator in original_node.decorators:
             meaning = self.module.wrapper(decorator)
             if meaning in ("nki.benchmark", "nki.profile"):
@@ -252,8 +254,8 @@ class Host(GridAxes):
                 self.report.changed(self.line(original_node), f"{meaning} is removed: the compiler of the current "
                                                               "generation has no such directive")
         if name in self.module.entries:
-            kept.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
-        return made.with_changes(decorators=kept)
+            decorators.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
+        return function.with_changes(decorators=decorators)
 
     # -- imports -------------------------------------------------------------------------------------------------------
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> "cst.Import | cst.RemovalSentinel":
@@ -282,26 +284,26 @@ class Host(GridAxes):
 
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> (
             "cst.BaseSmallStatement | cst.FlattenSentinel[cst.BaseSmallStatement] | cst.RemovalSentinel"):
-        """The same."""
+        """Rewrite an import of the beta package, or of a decorator."""
         path = MODULE.code_for_node(updated_node.module) if updated_node.module is not None else ""
         if updated_node.relative or isinstance(updated_node.names, cst.ImportStar):
             return updated_node
         line, names = self.line(original_node), list(updated_node.names)
         if path in ("torch_neuronx", "torch_neuronx.xla_impl.ops", "jax_neuronx", "jax_neuronx.core"):
-            kept = [n for n in names if MODULE.code_for_node(n.name) != "nki_jit"]
-            if len(kept) == len(names):
+            kept_names = [n for n in names if MODULE.code_for_node(n.name) != "nki_jit"]
+            if len(kept_names) == len(names):
                 return updated_node
             self.report.changed(line, "the decorator becomes nki.jit, which serves every framework")
             if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # which is imported elsewhere
-                return updated_node.with_changes(names=[*kept[:-1], kept[-1].with_changes(
-                    comma=cst.MaybeSentinel.DEFAULT)]) if kept else cst.RemoveFromParent()
-            return self._first(kept, updated_node, "nki", "import nki")
+                return updated_node.with_changes(names=[*kept_names[:-1], kept_names[-1].with_changes(
+                    comma=cst.MaybeSentinel.DEFAULT)]) if kept_names else cst.RemoveFromParent()
+            return self._first(kept_names, updated_node, "nki", "import nki")
         if path == "neuronxcc":
-            others = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
+            other_names = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
             alias = next((n.asname for n in names if MODULE.code_for_node(n.name) == "nki" and n.asname), None)
             as_name = f" as {MODULE.code_for_node(alias.name).strip()}" if alias is not None else ""
             self.report.changed(line, "neuronxcc.nki becomes nki")
-            return self._first(others, updated_node, "nki", f"import nki{as_name}")
+            return self._first(other_names, updated_node, "nki", f"import nki{as_name}")
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
         if path == "neuronxcc.nki.typing":
@@ -330,18 +332,18 @@ class Host(GridAxes):
         names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(module=module, names=names)
 
-    def _first(self, kept: list[cst.ImportAlias], node: cst.ImportFrom, module: str, text: str
+    def _first(self, names: list[cst.ImportAlias], node: cst.ImportFrom, module: str, text: str
                ) -> "cst.FlattenSentinel[cst.BaseSmallStatement] | cst.Import":
         statement = cst.parse_statement(text)
         assert isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import)
-        if not kept:
+        if not names:
             return statement.body[0]
-        kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return cst.FlattenSentinel([statement.body[0], node.with_changes(names=kept)])
+        names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return cst.FlattenSentinel([statement.body[0], node.with_changes(names=names)])
 
     # -- launches ------------------------------------------------------------------------------------------------------
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """A kernel on a grid that nobody calls here: its grid is an argument that is bound."""
+        """Bind the grid as an argument if a kernel on a grid is not called here."""
         if not self._is_gridded(original_node.value):
             return updated_node
         if original_node in self.called:
@@ -407,22 +409,22 @@ class Host(GridAxes):
 
     def _launched(self, kernel: cst.BaseExpression, arguments: Sequence[cst.Arg],
                   simulated: bool) -> cst.BaseExpression:
-        given = list(arguments)
+        call_arguments = list(arguments)
         if isinstance(kernel, cst.Call) and MODULE.code_for_node(kernel.func) == "functools.partial":
-            given = [*given, kernel.args[1]]
+            call_arguments = [*call_arguments, kernel.args[1]]
             kernel = kernel.args[0].value
         if isinstance(kernel, cst.Subscript) and self._is_gridded(kernel.value):
             grid = cst.Arg(cst.parse_expression(self._grid(kernel)), keyword=cst.Name("grid"),
                            equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
-            given, kernel = [*given, grid], kernel.value
+            call_arguments, kernel = [*call_arguments, grid], kernel.value
         function = kernel
         if simulated:
             function = cst.Call(cst.parse_expression(f"{self.nki}.simulate"), [cst.Arg(kernel)])
-        given = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in given]
-        return cst.Call(function, given)
+        call_arguments = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in call_arguments]
+        return cst.Call(function, call_arguments)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """What measurements left at a kernel."""
+        """Rewrite a kernel decorator; report a kernel's ``benchmark_result``."""
         if self.names.meaning(original_node) in WRAPPERS:
             return cst.parse_expression(f"{self.nki}.jit")
         if original_node.attr.value == "benchmark_result":
@@ -451,12 +453,12 @@ class Host(GridAxes):
 
 
 def _nodes(tree: cst.CSTNode, kind: type[N]) -> list[N]:
-    """All nodes of a class below one."""
-    found: list[N] = []
+    """Return all nodes of a class in a tree."""
+    nodes: list[N] = []
     pending: list[cst.CSTNode] = [tree]
     while pending:
         node = pending.pop()
         if isinstance(node, kind):
-            found.append(node)
+            nodes.append(node)
         pending += node.children
-    return found
+    return nodes

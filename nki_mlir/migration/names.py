@@ -32,10 +32,10 @@ def shortened(path: str) -> str:
         if path == package:
             return alias
         if path.startswith(package + "."):
-            rest = path[len(package) + 1:]
-            if alias == "nki" and rest.split(".")[0] in ("language", "isa", "compiler", "typing"):
+            inner_path = path[len(package) + 1:]
+            if alias == "nki" and inner_path.split(".")[0] in ("language", "isa", "compiler", "typing"):
                 continue
-            return f"{alias}.{rest}".replace("nisa.constants.", "nisa.").replace("nisa.neuron_isa.", "nisa.")
+            return f"{alias}.{inner_path}".replace("nisa.constants.", "nisa.").replace("nisa.neuron_isa.", "nisa.")
     return ""
 
 
@@ -67,10 +67,10 @@ class Names:
         path = dotted(node)
         if path is None:
             return ""
-        head, _, rest = path.partition(".")
+        head, _, attributes = path.partition(".")
         if head not in self.paths:
             return ""
-        full = self.paths[head] + (f".{rest}" if rest else "")
+        full = self.paths[head] + (f".{attributes}" if attributes else "")
         return shortened(full)
 
 

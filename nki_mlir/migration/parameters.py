@@ -16,13 +16,13 @@ FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa
 
 def bound_names(node: ast.AST) -> Counter[str]:
     """Return how often each name is bound."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            found[inner.id] += 1
+            counts[inner.id] += 1
         elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and inner is not node:
-            found[inner.name] += 1
-    return found
+            counts[inner.name] += 1
+    return counts
 
 
 def unstable(node: ast.FunctionDef) -> frozenset[str]:
@@ -47,36 +47,37 @@ class Parameters:
         self.names, self.functions = names, functions
 
     def meaning(self, node: ast.expr) -> str:
-        """What a name or attribute of a module stands for."""
+        """Return the public name that a name or attribute refers to, or ""."""
         try:
             return self.names.meaning(cst.parse_expression(ast.unparse(node)))
         except cst.ParserSyntaxError:
             return ""
 
     def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
-        """What each parameter is."""
+        """Return what is known about each parameter."""
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         defaults: dict[str, ast.expr | None] = {}
         positional = [*function.args.posonlyargs, *function.args.args]
         for argument, value in zip(positional[::-1], function.args.defaults[::-1]):
             defaults[argument.arg] = value
-        for argument, given in zip(function.args.kwonlyargs, function.args.kw_defaults):
-            defaults[argument.arg] = given
-        found: dict[str, Fact] = {}
+        for argument, default_value in zip(function.args.kwonlyargs, function.args.kw_defaults):
+            defaults[argument.arg] = default_value
+        facts: dict[str, Fact] = {}
         for argument in arguments:
             name = argument.arg
             default = defaults.get(name)
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
             number = default.value if isinstance(default, ast.Constant) else None
             if isinstance(number, (int, float)) and not isinstance(number, bool):
-                found[name] = NumberFact("float" if isinstance(number, float) else "int")
+                facts[name] = NumberFact("float" if isinstance(number, float) else "int")
             elif annotation in ("int", "float", "bool", "str"):
-                found[name] = NumberFact(annotation if annotation in ("int", "float") else "")
+                facts[name] = NumberFact(annotation if annotation in ("int", "float") else "")
             else:
-                found[name] = self._used(function, name, is_kernel)
-        return found
+                facts[name] = self._used(function, name, is_kernel)
+        return facts
 
-    def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool, seen: frozenset[str] = frozenset()) -> Fact:
+    def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool,
+              callers: frozenset[str] = frozenset()) -> Fact:
         dtype = f"{name}.dtype"
         tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
         kinds: set[str] = set()
@@ -89,14 +90,14 @@ class Parameters:
                 if isinstance(owner, ast.Name) and owner.id == name and not (is_kernel and _is_item(node)):
                     kinds.add("tensor" if isinstance(node, ast.Subscript) else "")
             elif isinstance(node, ast.Call):
-                self._in_call(node, name, kinds, seen | {function.name})
+                self._in_call(node, name, kinds, callers | {function.name})
         if is_kernel:                   # its tensors are in HBM, which no operation computes with
             return hbm if kinds & {"hbm", "tensor"} else NumberFact()
         if "hbm" in kinds:
             return hbm
         return tile if kinds & {"tile", "tensor"} else NumberFact()
 
-    def _in_call(self, node: ast.Call, name: str, kinds: set[str], seen: frozenset[str]) -> None:
+    def _in_call(self, node: ast.Call, name: str, kinds: set[str], callers: frozenset[str]) -> None:
         values = [*node.args, *(k.value for k in node.keywords)]
         if not any(root(v) == name for v in values):
             return
@@ -111,12 +112,12 @@ class Parameters:
             direct = [v for v in values[:2] if isinstance(v, (ast.Name, ast.Subscript)) and root(v) == name]
             if direct:
                 kinds.add("tile")
-        elif isinstance(node.func, ast.Name) and node.func.id in self.functions and node.func.id not in seen:
+        elif isinstance(node.func, ast.Name) and node.func.id in self.functions and node.func.id not in callers:
             callee = self.functions[node.func.id]
             parameters = [a.arg for a in callee.args.args]
             for position, value in enumerate(node.args):
                 if isinstance(value, ast.Name) and value.id == name and position < len(parameters):
-                    fact = self._used(callee, parameters[position], False, seen)
+                    fact = self._used(callee, parameters[position], False, callers)
                     if isinstance(fact, TensorFact):
                         kinds.add("hbm" if fact.memory == HBM else "tile")
 

@@ -13,16 +13,12 @@ IMPORTS = {"nki": "import nki", "nisa": "import nki.isa as nisa", "nl": "import 
 
 
 def left_kernels(file: Migrated) -> list[str]:
-    """The functions of a file that have lines which are left for a person."""
+    """Return the functions of a file in which the report leaves lines to a person."""
     return [f.name for f in _functions(file.old) if any(_has(f, e) for e in file.report.entries if e.left)]
 
 
 def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) -> Migrated:
-    """The file with such a kernel's text in place of what was left, as the report says.
-
-    ``printed`` is a file with the kernel alone. Its parameters are those of the rewritten kernel: what is no tensor
-    counts as in the arguments that were captured.
-    """
+    """Return the file in which the printed text of a kernel replaces its function, and say so in the report."""
     old = next(f for f in _functions(file.old) if f.name == name)
     new = next(f for f in _functions(file.new) if f.name == name)
     body = next(f for f in _functions(printed) if f.name == name)
@@ -59,7 +55,7 @@ def _span(function: ast.FunctionDef) -> tuple[int, int]:
 
 
 def _docstring(function: ast.FunctionDef) -> tuple[int, int]:
-    """The lines of a function's docstring, from the first and up to the last, counted from 0."""
+    """Return the lines of a function's docstring, from the first and up to the last, counted from 0."""
     first = function.body[0]
     match first:
         case ast.Expr(value=ast.Constant(value=str())) if first.end_lineno is not None:
@@ -73,18 +69,18 @@ def _has(function: ast.FunctionDef, entry: Entry) -> bool:
 
 
 def _imported(text: str) -> dict[str, str]:
-    """The names that a file's imports bind, and what they are."""
-    found: dict[str, str] = {}
+    """Return the names that a file's imports bind, with the path of each."""
+    imports: dict[str, str] = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
-            found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
-                      for a in node.names}
+            imports |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                        for a in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    return found
+            imports |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return imports
 
 
 def _foreign_names(text: str, printed: str) -> Sequence[str]:
     """Names that the printed kernel takes from its imports, and that are something else in a file."""
-    wanted, there = _imported(printed), _imported(text)
-    return [name for name, what in wanted.items() if there.get(name, what) != what]
+    printed_imports, file_imports = _imported(printed), _imported(text)
+    return [name for name, path in printed_imports.items() if file_imports.get(name, path) != path]

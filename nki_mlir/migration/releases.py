@@ -32,7 +32,7 @@ NAMES = {"nl.tile_size.psum_fmax": "tile_size.psum_bank_fmax",
 
 
 def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
-    """The text with calls as ``release`` documents them; texts that import no ``nki`` stay."""
+    """Return the text with calls as ``release`` documents them. Texts that import no ``nki`` do not change."""
     names = Names(text)
     if names.is_beta or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
         return text
@@ -172,29 +172,29 @@ class _Newest(cst.CSTTransformer):
             self._changed(original_node, "keyword-only parameters become positional, because a kernel has no others")
             parameters = parameters.with_changes(params=[*parameters.params, *parameters.kwonly_params],
                                                  kwonly_params=(), star_arg=cst.MaybeSentinel.DEFAULT)
-        made = updated_node.with_changes(decorators=decorators, params=parameters)
+        function = updated_node.with_changes(decorators=decorators, params=parameters)
         returned = _returned(original_node)
-        changed = made.visit(_Shared(self.names, returned, self.nl)) if returned else made
+        changed = function.visit(_Shared(self.names, returned, self.nl)) if returned else function
         assert isinstance(changed, cst.FunctionDef)
-        if not changed.deep_equals(made):
+        if not changed.deep_equals(function):
             self._changed(original_node, "the results of the kernel move to nl.shared_hbm")
         return changed
 
 
 def _returned(node: cst.FunctionDef) -> set[str]:
-    """The names that a function returns."""
-    found: set[str] = set()
+    """Return the names that a function returns."""
+    names: set[str] = set()
     pending: list[cst.CSTNode] = [node.body]
     while pending:
-        one = pending.pop()
-        if isinstance(one, cst.Return) and one.value is not None:
-            values = [one.value]
-            if isinstance(one.value, (cst.Tuple, cst.List)):
-                values = [e.value for e in one.value.elements]
-            found |= {v.value for v in values if isinstance(v, cst.Name)}
-        elif not isinstance(one, cst.FunctionDef):
-            pending += one.children
-    return found
+        pending_node = pending.pop()
+        if isinstance(pending_node, cst.Return) and pending_node.value is not None:
+            values = [pending_node.value]
+            if isinstance(pending_node.value, (cst.Tuple, cst.List)):
+                values = [e.value for e in pending_node.value.elements]
+            names |= {v.value for v in values if isinstance(v, cst.Name)}
+        elif not isinstance(pending_node, cst.FunctionDef):
+            pending += pending_node.children
+    return names
 
 
 class _Shared(cst.CSTTransformer):

@@ -9,10 +9,10 @@ import libcst as cst
 
 
 def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
-    """The statements without assignments to those of the names that nothing in them reads."""
+    """Return the statements without assignments to those of the names that nothing in them reads."""
     statements, spare = list(body), set[str]()
-    while vectors and (more := vectors - _read(statements) - spare):
-        spare |= more
+    while vectors and (spare_names := vectors - _read(statements) - spare):
+        spare |= spare_names
         remover = _Remover(spare)
         statements = remover.pruned([_visited(s, remover) for s in statements])
     return statements
@@ -41,7 +41,7 @@ class _Remover(cst.CSTTransformer):
 
     def pruned(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Statements of a block; comments of those that go are before the next."""
-        kept: list[cst.BaseStatement] = []
+        statements_left: list[cst.BaseStatement] = []
         comments: list[cst.EmptyLine] = []
         for statement in statements:
             lines = list(getattr(statement, "leading_lines", ()))
@@ -51,8 +51,8 @@ class _Remover(cst.CSTTransformer):
             if comments and hasattr(statement, "leading_lines"):
                 statement = statement.with_changes(leading_lines=[*comments, *lines])
                 comments = []
-            kept.append(statement)
-        return kept
+            statements_left.append(statement)
+        return statements_left
 
     def is_spare(self, statement: cst.BaseStatement) -> bool:
         match statement:

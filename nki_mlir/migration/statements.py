@@ -57,7 +57,7 @@ class Statements(FunctionCalls):
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return the statements of a block, rewritten."""
-        made: list[cst.BaseStatement] = []
+        statements: list[cst.BaseStatement] = []
         for statement in body:
             self.line = self.line_of.get(id(statement), self.line)
             self.prelude.append([])
@@ -80,8 +80,8 @@ class Statements(FunctionCalls):
                 after[0] = after[0].with_changes(leading_lines=[*orphans, *after[0].leading_lines])
                 orphans = []
             self.orphans = orphans
-            made += after
-        return made
+            statements += after
+        return statements
 
     orphans: list[cst.EmptyLine] = []
 
@@ -90,8 +90,8 @@ class Statements(FunctionCalls):
         if isinstance(body, cst.SimpleStatementSuite):
             body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
         assert isinstance(body, cst.IndentedBlock)
-        made = self.block(body.body)
-        return body.with_changes(body=made or parsed("pass"))
+        statements = self.block(body.body)
+        return body.with_changes(body=statements or parsed("pass"))
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Return the statements that one statement becomes."""
@@ -119,7 +119,7 @@ class Statements(FunctionCalls):
         return [node]
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
-        """A function within a function."""
+        """Return a function within a function. Subclasses rewrite it."""
         return node
 
     def _settled(self, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -135,27 +135,27 @@ class Statements(FunctionCalls):
         element = self.element(self.fact(iterated))
         iterated = self._settled(iterated)
         self.bind_target(node.target, element)
-        made = node.with_changes(iter=iterated, body=self._twice(node.body))
-        return made
+        loop = node.with_changes(iter=iterated, body=self._twice(node.body))
+        return loop
 
     def _twice(self, body: cst.BaseSuite) -> cst.BaseSuite:
-        """A loop's body, whose names are what both the first and later iterations make of them."""
+        """Rewrite a loop's body with the facts that hold in the first and in later iterations."""
         before = dict(self.scope.facts)
         names = bound_names(ast.parse(self._source(body)))
         lasting = {text: name for text, name in self.scope.counts.items()
                    if {name, *terms.names(text)}.isdisjoint(names)}
         if any(isinstance(before.get(n), TensorFact) for n in names):
-            taken = set(self.scope.taken)
+            names_before = set(self.scope.taken)
             self.report.muted += 1
             self.suite(body)
             self.report.muted -= 1
-            self.scope.taken, self.orphans = taken, []
+            self.scope.taken, self.orphans = names_before, []
             self.scope.facts = {**before, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
         self.scope.counts = {**lasting}
-        made = self.suite(body)
+        suite = self.suite(body)
         self.scope.counts = lasting
         self.scope.facts = {**self.scope.facts, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
-        return made
+        return suite
 
     def _source(self, body: cst.BaseSuite) -> str:
         return "if True:" + cst.Module([]).code_for_node(body)
@@ -164,33 +164,34 @@ class Statements(FunctionCalls):
         test = self._settled(self.rewritten(node.test))
         before, counts = dict(self.scope.facts), dict(self.scope.counts)
         body = self.suite(node.body)
-        first, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
-        other = node.orelse
-        if isinstance(other, cst.If):
-            other = self._if(other)
-        elif isinstance(other, cst.Else):
-            other = other.with_changes(body=self.suite(other.body))
+        facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
+        orelse = node.orelse
+        if isinstance(orelse, cst.If):
+            orelse = self._if(orelse)
+        elif isinstance(orelse, cst.Else):
+            orelse = orelse.with_changes(body=self.suite(orelse.body))
         second, self.scope.counts = self.scope.facts, counts
-        self.scope.facts = {n: join(first[n], second[n]) if n in first and n in second else first.get(n, second.get(
-            n, Fact())) for n in {**first, **second}}
-        return node.with_changes(test=test, body=body, orelse=other)
+        self.scope.facts = {n: join(facts_if_true[n], second[n]) if n in facts_if_true and n in second
+                            else facts_if_true.get(n, second.get(
+            n, Fact())) for n in {**facts_if_true, **second}}
+        return node.with_changes(test=test, body=body, orelse=orelse)
 
     # -- simple statements ---------------------------------------------------------------------------------------------
     def _line(self, node: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
         texts: list[str] | None = []
         for small in node.body:
-            found = self.small(small)
-            texts = None if found is None and len(node.body) == 1 else [
-                *(texts or []), *(found if found is not None else [self.code(small)])]
+            texts_of_statement = self.small(small)
+            texts = None if texts_of_statement is None and len(node.body) == 1 else [
+                *(texts or []), *(texts_of_statement if texts_of_statement is not None else [self.code(small)])]
         if texts is None or texts == [self.code(s) for s in node.body]:
             return [node]
-        made = [s for text in texts for s in parsed(text)]
-        if made:
-            made[0] = made[0].with_changes(leading_lines=node.leading_lines)
-            last = made[-1]
+        statements = [s for text in texts for s in parsed(text)]
+        if statements:
+            statements[0] = statements[0].with_changes(leading_lines=node.leading_lines)
+            last = statements[-1]
             if isinstance(last, cst.SimpleStatementLine):
-                made[-1] = last.with_changes(trailing_whitespace=node.trailing_whitespace)
-        return list(made)
+                statements[-1] = last.with_changes(trailing_whitespace=node.trailing_whitespace)
+        return list(statements)
 
     def small(self, node: cst.BaseSmallStatement) -> list[str] | None:
         """Return the statements that a small statement becomes, or None if it stays."""
@@ -221,12 +222,12 @@ class Statements(FunctionCalls):
                 return [f"return {self.text(value)}"]
             case cst.Import() | cst.ImportFrom():
                 return None
-        made = node.visit(self)
-        assert isinstance(made, cst.BaseSmallStatement)
-        return [self.settled(self.code(made))]
+        statement = node.visit(self)
+        assert isinstance(statement, cst.BaseSmallStatement)
+        return [self.settled(self.code(statement))]
 
     def annotated(self, node: cst.AnnAssign) -> None:
-        """What ``name: tensor[rows, columns]`` says of a shape that nothing else does."""
+        """Note the shape in ``name: tensor[rows, columns]`` if nothing else states the shape."""
         written, target = node.annotation.annotation, node.target
         if not isinstance(written, cst.Subscript) or not isinstance(target, cst.Name):
             return
@@ -235,34 +236,35 @@ class Statements(FunctionCalls):
         if isinstance(fact, TensorFact) and fact.shape is None and all(self.stable(t) for t in shape):
             self.scope.facts[target.value] = replace(fact, shape=shape)
 
-    def assign(self, target: cst.BaseExpression, value: cst.BaseExpression, others: list[cst.BaseAssignTargetExpression]
+    def assign(self, target: cst.BaseExpression, value: cst.BaseExpression,
+               other_targets: list[cst.BaseAssignTargetExpression]
                ) -> list[str] | None:
         """target = value."""
         pairs = self._pairs(target, value)
-        if pairs is not None and not others:
-            return [text for one, part in pairs for text in self.assign(one, part, []) or [
-                f"{self.code(one)} = {self.code(part)}"]]
+        if pairs is not None and not other_targets:
+            return [text for element, part in pairs for text in self.assign(element, part, []) or [
+                f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)
-        made = self.rewritten(value)
-        fact = self.fact(made)
+        expression = self.rewritten(value)
+        fact = self.fact(expression)
         for name, shape in shapes.items():
-            known = self.scope.facts[name]
-            assert isinstance(known, TensorFact)
-            self.scope.facts[name] = replace(known, shape=shape)
-        more = [f"{self.code(o)} = {self.code(target)}" for o in others]
-        for other in others:
-            self.bind_target(other, fact)
+            fact_before = self.scope.facts[name]
+            assert isinstance(fact_before, TensorFact)
+            self.scope.facts[name] = replace(fact_before, shape=shape)
+        copies = [f"{self.code(o)} = {self.code(target)}" for o in other_targets]
+        for other_target in other_targets:
+            self.bind_target(other_target, fact)
         if isinstance(target, cst.Name):
-            return [*(self._name(target.value, made, fact) or self._vector(target, value)), *more]
+            return [*(self._name(target.value, expression, fact) or self._vector(target, value)), *copies]
         if isinstance(target, cst.Subscript):
-            return [*self._element(target, made, fact), *more]
+            return [*self._element(target, expression, fact), *copies]
         if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):
             self.bind_target(target, fact)
             self.report.changed(self.line, "index vectors are removed: subscripts become slices")
-            return [*self._vector(target, value), *more]
-        text = f"{self.code(target)} = {self.text(made)}"
+            return [*self._vector(target, value), *copies]
+        text = f"{self.code(target)} = {self.text(expression)}"
         self.bind_target(target, fact)
-        return [text, *more]
+        return [text, *copies]
 
     def _vector(self, target: cst.BaseExpression, value: cst.BaseExpression) -> list[str]:
         """Rewrite the assignment of an index vector, which stays if a statement that is not rewritten reads it."""
@@ -313,9 +315,9 @@ class Statements(FunctionCalls):
         return texts
 
     def _texts_of(self, result: OperationText) -> list[str]:
-        taken = set(self.scope.taken)
+        names_before = set(self.scope.taken)
         texts = [*(result.into("_", result.fact) if result.into else [result.expression]), result.shape, result.dtype]
-        self.scope.taken = taken
+        self.scope.taken = names_before
         return texts
 
     def _received(self, name: str, fact: Fact) -> Fact:
@@ -327,15 +329,15 @@ class Statements(FunctionCalls):
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Rewrite t[...] = value."""
-        place = self.rewritten(target)
-        known = self.fact(place)
-        if isinstance(known, TensorFact) and isinstance(fact, Unknown):
+        subscript = self.rewritten(target)
+        target_fact = self.fact(subscript)
+        if isinstance(target_fact, TensorFact) and isinstance(fact, Unknown):
             self.left("a value of which the text does not say whether it is a tile")
-        if not isinstance(known, TensorFact) or (not (
-                isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not known.on_chip):
-            return [f"{self.code(place)} = {self.text(value)}"]
+        if not isinstance(target_fact, TensorFact) or (not (
+                isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not target_fact.on_chip):
+            return [f"{self.code(subscript)} = {self.text(value)}"]
         result = self.result(value)
-        dst, into = self.viewed(place, result.mask if result is not None else None)
+        dst, into = self.viewed(subscript, result.mask if result is not None else None)
         self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")
         source = result.fact if result is not None else fact
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
@@ -366,19 +368,19 @@ class Statements(FunctionCalls):
 
     def augmented(self, node: cst.AugAssign) -> list[str] | None:
         """Rewrite t += value."""
-        place = self.rewritten(node.target)
-        fact = self.fact(place)
+        subscript = self.rewritten(node.target)
+        fact = self.fact(subscript)
         value = self.rewritten(node.value)
-        other, result = self.fact(value), self.result(value)
-        if not isinstance(fact, TensorFact) and not isinstance(other, TensorFact):
+        value_fact, result = self.fact(value), self.result(value)
+        if not isinstance(fact, TensorFact) and not isinstance(value_fact, TensorFact):
             if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
                 self.left("an update of an index vector")
             return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
         if result is not None and result.mask is not None and result.mask.diagonals:
             self.left("an update under a mask that does not select a box of elements")
-        known = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
-        dst, into = self.viewed(place, result.mask if result else None) if isinstance(fact, TensorFact) else (
-            self.text(place), known)
+        target_fact = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
+        dst, into = self.viewed(subscript, result.mask if result else None) if isinstance(fact, TensorFact) else (
+            self.text(subscript), target_fact)
         name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
         condition = result.condition if result else ""
         self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
@@ -390,19 +392,20 @@ class Statements(FunctionCalls):
             self.left(f"{self.code(node.operator).strip()} on a tile")
         nl, nisa = self.nl, self.nisa
         rows, _ = self.operand(dst, into)
-        back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
+        write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
         dst = rows
-        if not isinstance(other, TensorFact):
+        if not isinstance(value_fact, TensorFact):
             operand = self.text(value)
             if name in NO_INSTRUCTION:
-                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))", *back]
-            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})", *back]
+                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))",
+                        *write_back]
+            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})", *write_back]
         text, source = self.operand(*self.viewed(value)) if result is None else (self.text(value), result.fact)
         if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
             text = self.stretched(text, source, into.shape)
         if name in NO_INSTRUCTION:
-            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))", *back]
+            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))", *write_back]
         if into.memory == PSUM and source.memory == PSUM:
             text = f"{nl}.copy({text})"
         return self.under(condition, [
-            f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})", *back])
+            f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})", *write_back])

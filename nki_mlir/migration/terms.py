@@ -158,8 +158,8 @@ def simplified(text: str) -> str:
 
 def tensor_of(text: str) -> str:
     """Return the tensor of which a text is a view by a subscript, else the text as a factor."""
-    found = re.match(r"[\w.]+(?=\[)", text)
-    return found.group(0) if found else factor(text)
+    match = re.match(r"[\w.]+(?=\[)", text)
+    return match.group(0) if match else factor(text)
 
 
 def difference(upper: str, lower: str) -> str | None:

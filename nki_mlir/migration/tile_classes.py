@@ -28,10 +28,10 @@ def calls_language(body: cst.CSTNode, names: Names) -> bool:
     return False
 
 
-def is_tile_class(node: cst.ClassDef, names: Names, known: Container[str] = ()) -> bool:
-    """Whether a method calls operations of a kernel, or one of a class in ``known`` that it extends. Kernels and static
-    functions within a class have no object."""
-    if any(isinstance(base.value, cst.Name) and base.value.value in known for base in node.bases):
+def is_tile_class(node: cst.ClassDef, names: Names, tile_classes: Container[str] = ()) -> bool:
+    """Whether a method calls operations of a kernel, or one of a class in ``tile_classes`` that it extends. Kernels
+    and static functions within a class have no object."""
+    if any(isinstance(base.value, cst.Name) and base.value.value in tile_classes for base in node.bases):
         return True
     methods = [method for method in node.body.body if isinstance(method, cst.FunctionDef)]
     return any(_takes_object(method, names) and calls_language(method.body, names) for method in methods)
@@ -48,5 +48,5 @@ def _takes_object(method: cst.FunctionDef, names: Names) -> bool:
 
 
 def why_left(name: str) -> str:
-    """What the report says of a class."""
+    """Return the report's sentence about a class."""
     return f"the class {name}, whose methods call nl or nisa: make them functions, whose parameters are its attributes"

@@ -91,9 +91,9 @@ def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFa
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)
     loop = calls.by_rows(mask, target.shape or (), write)
-    made = calls.new(calls.text(a.nodes["dst"]), Fact())
-    calls.loops[id(made)] = loop
-    return made
+    expression = calls.new(calls.text(a.nodes["dst"]), Fact())
+    calls.loops[id(expression)] = loop
+    return expression
 
 
 @recipe("atomic_rmw")

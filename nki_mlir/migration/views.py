@@ -101,8 +101,8 @@ def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, Tens
     if any(isinstance(i, IndexFact) for i in items):
         if any(isinstance(i, Part) and i.text != ":" for i in items):
             raise NotAView("a subscript mixes slices with index vectors")
-        known = tensor.shape or ()
-        items = [_within(i, size, view.counts) for i, size in zip(items, known)] + items[len(known):]
+        shape = tensor.shape or ()
+        items = [_within(i, size, view.counts) for i, size in zip(items, shape)] + items[len(shape):]
         return _of_indices(view.text, tensor, items)
     return _of_slices(view.text, tensor, items)
 
@@ -148,7 +148,7 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
     steps = [_steps(item, rank) for item in items]
     rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
     along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
-    used = [a for axes in along for a in axes]
+    used_axes = [a for axes in along for a in axes]
     backwards = [k for k, axes in enumerate(steps) if any((terms.number(s) or 0) < 0 for s in axes)]
     if backwards and (rows or not tensor.on_chip or 0 in backwards):
         raise NotAView("a step backwards")
@@ -159,16 +159,16 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
         return _gathered(text, tensor, items, rows, extents, steps, along)
     if backwards:
         return _pattern(text, tensor, items, extents, steps)
-    simple = all(len(axes) <= 1 for axes in along) and len(set(used)) == len(used)
-    if simple and all(extents[a] == "1" or a in used for a in range(rank)):
+    simple = all(len(axes) <= 1 for axes in along) and len(set(used_axes)) == len(used_axes)
+    if simple and all(extents[a] == "1" or a in used_axes for a in range(rank)):
         sliced, fact, order = _sliced(text, tensor, items, extents, steps, along)
         if order == sorted(order):
             return sliced, fact
-        if len(order) == len(used) and (not tensor.on_chip or used[0] == 0):
-            order = [sorted(used).index(a) for a in used]
-            back = [order.index(k) for k in range(len(order))]
-            shape = None if fact.shape is None else tuple(fact.shape[k] for k in back)
-            return f"{sliced}.permute({tuple(back)})", fact.like(shape)
+        if len(order) == len(used_axes) and (not tensor.on_chip or used_axes[0] == 0):
+            order = [sorted(used_axes).index(a) for a in used_axes]
+            inverse = [order.index(k) for k in range(len(order))]
+            shape = None if fact.shape is None else tuple(fact.shape[k] for k in inverse)
+            return f"{sliced}.permute({tuple(inverse)})", fact.like(shape)
     return _pattern(text, tensor, items, extents, steps)
 
 
@@ -181,10 +181,10 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
     varying = {axis for axes in along for axis in axes}
     spare = [axis for axis in range(len(extents)) if axis not in varying]      # of one element
     for k, (item, axes) in enumerate(zip(items, along)):
-        known = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else f"{text}.shape[{k}]"
+        extent = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else f"{text}.shape[{k}]"
         base = _base(item)
         if axes:
-            texts.append(span(base, extents[axes[0]], steps[k][axes[0]], known))
+            texts.append(span(base, extents[axes[0]], steps[k][axes[0]], extent))
             shape.append(extents[axes[0]])
             order.append(axes[0])
         elif isinstance(item, Part):
@@ -224,21 +224,22 @@ def _pattern(text: str, tensor: TensorFact, items: Sequence[Item], extents: list
         offset = terms.add(offset, terms.multiply(_base(item), length))
     for axis, extent in enumerate(extents):
         step = "0"
-        for own, length in zip(steps, lengths):
-            step = terms.add(step, terms.multiply(own[axis], length))
+        for item_steps, length in zip(steps, lengths):
+            step = terms.add(step, terms.multiply(item_steps[axis], length))
         pattern.append(f"[{step}, {extent}]")
     if tensor.on_chip and steps[0][0] == "0":
         pattern[0] = f"[{lengths[0]}, {extents[0]}]"
-    place = "" if offset == "0" else f", offset={offset}"
-    return f"{text}.ap([{', '.join(pattern)}]{place})", tensor.like(tuple(extents))
+    offset_argument = "" if offset == "0" else f", offset={offset}"
+    return f"{text}.ap([{', '.join(pattern)}]{offset_argument})", tensor.like(tuple(extents))
 
 
 def _moved(text: str, tensor: TensorFact, items: Sequence[Item], moved: list[int], extents: list[str],
            steps: list[list[str]]) -> tuple[str, TensorFact]:
     """Return a pattern that a tile of one element moves along a dimension."""
-    dimension, *others = moved
+    dimension, *other_dimensions = moved
     item = items[dimension]
-    if others or any(isinstance(other, RowNumbers) for other in items) or (tensor.on_chip and dimension == 0):
+    if other_dimensions or any(isinstance(other_item, RowNumbers) for other_item in items) or (tensor.on_chip
+                                                                                               and dimension == 0):
         raise NotAView("tiles move a pattern along several dimensions, or along the partitions")
     assert isinstance(item, IndexFact)
     pattern, fact = _pattern(text, tensor, items, extents, steps)
@@ -261,65 +262,66 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     lengths = strides(text, tensor) if tensor.shape is not None else [
         f"{text}.strides[{k}]" for k in range(len(items))]
     offset = "0"
-    for other, length in zip(items, lengths):
-        offset = terms.add(offset, terms.multiply(_base(other), length))
+    for row_item, length in zip(items, lengths):
+        offset = terms.add(offset, terms.multiply(_base(row_item), length))
     if any(0 in axes for axes in along):            # each row of the result has the number for itself
         if item.shape != ("1", "1"):
             raise NotAView("a tile of row numbers beside an index that moves from row to row")
-        others = [Integer("0") if other is item else other for other in items]
-        pattern_text, fact = _pattern(text, tensor, others, extents, steps)
+        other_items = [Integer("0") if row_item is item else row_item for row_item in items]
+        pattern_text, fact = _pattern(text, tensor, other_items, extents, steps)
         return f"{pattern_text.removesuffix(')')}, scalar_offset={item.text}, indirect_dim={dimension})", fact
     count = f"{item.text}.shape[0]"
     pattern, shape = [f"[{lengths[dimension]}, {count}]"], [count]
     for axis, extent in enumerate(extents):
         step = "0"
-        for own, length in zip(steps, lengths):
-            step = terms.add(step, terms.multiply(own[axis], length))
+        for item_steps, length in zip(steps, lengths):
+            step = terms.add(step, terms.multiply(item_steps[axis], length))
         if axis or step != "0":
             pattern.append(f"[{step}, {extent}]")
             shape.append(extent)
-    place = "" if offset == "0" else f", offset={offset}"
-    found = f"{text}.ap([{', '.join(pattern)}]{place}, vector_offset={item.text}, indirect_dim={dimension})"
-    return found, tensor.like(tuple(shape))
+    offset_argument = "" if offset == "0" else f", offset={offset}"
+    rows_argument = f"vector_offset={item.text}, indirect_dim={dimension}"
+    view_text = f"{text}.ap([{', '.join(pattern)}]{offset_argument}, {rows_argument})"
+    return view_text, tensor.like(tuple(shape))
 
 
 def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
     """Return a view by slices and integers; on chip the partition and at least one more dimension stay."""
     if any(isinstance(i, RowNumbers) for i in items):
-        rest = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
+        indices = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
         if (len(items) == 1 and tensor.rank == 2) or (len(items) == 2 and isinstance(items[1], Part)):
             part = items[1] if len(items) == 2 else Part(":")
             assert isinstance(part, Part)
             width = part.size or (tensor.shape[1] if tensor.shape and tensor.shape[1] != "?" else f"{text}.shape[1]")
             column = IndexFact("0", (Axis("1", "0"), Axis(width, "1")))
             return _gathered(text, tensor, [items[0], column], [0], ["1", width], [["0", "0"], ["0", "1"]], [[], [1]])
-        raise NotAView(f"a tile as an index beside {len(rest) - 1} others")
+        raise NotAView(f"a tile as an index beside {len(indices) - 1} others")
     shape: list[str] = []
     texts: list[str] = []
-    known = tensor.shape
-    if known is None and not tensor.on_chip and all(isinstance(i, Integer) for i in items):
+    known_shape = tensor.shape
+    if known_shape is None and not tensor.on_chip and all(isinstance(i, Integer) for i in items):
         return f"{text}[{', '.join(i.text for i in items if isinstance(i, Integer))}]", tensor.like(None)
-    total = len(known) if known is not None else len(items)
-    kept = sum(isinstance(i, Part) for i in items) + total - len(items)
+    total = len(known_shape) if known_shape is not None else len(items)
+    dimensions = sum(isinstance(i, Part) for i in items) + total - len(items)
     for k, item in enumerate(items):
-        size = known[k] if known is not None and k < len(known) else ""
+        size = known_shape[k] if known_shape is not None and k < len(known_shape) else ""
         if isinstance(item, Integer):
-            if (tensor.on_chip and k == 0) or (kept < 2 and k == len(items) - 1 and total >= 2):
+            if (tensor.on_chip and k == 0) or (dimensions < 2 and k == len(items) - 1 and total >= 2):
                 texts.append(span(item.text, "1"))
                 shape.append("1")
-                kept += 1
+                dimensions += 1
             else:
                 texts.append(item.text)
             continue
         assert isinstance(item, Part)
-        whole = item.text == ":" or (size and item.text in (f"0:{size}", f":{size}"))
-        texts.append(":" if whole else item.text)
-        shape.append(size if whole else item.size)
-    if known is not None:
-        shape += known[len(items):]
+        is_complete = item.text == ":" or (size and item.text in (f"0:{size}", f":{size}"))
+        texts.append(":" if is_complete else item.text)
+        shape.append(size if is_complete else item.size)
+    if known_shape is not None:
+        shape += known_shape[len(items):]
     while len(texts) > 1 and texts[-1] == ":" and tensor.blocks:
         break
-    result: Shape = tuple(size or "?" for size in shape) if known is not None or len(items) >= 2 else None
+    result: Shape = tuple(size or "?" for size in shape) if known_shape is not None or len(items) >= 2 else None
     if all(t == ":" for t in texts):
         return text, tensor
     return f"{text}[{', '.join(texts)}]", tensor.like(result)

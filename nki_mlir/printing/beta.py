@@ -27,12 +27,13 @@ Keywords = dict[str, ast.expr]
 
 def imports_of(text: str) -> str:
     """Return the imports that a kernel's text needs."""
-    used = [name for name in ("mutable_tensor", "scalar") if re.search(rf": {name}\b|= {name}\(", text)]
-    return IMPORTS + (f"from neuronxcc.nki.typing import {', '.join(used)}\n" if used else "")
+    used_names = [name for name in ("mutable_tensor", "scalar") if re.search(rf": {name}\b|= {name}\(", text)]
+    return IMPORTS + (f"from neuronxcc.nki.typing import {', '.join(used_names)}\n" if used_names else "")
 
 
-def _missing(what: str) -> Unprintable:
-    return Unprintable(what=f"{what}, which the beta generation does not have,", fix="print for the current generation")
+def _missing(description: str) -> Unprintable:
+    return Unprintable(what=f"{description}, which the beta generation does not have,", fix="print for the current "
+                                                                                            "generation")
 
 
 def beta_line(line: str, tensors: Tensors) -> str:
@@ -107,84 +108,85 @@ def _statement(call: ast.Call, tensors: Tensors) -> str:
         return f"nl.{name}({', '.join(_text(a, tensors) for a in call.args)})"
     if (module, name) == ("nisa", "register_load"):
         return f"{ast.unparse(call.args[0])} = scalar({_text(call.args[1], tensors)})"
-    given: Keywords = {k.arg: k.value for k in call.keywords if k.arg}
-    if module != "nisa" or "dst" not in given:
+    arguments: Keywords = {k.arg: k.value for k in call.keywords if k.arg}
+    if module != "nisa" or "dst" not in arguments:
         raise _missing(f"nki.{'isa' if module == 'nisa' else 'language'}.{name}")
-    target = operand(given.pop("dst"), tensors)
+    target = operand(arguments.pop("dst"), tensors)
     match name:
         case "dma_copy":
-            return _transfer(target, given, tensors)
+            return _transfer(target, arguments, tensors)
         case "dma_compute":
-            return _accumulating_transfer(target, given, tensors)
+            return _accumulating_transfer(target, arguments, tensors)
         case "memset":
-            engine = f", engine={ast.unparse(given['engine'])}" if "engine" in given else ""
-            return _assigned(target, f"nisa.memset({shape_text(target.shape)}, {ast.unparse(given['value'])}, "
+            engine = f", engine={ast.unparse(arguments['engine'])}" if "engine" in arguments else ""
+            return _assigned(target, f"nisa.memset({shape_text(target.shape)}, {ast.unparse(arguments['value'])}, "
                                      f"{dtype_text(target.dtype)}{engine})")
         case "iota":
-            return _assigned(target, f"nisa.iota({_counted(target, given)}, dtype={dtype_text(target.dtype)})")
+            return _assigned(target, f"nisa.iota({_counted(target, arguments)}, dtype={dtype_text(target.dtype)})")
         case "affine_select":
-            comparison = "==" if ast.unparse(given["cmp_op"]) == "nl.equal" else ">="
-            source, value = _text(given["on_true_tile"], tensors), ast.unparse(given["on_false_value"])
-            return _assigned(target, f"nisa.affine_select(pred={_counted(target, given)} {comparison} 0, "
+            comparison = "==" if ast.unparse(arguments["cmp_op"]) == "nl.equal" else ">="
+            source, value = _text(arguments["on_true_tile"], tensors), ast.unparse(arguments["on_false_value"])
+            return _assigned(target, f"nisa.affine_select(pred={_counted(target, arguments)} {comparison} 0, "
                                      f"on_true_tile={source}, on_false_value={value}, "
                                      f"dtype={dtype_text(target.dtype)})")
-    return _instruction(name, target, given, tensors)
+    return _instruction(name, target, arguments, tensors)
 
 
-def _instruction(name: str, target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
+def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Tensors) -> str:
     """Return the call of a function that both generations have."""
     function = getattr(isa, name, None)
     if function is None:
         raise _missing(f"nki.isa.{name}")
-    known: Mapping[str, Parameter] = signature(function).parameters
-    accumulates = ast.unparse(given.pop("accumulate")) if "accumulate" in given else "False"
-    for parameter, value in given.items():
-        if parameter not in known:
+    parameters: Mapping[str, Parameter] = signature(function).parameters
+    accumulates = ast.unparse(keywords.pop("accumulate")) if "accumulate" in keywords else "False"
+    for parameter, value in keywords.items():
+        if parameter not in parameters:
             raise _missing(f"{parameter}={ast.unparse(value)} of nki.isa.{name}")
-    shown = {p: _text(v, tensors) for p, v in given.items()}
+    shown = {p: _text(v, tensors) for p, v in keywords.items()}
     if name == "tensor_reduce":
-        data, axes = operand(given["data"], tensors), ast.literal_eval(given["axis"])
+        data, axes = operand(keywords["data"], tensors), ast.literal_eval(keywords["axis"])
         axes = axes if isinstance(axes, list) else [axes]
-        kept = tuple(n for k, n in enumerate(data.shape) if k not in axes)
-        target = _fitted(target, kept if len(kept) > 1 else (*kept, 1))
+        kept_shape = tuple(n for k, n in enumerate(data.shape) if k not in axes)
+        target = _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1))
     elif name == "nc_matmul":
-        stationary, moving = operand(given["stationary"], tensors), operand(given["moving"], tensors)
+        stationary, moving = operand(keywords["stationary"], tensors), operand(keywords["moving"], tensors)
         pairs = {"stationary": _fitted(stationary, (stationary.shape[0], prod(stationary.shape[1:]))),
                  "moving": moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving}
         target = _fitted(target, (pairs["stationary"].shape[1], *pairs["moving"].shape[1:]))
         shown |= {p: str(o) for p, o in pairs.items()}
     elif name == "local_gather":
-        source, index = operand(given["src_buffer"], tensors), operand(given["index"], tensors)
-        elements = ast.literal_eval(given["num_elem_per_idx"]) if "num_elem_per_idx" in given else 1
+        source, index = operand(keywords["src_buffer"], tensors), operand(keywords["index"], tensors)
+        elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1
         target = _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements))
     elif name not in UNPAIRED:
-        pairs = {p: operand(v, tensors) for p, v in given.items() if p in ELEMENTWISE and is_tile(v, tensors)}
-        target, *others = _paired([target, *pairs.values()])
-        shown |= {p: str(o) for p, o in zip(pairs, others)}
+        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in ELEMENTWISE and is_tile(v, tensors)}
+        target, *other_operands = _paired([target, *pairs.values()])
+        shown |= {p: str(o) for p, o in zip(pairs, other_operands)}
     for p in ("operand0", "bias", "scale"):         # one value a partition has two axes, whatever the data have
-        if p in given and is_tile(given[p], tensors) and prod((one := operand(given[p], tensors)).shape[1:]) == 1:
-            shown[p] = str(_fitted(one, (one.shape[0], 1)))
+        if p in keywords and is_tile(keywords[p], tensors) and prod((operand0 := operand(keywords[p],
+                                                                                         tensors)).shape[1:]) == 1:
+            shown[p] = str(_fitted(operand0, (operand0.shape[0], 1)))
     if name == "tensor_scalar" and shown.get("operand0") == "None":     # an operator of one operand
         if "op1" in shown or not hasattr(language, shown["op0"].removeprefix("nl.")):
             raise _missing(f"op0={shown['op0']} of nki.isa.{name}")
         return _assigned(target, f"{shown['op0']}({shown['data']}, dtype={dtype_text(target.dtype)})")
-    if name == "nc_transpose" and "engine" not in given:
+    if name == "nc_transpose" and "engine" not in keywords:
         shown["engine"] = f"nisa.engine.{'tensor' if target.in_psum else 'vector'}"
     arguments = [f"{p}={v}" for p, v in shown.items()]
-    if "dst" in known:
+    if "dst" in parameters:
         return f"nisa.{name}({', '.join([f'dst={target}', *arguments])})"
-    moved = given.get("data", given.get("src"))
+    moved = keywords.get("data", keywords.get("src"))
     keeps = name in ("nc_transpose", "dma_transpose") and moved is not None and (
         operand(moved, tensors).dtype is target.dtype)          # another dtype is a copy
-    if "dtype" in known and not keeps:
+    if "dtype" in parameters and not keeps:
         arguments.append(f"dtype={dtype_text(target.dtype)}")
     return _assigned(target, f"nisa.{name}({', '.join(arguments)})", accumulates == "True")
 
 
-def _fitted(one: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
-    fitted = one.shaped(shape)
+def _fitted(tile: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
+    fitted = tile.shaped(shape)
     if fitted is None:
-        raise Unprintable(what=f"{one} with the shape {list(shape)} in the beta generation",
+        raise Unprintable(what=f"{tile} with the shape {list(shape)} in the beta generation",
                           fix="print for the current generation")
     return fitted
 
@@ -211,30 +213,30 @@ def _text(node: ast.expr, tensors: Tensors) -> str:
     return ast.unparse(node)
 
 
-def _transfer(target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
-    target, source = _paired([target, operand(given.pop("src"), tensors)])
-    given.pop("engine", None)               # who triggers a transfer is not said
-    bounded = "oob_mode" in given
+def _transfer(target: BetaOperand, keywords: Keywords, tensors: Tensors) -> str:
+    target, source = _paired([target, operand(keywords.pop("src"), tensors)])
+    keywords.pop("engine", None)               # who triggers a transfer is not said
+    bounded = "oob_mode" in keywords
     if source.in_hbm and not target.in_hbm and not bounded:
         return _assigned(target, f"nl.load({source}, dtype={dtype_text(target.dtype)})")
     if target.in_hbm and not source.in_hbm and not bounded:
         return f"nl.store({target}, {source})"
-    arguments = [f"dst={target}", f"src={source}", *(f"{k}={ast.unparse(v)}" for k, v in given.items())]
+    arguments = [f"dst={target}", f"src={source}", *(f"{k}={ast.unparse(v)}" for k, v in keywords.items())]
     return f"nisa.dma_copy({', '.join(arguments)})"
 
 
-def _accumulating_transfer(target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
-    first, *others = [operand(node, tensors) for node in given["srcs"].elts]        # type: ignore[attr-defined]
-    target, first, *others = _paired([target, first, *others])
-    if str(first) != str(target) or len(others) != 1 or "oob_mode" in given:
+def _accumulating_transfer(target: BetaOperand, arguments: Keywords, tensors: Tensors) -> str:
+    first, *added = [operand(node, tensors) for node in arguments["srcs"].elts]        # type: ignore[attr-defined]
+    target, first, *added = _paired([target, first, *added])
+    if str(first) != str(target) or len(added) != 1 or "oob_mode" in arguments:
         raise _missing("nki.isa.dma_compute of other tensors than its destination")
-    return f"nisa.dma_copy(dst={target}, src={others[0]}, dst_rmw_op={ast.unparse(given['reduce_op'])})"
+    return f"nisa.dma_copy(dst={target}, src={added[0]}, dst_rmw_op={ast.unparse(arguments['reduce_op'])})"
 
 
-def _counted(target: BetaOperand, given: Keywords) -> str:
+def _counted(target: BetaOperand, arguments: Keywords) -> str:
     """Return the index vectors that count what the instruction counts: from partition to partition, and along the free
     axes."""
-    pattern, offset = ast.literal_eval(given["pattern"]), ast.unparse(given["offset"])
+    pattern, offset = ast.literal_eval(arguments["pattern"]), ast.unparse(arguments["offset"])
     counts = [target.shape[0], *(count for _, count in pattern)]
-    steps = [ast.literal_eval(given["channel_multiplier"]), *(step for step, _ in pattern)]
+    steps = [ast.literal_eval(arguments["channel_multiplier"]), *(step for step, _ in pattern)]
     return index_vector(offset, steps, counts, keep_all=True)

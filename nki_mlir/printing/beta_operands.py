@@ -47,8 +47,8 @@ class BetaOperand:
     def squeezed(self) -> tuple[int, ...]:
         """The shape without the axes of one element that a number in the subscript picks."""
         first = 0 if self.in_hbm else 1
-        kept = tuple(n for k, n in enumerate(self.shape) if n > 1 or k < first)
-        return kept if len(kept) > 1 else (self.shape[0], 1) if not self.in_hbm else self.shape[-2:]
+        extents = tuple(n for k, n in enumerate(self.shape) if n > 1 or k < first)
+        return extents if len(extents) > 1 else (self.shape[0], 1) if not self.in_hbm else self.shape[-2:]
 
     def shaped(self, shape: tuple[int, ...]) -> "BetaOperand | None":
         """Return the same elements in another shape, or None if neither numbers in the subscript nor a reshape give
@@ -68,12 +68,12 @@ class BetaOperand:
         """
         shown = self._squeezed_text(shape)
         if shown is None:
-            rest = [(k, n) for k, n in enumerate(shape) if n > 1]
+            remaining_axes = [(k, n) for k, n in enumerate(shape) if n > 1]
             parts = []
             for start, count, step, _ in self.box:
                 steps, covered = [0] * len(shape), count
-                while covered > 1 and rest and covered % rest[0][1] == 0:
-                    axis, n = rest.pop(0)
+                while covered > 1 and remaining_axes and covered % remaining_axes[0][1] == 0:
+                    axis, n = remaining_axes.pop(0)
                     covered //= n
                     steps[axis] = covered * step
                 if covered > 1:
@@ -84,22 +84,23 @@ class BetaOperand:
             if any(n == 1 for n in shape):              # vectors of all axes, too, that have one element
                 start, steps = parts[last]
                 shown[last] = index_vector(start, steps, shape, keep_all=True)
-            if rest:
+            if remaining_axes:
                 return None
         return replace(self, text=f"{self.table}[{', '.join(shown)}]", shape=shape, indexed=True, box=())
 
     def _squeezed_text(self, shape: tuple[int, ...]) -> list[str] | None:
-        shown, left = [], list(shape)
+        shown, axes_left = [], list(shape)
         for (start, count, _, text), remaining in zip(self.box, range(len(self.box), 0, -1)):
-            if left and left[0] == count and (count > 1 or len(left) == remaining or len(left) > sum(
+            if axes_left and axes_left[0] == count and (count > 1 or len(axes_left) == remaining
+                                                        or len(axes_left) > sum(
                     c > 1 for _, c, _, _ in self.box[-remaining:])):
                 shown.append(text)
-                left.pop(0)
+                axes_left.pop(0)
             elif count == 1:
                 shown.append(start)
             else:
                 return None
-        return None if left else shown
+        return None if axes_left else shown
 
     @property
     def assigned(self) -> str:
@@ -112,8 +113,8 @@ def is_tile(node: ast.expr, tensors: Tensors) -> bool:
     return any(isinstance(inner, ast.Name) and inner.id in tensors for inner in ast.walk(node))
 
 
-def _unprintable(what: str) -> Unprintable:
-    return Unprintable(what=f"{what} in the beta generation", fix="print for the current generation")
+def _unprintable(description: str) -> Unprintable:
+    return Unprintable(what=f"{description} in the beta generation", fix="print for the current generation")
 
 
 def operand(node: ast.expr, tensors: Tensors) -> BetaOperand:
@@ -242,11 +243,11 @@ def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_a
 
 def _split(offset: ast.expr, row: int) -> tuple[str, str]:
     """Return an offset in elements as an offset in rows and an offset within a row."""
-    rows, rest = {}, {}
+    rows, remainders = {}, {}
     for factor, c in linear(offset).items():
-        quotient, left = divmod(c, row) if not factor or c % row == 0 else (0, c)
-        rows[factor], rest[factor] = quotient, left
-    return tuple(linear_text({f: c for f, c in form.items() if c}) for form in (rows, rest))       # type: ignore[return-value]
+        quotient, remainder = divmod(c, row) if not factor or c % row == 0 else (0, c)
+        rows[factor], remainders[factor] = quotient, remainder
+    return tuple(linear_text({f: c for f, c in form.items() if c}) for form in (rows, remainders))       # type: ignore[return-value]
 
 
 def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr) -> BetaOperand:
@@ -260,16 +261,16 @@ def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.exp
         row = prod(base.shape[1:])
         if steps[0] % row:
             raise _unprintable("a pattern that steps along partitions and columns at once cannot be said")
-        first, rest = _split(offset, row)
+        first, within_row = _split(offset, row)
         flat = str(base) if len(base.shape) == 2 else f"{base}.reshape(({base.shape[0]}, {row}))"
         rows = index_vector(first, [steps[0] // row], counts[:1], keep_all=True)
         rows = index_vector(first, [steps[0] // row, *[0] * (len(counts) - 1)], counts) if steps[0] else rows
-        columns = index_vector(rest, [0, *steps[1:]], counts)
+        columns = index_vector(within_row, [0, *steps[1:]], counts)
         if not steps[0]:
             rows = index_vector(first, [0] * len(counts), counts)
         missing = [k for k, step in enumerate(steps) if not step]
         if missing:                     # every axis is one of the tile
-            columns = index_vector(rest, [0, *steps[1:]], counts, keep_all=True)
+            columns = index_vector(within_row, [0, *steps[1:]], counts, keep_all=True)
         text = f"{flat}[{rows}, {columns}]"
     return replace(base, text=text, shape=counts, indexed=True, name="", box=())
 
@@ -281,10 +282,10 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
     total = prod(base.shape)
     if not base.in_hbm or not scale or total % scale:
         raise _unprintable("columns or partitions that an index picks cannot be said")
-    first, rest = _split(offset, scale)
+    first, within_row = _split(offset, scale)
     if first != "0":
         raise _unprintable("rows of a part of a table cannot be said")
-    columns = index_vector(rest, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
+    columns = index_vector(within_row, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
     return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
                    indexed=True, name="", box=())
 

@@ -69,27 +69,27 @@ def generator_of(node: BufferAllocation) -> str | None:
 def filled_first(block: FunctionBlock) -> set[Value]:
     """Return the buffers whose first operation writes every element and reads none."""
     filled: set[Value] = set()
-    seen: set[Value] = set()
+    used_before: set[Value] = set()
     for node in block.nodes:
         for inner in function_blocks(node):
             filled |= filled_first(inner)
         op = node.instruction if isinstance(node, TileInstruction) else None
         if op is not None and not op.mask:
             read = {tile.handle for _, tile in op.sources()}
-            filled |= {tile.handle for _, tile in op.targets() if tile.handle not in seen | read
+            filled |= {tile.handle for _, tile in op.targets() if tile.handle not in used_before | read
                        and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype and is_plain(tile)}
         for part in nodes_of(FunctionBlock([node])):
-            seen |= set(part.op.operands)
+            used_before |= set(part.op.operands)
     return filled
 
 
 def used_rows(body: FunctionBlock) -> dict[Value, int]:
     """Return how many partitions of each on-chip buffer operations use."""
     rows: dict[Value, int] = {}
-    whole: set[Value] = set()
+    unbounded: set[Value] = set()
     for node in nodes_of(body):
         if not isinstance(node, TileInstruction):
-            whole |= set() if isinstance(node, BufferAllocation) else set(node.op.operands)
+            unbounded |= set() if isinstance(node, BufferAllocation) else set(node.op.operands)
             continue
         op = in_its_box(node.instruction)
         if op is None:
@@ -97,11 +97,11 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
         for _, tile in op.operands():
             partition, (step, count) = tile.access.partition, tile.access.dims[0]
             if not tile.on_chip or partition is None or step < 0 or isinstance(op, DataAddressed):
-                whole.add(tile.handle)
+                unbounded.add(tile.handle)
                 continue
             _, last = partition.interval(op.ranges)
             rows[tile.handle] = max(rows.get(tile.handle, 1), last + (count - 1) * step + 1)
-    return {handle: count for handle, count in rows.items() if handle not in whole}
+    return {handle: count for handle, count in rows.items() if handle not in unbounded}
 
 
 def writers_of(block: FunctionBlock) -> Counter[Value]:
@@ -124,20 +124,21 @@ def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
         op, copy = node.instruction, after.instruction
         if not isinstance(op, GatherColumnsOp | RandOp) or not isinstance(copy, Copying) or op.mask or copy.mask:
             continue
-        whole = copy.dst.on_chip and all(t.handle == op.dst.handle and t.shape == t.base_shape and is_plain(t)
-                                         for t in (op.dst, copy.src))
+        is_simple = copy.dst.on_chip and all(t.handle == op.dst.handle and t.shape == t.base_shape and is_plain(t)
+                                             for t in (op.dst, copy.src))
         fits = copy.dst.dtype is op.dst.dtype if isinstance(op, RandOp) else op.group == Machine.gpsimd_group
-        if whole and fits and len(list(op.dst.handle.uses)) == 2:
+        if is_simple and fits and len(list(op.dst.handle.uses)) == 2:
             copied[op.dst.handle] = op
     return copied
 
 
 def is_plain(tile: Tile) -> bool:
     """Return whether a tile has the elements of its buffer in their order."""
-    whole = full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
-    same = all(count == 1 or step == other for (step, count), (other, _) in zip(tile.access.dims, whole.dims))
-    return same and tile.shape == whole.shape and (tile.access.partition, tile.access.free) == (
-        whole.partition, whole.free)
+    full = full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
+    same_steps = all(count == 1 or step == full_step for (step, count),
+                     (full_step, _) in zip(tile.access.dims, full.dims))
+    return same_steps and tile.shape == full.shape and (tile.access.partition, tile.access.free) == (
+        full.partition, full.free)
 
 
 class OpenMask(Unprintable):
@@ -217,10 +218,10 @@ class BodyPrinter:
         if value is not None:
             self.out.indices.texts[value] = text
 
-    def loop(self, variable: Value | None, wanted: str, span: range, body: Callable[[], None]) -> None:
+    def loop(self, variable: Value | None, name_hint: str, span: range, body: Callable[[], None]) -> None:
         """Write a loop, or its iterations one after another if a mask needs the number of each."""
         before = self.out.saved()
-        name = self.out.unique(wanted, "i")
+        name = self.out.unique(name_hint, "i")
         bounds = (span.start, span.stop, span.step)
         shown = bounds[1:2] if span.start == 0 and span.step == 1 else bounds[:2] if span.step == 1 else bounds
         try:
@@ -328,20 +329,20 @@ class BodyPrinter:
 
     def while_body(self, loop: WhileLoop) -> None:
         """Write what a loop repeats, without what the loop itself does at the end."""
-        own, nodes = self.registers.loops.get(loop), loop.body.nodes
-        if own is not None and own.step:
-            self.block(FunctionBlock([node for node in nodes if node is not own.adds]))
+        register, nodes = self.registers.loops.get(loop), loop.body.nodes
+        if register is not None and register.step:
+            self.block(FunctionBlock([node for node in nodes if node is not register.adds]))
             return
-        by_loop = own is not None and own.outer is not None and not has_loop_functions(self.out.release)
+        by_loop = register is not None and register.outer is not None and not has_loop_functions(self.out.release)
         by_loop = by_loop or (self.out.beta and beta_condition(loop, self.registers.tests.get(loop)) is not None)
         self.block(FunctionBlock(nodes[:-1] if by_loop else nodes))
 
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
         shape = (self.rows.get(node.result, shape[0]), *shape[1:])
-        wanted = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
+        name_hint = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
         address = self.address(node, space) if self.out.placement is not None else None
-        self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"], address=address))
+        self.out.allocate(node.result, NamedTensor(name_hint, shape, dtype, REGIONS[space or "hbm"], address=address))
 
     def address(self, node: BufferAllocation, space: str) -> tuple[int, int] | None:
         """Return the partition and the byte where a buffer begins, or None if the language cannot express them."""
@@ -378,13 +379,13 @@ class BodyPrinter:
     def numbered(self, op: Op) -> Op:
         """Return the operation with numbers for the symbols that have one."""
         values = [self.out.indices.texts.get(s) for s in op.symbols]
-        known = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
+        numbers = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
 
         def change(form: Linear) -> Linear:
-            for position, number in known.items():
+            for position, number in numbers.items():
                 form = form.substitute(position, number)
             return form
-        return with_forms(op, change) if known else op
+        return with_forms(op, change) if numbers else op
 
 
 def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:

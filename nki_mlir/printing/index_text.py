@@ -127,9 +127,9 @@ def _compared(function: str, left: IndexText, right: IndexText) -> IndexText:
 
 def _call(function: str, operands: Sequence[IndexText]) -> IndexText:
     numbers = [o.number for o in operands]
-    known = [n for n in numbers if n is not None]
-    if len(known) == len(numbers):
-        return IndexText((min if function == "min" else max)(known))
+    constants = [n for n in numbers if n is not None]
+    if len(constants) == len(numbers):
+        return IndexText((min if function == "min" else max)(constants))
     return _wrapped(f"{function}({', '.join(map(str, operands))})")
 
 

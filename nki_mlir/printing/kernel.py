@@ -102,8 +102,8 @@ def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
     for printer in printers:
         out.use(*printer.results)
     if first.results:
-        places = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
-        out.write(f"return {', '.join(tensors[places.index(n)].name for n in first.results)}")
+        array_positions = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
+        out.write(f"return {', '.join(tensors[array_positions.index(n)].name for n in first.results)}")
     out.renumber()
     return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
         a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))
@@ -159,5 +159,5 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
 def formatted(text: str) -> str:
     """Return the text as ``ruff format`` writes it."""
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    return text if done.returncode else done.stdout
+    formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return text if formatter.returncode else formatter.stdout

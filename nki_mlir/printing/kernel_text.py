@@ -171,9 +171,9 @@ class KernelText:
         vars(self).update(vars(saved.saved()))
 
     # -- names ---------------------------------------------------------------------------------------------------------
-    def unique(self, wanted: str, otherwise: str) -> str:
+    def unique(self, name_hint: str, otherwise: str) -> str:
         """Reserve and return a name that nothing else has."""
-        name = re.sub(r"\W+", "_", wanted).strip("_") or otherwise
+        name = re.sub(r"\W+", "_", name_hint).strip("_") or otherwise
         name = f"{otherwise}_{name}" if name[0].isdigit() else name
         count, chosen = 1, name
         while chosen in self.names or chosen in RESERVED:

@@ -30,28 +30,28 @@ def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
         yield from inside
         if not isinstance(node, ForLoop):
             continue
-        places = [at for n in nodes_of(node.body) if isinstance(n, TileInstruction)
-                  and (at := location_of(n.op)) is not None and is_known_source(at.file)]
+        locations = [at for n in nodes_of(node.body) if isinstance(n, TileInstruction)
+                     and (at := location_of(n.op)) is not None and is_known_source(at.file)]
         at = location_of(node.op)
-        used = {statement for _, statement in inside}
+        used_statements = {statement for _, statement in inside}
         statement = _begins_at(at) if at is not None and is_known_source(at.file) else None
         if statement is None:           # operations of functions that a loop calls are in none
-            chains = [chain for at in places if (chain := set(_around(at)))]
-            around = set.intersection(*chains or [set()]) - used
-            statement = max(around, key=lambda one: one.lineno, default=None)
+            chains = [chain for at in locations if (chain := set(_around(at)))]
+            around = set.intersection(*chains or [set()]) - used_statements
+            statement = max(around, key=lambda loop: loop.lineno, default=None)
         if statement is not None:
             yield node, statement
 
 
 def _begins_at(at: Location) -> ast.For | None:
     """Return the statement whose first line is that of the location."""
-    return next((one for one in _loops(at.file, id(source_of(at.file).tree)) if one.lineno == at.line), None)
+    return next((loop for loop in _loops(at.file, id(source_of(at.file).tree)) if loop.lineno == at.line), None)
 
 
 def _around(at: Location) -> Iterable[ast.For]:
     """Return the loops whose bodies contain a location."""
-    return [one for one in _loops(at.file, id(source_of(at.file).tree))
-            if one.body[0].lineno <= at.line <= (one.body[-1].end_lineno or at.line)]
+    return [loop for loop in _loops(at.file, id(source_of(at.file).tree))
+            if loop.body[0].lineno <= at.line <= (loop.body[-1].end_lineno or at.line)]
 
 
 @lru_cache(maxsize=64)

@@ -87,13 +87,13 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
     source = tile
     if tile.space == PSUM or is_backwards(tile):
         around, rows = _around(text, tile)
-        held = text.temporary(around.shape, tile.dtype, SBUF)
-        call(text, op, "tensor_copy", held, around)
-        source = _rows_of(held, rows)
+        staging = text.temporary(around.shape, tile.dtype, SBUF)
+        call(text, op, "tensor_copy", staging, around)
+        source = _rows_of(staging, rows)
     if copy.space == PSUM:
-        held = text.temporary(copy.shape, copy.dtype, SBUF)
-        call(text, op, "dma_copy", held, source)
-        call(text, op, "tensor_copy", copy, held)
+        staging = text.temporary(copy.shape, copy.dtype, SBUF)
+        call(text, op, "dma_copy", staging, source)
+        call(text, op, "tensor_copy", copy, staging)
     else:
         call(text, op, "dma_copy", copy, source)
 
@@ -101,17 +101,17 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
 def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
     """Write rows of a tile from any partition = ``copy``."""
     if copy.space == PSUM:
-        held = text.temporary(copy.shape, copy.dtype, SBUF)
-        call(text, op, "tensor_copy", held, copy)
-        copy = held
+        staging = text.temporary(copy.shape, copy.dtype, SBUF)
+        call(text, op, "tensor_copy", staging, copy)
+        copy = staging
     if tile.space != PSUM and not is_backwards(tile):
         call(text, op, "dma_copy", tile, copy)
         return
     around, rows = _around(text, tile)
-    held = text.temporary(around.shape, tile.dtype, SBUF)
-    call(text, op, "tensor_copy", held, around)
-    call(text, op, "dma_copy", _rows_of(held, rows), copy)
-    call(text, op, "tensor_copy", around, held)
+    staging = text.temporary(around.shape, tile.dtype, SBUF)
+    call(text, op, "tensor_copy", staging, around)
+    call(text, op, "dma_copy", _rows_of(staging, rows), copy)
+    call(text, op, "tensor_copy", around, staging)
 
 
 def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
@@ -179,8 +179,8 @@ def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
         return False
     source, target = op.src, op.dst
     apart = source.handle != target.handle or same_place(source, target)
-    same = source.shape == target.shape and source.dtype is target.dtype and apart
-    return same and source.space == SBUF and starts_legally(text.machine, source) and (
+    same_type = source.shape == target.shape and source.dtype is target.dtype and apart
+    return same_type and source.space == SBUF and starts_legally(text.machine, source) and (
         source.access.dims[0][0] == 1 or source.shape[0] == 1)
 
 

@@ -48,9 +48,9 @@ def _move_ranks(modules: Sequence[Module]) -> None:
     for operations in zip(*exchanges):
         moves = []
         for rank in RANKS:
-            first, *others = [op.attributes[rank].value for op in operations]
-            step = others[0] - first
-            if others != [first + number * step for number in range(1, len(modules))]:
+            first, *other_ranks = [op.attributes[rank].value for op in operations]
+            step = other_ranks[0] - first
+            if other_ranks != [first + number * step for number in range(1, len(modules))]:
                 return
             moves.append(step)
         for op in operations:
@@ -72,25 +72,25 @@ def rank_text(op: SendrecvOp, rank: str, program_id: str) -> str:
 def _around(module: Module) -> str:
     """Return the text of what a module has besides the function's body."""
     function = the_kernel(module).op
-    others = [str(op) for op in module.body.operations if op.operation != function]
+    other_operations = [str(op) for op in module.body.operations if op.operation != function]
     kinds = [str(function.attributes[name]) for name in ("function_type", "arg_attrs", "nki.results")
              if name in function.attributes]
-    return "\n".join([*kinds, *others])
+    return "\n".join([*kinds, *other_operations])
 
 
 def _steps(programs: Sequence[Program]) -> list[Steps] | None:
     """Return how far each operation's starts move from one program to the next, or None if programs differ otherwise.
     """
-    first, *others = programs
+    first, *later_programs = programs
     steps: list[Steps] = []
-    for number, program in enumerate(others, 1):
+    for number, program in enumerate(later_programs, 1):
         if len(program) != len(first) or list(map(_operands, program)) != list(map(_operands, first)):
             return None
-        for at, (one, other) in enumerate(zip(first, program)):
+        for at, (first_form, later_form) in enumerate(zip(first, program)):
             if number == 1:
-                steps.append(tuple([b - a for a, b in zip(one.starts, other.starts)]))
-            if one.form != other.form or other.starts != tuple(
-                    [a + number * step for a, step in zip(one.starts, steps[at])]):
+                steps.append(tuple([b - a for a, b in zip(first_form.starts, later_form.starts)]))
+            if first_form.form != later_form.form or later_form.starts != tuple(
+                    [a + number * step for a, step in zip(first_form.starts, steps[at])]):
                 return None
     return steps
 

@@ -46,14 +46,14 @@ class KeptPlacement:
         counts = Counter(i.op.mnemonic for program in programs for stream in program.streams.values() for i in stream)
         parts = [counted(sum(len(program.semaphores) for program in programs), "semaphore"),
                  counted(sum(len(program.queues) for program in programs), "queue")]
-        parts += [f"{counts[name]} {what}" for name, what in CONTROL.items() if counts[name]]
+        parts += [f"{counts[name]} {description}" for name, description in CONTROL.items() if counts[name]]
         parts += [counted(self.addresses, "address", "addresses")] if self.addresses else []
         parts += [f"the engine of {count} {function}" for function, count in sorted(self.engines.items())]
         return [f"Compiled for {programs[0].target}. NKI has no words for: {', '.join(parts)}."]
 
 
-def counted(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or one + 's'}"
+def counted(number: int, singular: str, several: str = "") -> str:
+    return f"{number} {singular if number == 1 else several or singular + 's'}"
 
 
 def placed_module(module: Module, point: Point | None = None, level: int = 1) -> tuple[Module, Program]:

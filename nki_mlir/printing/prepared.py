@@ -58,12 +58,13 @@ def _erase_checks(module: Module) -> None:
 
 def _lower_masked(module: Module) -> None:
     """Lower operations to instructions if their masks are no box whatever numbers their symbols have."""
-    found = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))) if _is_open(op)]
+    open_operations = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa.")))
+                       if _is_open(op)]
     builder = StructuredBuilder()
-    for operation in found:
+    for operation in open_operations:
         if operation.name.startswith("nki."):
             builder.convert(operation)
-    if found:
+    if open_operations:
         LinalgToNisa().run(module)
 
 

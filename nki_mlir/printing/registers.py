@@ -135,8 +135,8 @@ class Registers:
                 self.tests[node] = test
                 begin = _begin(node, test.register, block.nodes[:position])
                 if begin is not None and (
-                        found := self._loop_register(node, test, begin.instruction)) is not None:
-                    self.loops[node] = found
+                        register := self._loop_register(node, test, begin.instruction)) is not None:
+                    self.loops[node] = register
                     self.begins.add(begin)
 
     def _loop_register(self, loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
@@ -173,12 +173,12 @@ class Registers:
         return {loop.register for loop in self.loops.values()}
 
     def _note_registers(self, body: FunctionBlock) -> None:
-        wanted = {v for t in self.tests.values() for v in (t.register, t.limit) if not isinstance(v, int)}
+        read_registers = {v for t in self.tests.values() for v in (t.register, t.limit) if not isinstance(v, int)}
         for loop in self.loops.values():
             if isinstance(loop.begin, Copying):
-                wanted.add(loop.begin.src.handle)
-        wanted -= self.of_loops
-        possible = {n.result for n in nodes_of(body) if isinstance(n, BufferAllocation) and n.result in wanted
+                read_registers.add(loop.begin.src.handle)
+        read_registers -= self.of_loops
+        possible = {n.result for n in nodes_of(body) if isinstance(n, BufferAllocation) and n.result in read_registers
                     and memref_parts(n.result.type) == ((1, 1), INT32, "sbuf")}
         for node in nodes_of(body):
             if isinstance(node, TileInstruction) and node not in self.begins:

@@ -89,21 +89,22 @@ def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
     states = dict(states_of(name))
     if not states.get(release, "").startswith("("):
         return False
-    known = parsed(release, states[release]).names
+    parameters = parsed(release, states[release]).names
     newest = {p.name: p.default for p in parsed(NEWEST, states[NEWEST]).parameters}
     before = [(k.arg, k) for k in call.keywords]
-    kept = []
+    kept_keywords = []
     for keyword in call.keywords:
-        given = keyword.arg or ""
-        older = next((n for n in same(name, given) if n in known), None)
-        if given not in known and older is not None:
+        keyword_name = keyword.arg or ""
+        older = next((n for n in same(name, keyword_name) if n in parameters), None)
+        if keyword_name not in parameters and older is not None:
             keyword.arg = older
-        elif given not in known:
-            if _public_text(keyword.value) == newest.get(given):
+        elif keyword_name not in parameters:
+            if _public_text(keyword.value) == newest.get(keyword_name):
                 continue
-            having = releases_of_keyword(name, given)
-            raise Unprintable(what=f"{given}={ast.unparse(keyword.value)} of {name}, which release {release} does not "
+            having = releases_of_keyword(name, keyword_name)
+            raise Unprintable(what=f"{keyword_name}={ast.unparse(keyword.value)} of {name}, which release {release} "
+                                   f"does not "
                               "have,", fix=f"print for release {_next(having, release)}")
-        kept.append(keyword)
-    call.keywords = kept
-    return [(k.arg, k) for k in kept] != before
+        kept_keywords.append(keyword)
+    call.keywords = kept_keywords
+    return [(k.arg, k) for k in kept_keywords] != before

@@ -31,19 +31,19 @@ def allocate_register(text: KernelText, value: Value) -> None:
 
 def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
     """Write the call that sets, loads or stores a register, and return whether the operation is one."""
-    known = registers.values | registers.of_loops
+    known_registers = registers.values | registers.of_loops
     if isinstance(op, BinaryScalarOp | TensorScalarOp) and op.dst.handle in registers.of_loops:
         source = text.tile(op, op.src)
         _write_call(text, "register_load", text.tile(op, op.dst), source)
         return True
     if not isinstance(op, Filling | Copying):
         return False
-    sets = op.dst.handle in known
+    sets = op.dst.handle in known_registers
     if isinstance(op, Filling):
         if sets:
             _write_call(text, "register_move", text.tile(op, op.dst), str(round(op.value)))
         return sets
-    reads = op.src.handle in known
+    reads = op.src.handle in known_registers
     if sets or reads:
         source = text.tile(op, op.src)
         function = "register_move" if sets and reads else "register_load" if sets else "register_store"
@@ -60,11 +60,11 @@ def _write_call(text: KernelText, function: str, target: str, source: str) -> No
 
 def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: Callable[[], None]) -> None:
     """Write a loop with a condition, or a loop that counts."""
-    own, test = registers.loops.get(loop), registers.tests.get(loop)
-    if not has_loop_functions(text.release) and own is not None and not own.step:
-        _write_while(text, own, registers, body)
-    elif own is not None:
-        _write_loop(text, own, registers, body)
+    register, test = registers.loops.get(loop), registers.tests.get(loop)
+    if not has_loop_functions(text.release) and register is not None and not register.step:
+        _write_while(text, register, registers, body)
+    elif register is not None:
+        _write_loop(text, register, registers, body)
     elif test is not None:
         _write_conditional(text, loop, test, body)
     else:

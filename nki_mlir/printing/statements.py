@@ -99,15 +99,16 @@ def write_instruction(text: KernelText, op: Op) -> None:
 def check_taken(op: Op) -> None:
     """Raise ``Unprintable`` if the op class accepts more than the function of the language. Without a placement,
     several instructions are printed for such an operation."""
-    what, fn = "", getattr(op, "fn", None)
+    description, fn = "", getattr(op, "fn", None)
     if type(op).name == "dma_copy" and any(is_backwards(tile) for _, tile in op.operands()):
-        what = "a transfer that steps backwards"
+        description = "a transfer that steps backwards"
     elif fn is not None and "fn" in type(op).attributes and fn not in ACTIVATION_FUNCTIONS:
-        what = f"the activation '{fn}'"
+        description = f"the activation '{fn}'"
     elif isinstance(op, TensorCopyPredicatedOp) and op.src is not None and op.src.dtype is not op.dst.dtype:
-        what = f"a predicated copy from {op.src.dtype} to {op.dst.dtype}"
-    if what:
-        raise Unprintable(what=f"{what} in one instruction", fix="print it from the 'nki' level, without placement")
+        description = f"a predicated copy from {op.src.dtype} to {op.dst.dtype}"
+    if description:
+        raise Unprintable(what=f"{description} in one instruction", fix="print it from the 'nki' level, without "
+                                                                        "placement")
 
 
 def _trigger(op: Op) -> list[str]:

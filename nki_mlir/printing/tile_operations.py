@@ -101,10 +101,10 @@ def _moves_rows(text: KernelText, op: Copying) -> bool:
         not all(starts_legally(text.machine, tile) for tile in tiles))
 
 
-def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
-    """Write a copy of columns that groups of partitions pick, to ``held`` or from there."""
+def _copy_columns(text: KernelText, op: ColumnsAddressed, tile: Tile) -> None:
+    """Write a copy of columns that groups of partitions pick, to ``tile`` or from there."""
     columns = f"{text.tile(op, op.table, exact=True)}.indirect({text.tile(op, op.index)}, {op.piece.free_elements})"
-    piece = text.tile(op, held, exact=True)
+    piece = text.tile(op, tile, exact=True)
     target, source = (piece, columns) if op.piece_field == "dst" else (columns, piece)
     text.write(f"nisa.tensor_copy(dst={target}, src={source})")
 
@@ -178,9 +178,9 @@ def _forwards(text: KernelText, op: Copying) -> Copying | None:
     If rows of HBM go to partitions from the last to the first, write the transfer with a tile of indices and return
     None.
     """
-    outside, other = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
+    outside, other_tile = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
     axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
-    by_rows = 0 in axes and other.on_chip and other.shape[0] > 1
+    by_rows = 0 in axes and other_tile.on_chip and other_tile.shape[0] > 1
 
     def walked(tile: Tile) -> Tile:
         for axis in axes:
@@ -252,8 +252,9 @@ def _transpose(text: KernelText, op: TransposeOp) -> None:
 
 def _memset(text: KernelText, op: MemsetOp) -> None:
     value = op.value
-    whole = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
-    text.write(f"nisa.memset(dst={text.tile(op, op.dst)}, value={round(value) if whole else number_text(value)})")
+    is_whole_number = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
+    text.write(f"nisa.memset(dst={text.tile(op, op.dst)}, "
+               f"value={round(value) if is_whole_number else number_text(value)})")
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
@@ -284,25 +285,25 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
     documents have only a function."""
     if not isinstance(op, UnaryOp) and op.op not in DOCUMENTED:
         return None
-    made: TensorTensorOp | TensorScalarOp
+    instruction: TensorTensorOp | TensorScalarOp
     symbols, ranges = op.symbols, op.ranges
     match op:
         case BinaryOp():
-            made = TensorTensorOp(dst=op.dst, lhs=op.lhs, rhs=op.rhs, op=op.op, symbols=symbols, ranges=ranges)
+            instruction = TensorTensorOp(dst=op.dst, lhs=op.lhs, rhs=op.rhs, op=op.op, symbols=symbols, ranges=ranges)
         case BinaryScalarOp():
-            made = TensorScalarOp(dst=op.dst, src=op.src, op0=op.op, imm0=op.scalar, reverse0=op.reverse,
-                                  symbols=symbols, ranges=ranges)
+            instruction = TensorScalarOp(dst=op.dst, src=op.src, op0=op.op, imm0=op.scalar, reverse0=op.reverse,
+                                         symbols=symbols, ranges=ranges)
         case UnaryOp():
             if op.fn not in ALU:
                 return None
-            made = TensorScalarOp(dst=op.dst, src=op.src, op0=op.fn, symbols=symbols, ranges=ranges)
-    if made.compute is not op.compute or not all(tile.on_chip for _, tile in made.operands()):
+            instruction = TensorScalarOp(dst=op.dst, src=op.src, op0=op.fn, symbols=symbols, ranges=ranges)
+    if instruction.compute is not op.compute or not all(tile.on_chip for _, tile in instruction.operands()):
         return None
     try:
-        verify(made)
+        verify(instruction)
     except NkiMlirError:
         return None
-    return made
+    return instruction
 
 
 def _binary(text: KernelText, op: BinaryOp) -> None:
@@ -362,11 +363,11 @@ def _matmul(text: KernelText, op: MatmulOp) -> None:
 
 def _reduce(text: KernelText, op: ReduceOp) -> None:
     """Write a reduction. Its patterns have their dims in an order in which the reduced axes come last."""
-    kept = [axis for axis in range(len(op.src.shape)) if axis not in op.axes]
+    kept_axes = [axis for axis in range(len(op.src.shape)) if axis not in op.axes]
 
     def ordered(tile: Tile) -> Tile:
-        return tile.patterned(dims=tuple(tile.access.dims[axis] for axis in (*kept, *op.axes)))
-    op = changed(op, ordered, axes=tuple(range(len(kept), len(op.src.shape))))
+        return tile.patterned(dims=tuple(tile.access.dims[axis] for axis in (*kept_axes, *op.axes)))
+    op = changed(op, ordered, axes=tuple(range(len(kept_axes), len(op.src.shape))))
     source = text.tile(op, op.src, exact=True)
     axes = op.axes[0] if len(op.axes) == 1 else list(op.axes)
     text.write(f"nisa.tensor_reduce(dst={text.tile(op, op.dst)}, op={operator_text(op.op)}, data={source}, "
@@ -425,15 +426,15 @@ def _moves_state(text: KernelText, op: Op) -> bool:
     """
     if not isinstance(op, TensorCopyOp):
         return False
-    for tile, held in ((op.dst, op.src), (op.src, op.dst)):
+    for tile, state in ((op.dst, op.src), (op.src, op.dst)):
         if (engine := text.generators.get(tile.handle)) is not None:
             words = STATE_WORDS[engine]
-            (_, rows), (step, _) = held.access.dims[0], held.access.dims[-1]
-            whole = held.patterned(dims=((1, text.cleared.pop(held.handle, rows)), (1, words)))
-            if len(held.shape) != 2 or step != 1 or held.access.free.const + words > held.row:
+            (_, rows), (step, _) = state.access.dims[0], state.access.dims[-1]
+            state_tile = state.patterned(dims=((1, text.cleared.pop(state.handle, rows)), (1, words)))
+            if len(state.shape) != 2 or step != 1 or state.access.free.const + words > state.row:
                 raise Unprintable(what="a part of a generator's state", fix="move all of its words")
             name = "rand_get_state(dst" if tile is op.src else "rand_set_state(src_seeds"
-            text.write(f"nisa.{name}={text.tile(op, whole)}, engine=nisa.engine.{engine})")
+            text.write(f"nisa.{name}={text.tile(op, state_tile)}, engine=nisa.engine.{engine})")
             return True
     return False
 
@@ -462,9 +463,9 @@ def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
     if op.dst.dtype is op.src.dtype:
         write_instruction(text, op)
         return
-    kept = text.temporary(op.dst.shape, op.src.dtype, SBUF)
-    write_instruction(text, changed(op, lambda tile: tile, dst=kept))
-    call(text, op, "tensor_copy" if op.dst.on_chip else "dma_copy", op.dst, kept)
+    transposed = text.temporary(op.dst.shape, op.src.dtype, SBUF)
+    write_instruction(text, changed(op, lambda tile: tile, dst=transposed))
+    call(text, op, "tensor_copy" if op.dst.on_chip else "dma_copy", op.dst, transposed)
 
 
 def _packed(text: KernelText, op: Op, tile: Tile, element: str) -> str:

@@ -55,13 +55,13 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
     slices = _slices(tile, dims, base, ranges)
     if slices is not None:
         counts = tuple(s.count for s in slices)
-        whole = all(s.count == s.extent for s in slices)
-        text = source if whole else f"{source}[{', '.join(s.text(form) for s in slices)}]"
+        is_full = all(s.count == s.extent for s in slices)
+        text = source if is_full else f"{source}[{', '.join(s.text(form) for s in slices)}]"
         if repeats:
             if counts == tuple(n for _, n in dims):
                 return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
         else:
-            reshaped = whole and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)
+            reshaped = is_full and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)
             regrouped = reshaped and not tile.on_chip and not _splits(counts, tile.shape)
             if counts == tile.shape or not (exact or regrouped):
                 return text
@@ -105,13 +105,13 @@ def _slices(tile: Tile, dims: Dims, base: Sequence[int], ranges: Ranges) -> list
     access = tile.access
     if access.partition is None:
         return _boxed(dims, base, access.free, ranges)
-    (step, rows), *rest = dims
+    (step, rows), *free_dims = dims
     if step != 1 and rows > 1:
         return None
     first = AxisSlice(access.partition, rows, 1, base[0])
-    others = _boxed(tuple(rest), base[1:], access.free, ranges) if len(base) > 1 else [] if all(
-        n == 1 for _, n in rest) else None
-    return None if others is None or not _inside(first, ranges) else [first, *others]
+    free_slices = _boxed(tuple(free_dims), base[1:], access.free, ranges) if len(base) > 1 else [] if all(
+        n == 1 for _, n in free_dims) else None
+    return None if free_slices is None or not _inside(first, ranges) else [first, *free_slices]
 
 
 def _inside(part: AxisSlice, ranges: Ranges) -> bool:
@@ -162,9 +162,9 @@ def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
         quotient, rest = divmod(rest, stride)
         consts.append(quotient)
     for position, c in start.symbols:
-        left = abs(c)
+        rest_of_term = abs(c)
         for k, stride in enumerate(strides):
-            quotient, left = divmod(left, stride)
+            quotient, rest_of_term = divmod(rest_of_term, stride)
             if quotient:
                 terms[k].append((position, quotient if c > 0 else -quotient))
     return [Linear(const, tuple(of)) for const, of in zip(consts, terms)]

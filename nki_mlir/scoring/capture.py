@@ -163,8 +163,8 @@ def kernel_in(file: Path, entry: str) -> Kernel:
         current = "neuronxcc" not in file.read_text()
         return CurrentKernel(chosen) if current else Kernel(chosen)
     if len({id(k.func) for k in kernels.values()}) != 1:
-        what = "no kernel" if not kernels else f"{len(kernels)} kernels ({named(kernels)})"
-        raise BadCandidate(what=f"the candidate has {what}",
+        description = "no kernel" if not kernels else f"{len(kernels)} kernels ({named(kernels)})"
+        raise BadCandidate(what=f"the candidate has {description}",
                            fix="decorate one function with nki.jit, or name it ENTRY in the reference")
     return next(iter(kernels.values()))
 

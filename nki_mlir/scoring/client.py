@@ -59,12 +59,12 @@ class Scorer:
             self.start()
             assert self.process is not None
             to: IO[bytes] | None = self.process.stdin
-            back: IO[bytes] | None = self.process.stdout
-            assert to is not None and back is not None
+            output: IO[bytes] | None = self.process.stdout
+            assert to is not None and output is not None
             try:
                 to.write(json.dumps({"directory": current_directory()} | request).encode() + b"\n")
                 to.flush()
-                line = back.readline()
+                line = output.readline()
             except BrokenPipeError:
                 line = b""
             if line.endswith(b"\n"):

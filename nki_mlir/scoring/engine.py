@@ -161,22 +161,22 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
     """
     waiting: dict[Future[Answer], tuple[str, Request]] = {}
     pending = iter(requests)
-    more = True
-    while more or waiting:
-        while more and len(waiting) < ahead * workers.jobs:
+    more_requests = True
+    while more_requests or waiting:
+        while more_requests and len(waiting) < ahead * workers.jobs:
             request = next(pending, None)
             if request is None:
-                more = False
+                more_requests = False
                 break
             request = with_source(request)
             key = key_of(request)
-            known = store.find(key) if store is not None else None
-            if known is not None:
-                yield request, known
+            stored = store.find(key) if store is not None else None
+            if stored is not None:
+                yield request, stored
             elif key not in {k for k, _ in waiting.values()}:
                 waiting[workers.submit(request)] = key, request
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED) if waiting else (set(), None)
-        for future in done:
+        finished, _ = wait(waiting, return_when=FIRST_COMPLETED) if waiting else (set(), None)
+        for future in finished:
             key, request = waiting.pop(future)
             answer = future.result()
             if "error" in answer:

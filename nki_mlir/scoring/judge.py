@@ -71,11 +71,11 @@ class CapturedProgram:
         capture its kernel."""
         arrays = tensors_of(trial)
         expected = [(arrays[k].shape, dtype_of(arrays[k].dtype)) for k in self.inputs if 0 <= k < len(arrays)]
-        same = len(expected) == len(self.inputs) and all(
+        fits = len(expected) == len(self.inputs) and all(
             [(a.shape, a.dtype) for a in f.inputs] == expected and f.grid in (self.grid, ()) for f in self.functions)
         machines = {machine_named(f.target).name for f in self.functions}
-        same = same and machines == {machine_named(target).name} and (not trial.grid or self.grid == trial.grid)
-        if not same or not self.functions or not self.variants:
+        fits = fits and machines == {machine_named(target).name} and (not trial.grid or self.grid == trial.grid)
+        if not fits or not self.functions or not self.variants:
             raise ForbiddenAct(act="sends a program that is not its kernel")
         check_bytes([(a.name, a.shape, a.dtype) for a in self.shared])
 
@@ -121,15 +121,15 @@ def differences(reference: Reference, trial: Trial, outputs: Outputs) -> list[st
     if len(arrays) != len(trial.expected):
         raise WrongOutputForm(what=f"the kernel returns {len(arrays)} tensors, the reference {len(trial.expected)}",
                               case=trial.label)
-    for number, (got, want) in enumerate(zip(arrays, trial.expected)):
-        if got.shape != want.shape:
-            raise WrongOutputForm(what=f"output {number} has shape {list(got.shape)}, expected {list(want.shape)}",
+    for number, (output, want) in enumerate(zip(arrays, trial.expected)):
+        if output.shape != want.shape:
+            raise WrongOutputForm(what=f"output {number} has shape {list(output.shape)}, expected {list(want.shape)}",
                                   case=trial.label)
-        wide = want.dtype == np.float64 and dtype_of(got.dtype).is_float
-        if not wide and dtype_of(got.dtype) is not dtype_of(want.dtype):
-            raise WrongOutputForm(what=f"output {number} has dtype {got.dtype}, expected {want.dtype}",
+        wide = want.dtype == np.float64 and dtype_of(output.dtype).is_float
+        if not wide and dtype_of(output.dtype) is not dtype_of(want.dtype):
+            raise WrongOutputForm(what=f"output {number} has dtype {output.dtype}, expected {want.dtype}",
                                   case=trial.label)
-    return [difference(want, got, reference.tolerance) for got, want in zip(arrays, trial.expected)]
+    return [difference(want, output, reference.tolerance) for output, want in zip(arrays, trial.expected)]
 
 
 def try_out(reference: Reference, trial: Trial, program: CapturedProgram) -> None:

@@ -46,10 +46,11 @@ class LiveTable:
         table = Table(title=self.summary())
         for name in ("candidate", "us", "interval", "SBUF KiB", "HBM / least", "advice"):
             table.add_column(name, overflow="fold")
-        for one in self.best:
-            low, high = (1e6 * t for t in one["interval"])
-            table.add_row(one["candidate"], f"{1e6 * one['total_time']:.1f}", f"{low:.1f}-{high:.1f}",
-                         f"{one['sbuf_peak_bytes'] / 1024:.0f}", f"{one['hbm_bytes_ratio'] or 0:.2f}", one["advice"])
+        for verdict in self.best:
+            low, high = (1e6 * t for t in verdict["interval"])
+            table.add_row(verdict["candidate"], f"{1e6 * verdict['total_time']:.1f}", f"{low:.1f}-{high:.1f}",
+                         f"{verdict['sbuf_peak_bytes'] / 1024:.0f}", f"{verdict['hbm_bytes_ratio'] or 0:.2f}",
+                         verdict["advice"])
         return table
 
     def __enter__(self) -> "LiveTable":

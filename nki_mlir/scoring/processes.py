@@ -49,8 +49,8 @@ def receive(reader: int, group: int, seconds: float) -> Sent:
     deadline, parts, size, ended = time.monotonic() + seconds, list[bytes](), 0, ""
     try:
         while not ended:
-            ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            readable, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
                 ended = "timeout"
                 break
             data = os.read(reader, 1 << 20)

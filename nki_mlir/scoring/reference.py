@@ -87,8 +87,8 @@ def trials_from(file: str, draw: "Callable[[int], Iterator[Trial]]", digest: str
         raise bad(file, f"{type(error).__name__}: {error}") from error
 
 
-def bad(file: str, what: str, fix: str = "correct the reference") -> BadReference:
-    return BadReference(file=file, what=what, fix=fix)
+def bad(file: str, description: str, fix: str = "correct the reference") -> BadReference:
+    return BadReference(file=file, what=description, fix=fix)
 
 
 def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
@@ -187,51 +187,51 @@ def flat(value: Value) -> list[np.ndarray]:
     if isinstance(value, dict):
         return flat(list(value.values()))
     if isinstance(value, (tuple, list)):
-        return [array for one in value for array in flat(one)]
+        return [array for item in value for array in flat(item)]
     return [np.asarray(value)]
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
-def difference(expected: np.ndarray, got: np.ndarray, tolerance: dict[str, float]) -> str:
+def difference(expected: np.ndarray, actual: np.ndarray, tolerance: dict[str, float]) -> str:
     """Describe how an output differs from the expected one by more than the tolerance. Return "" if it does not.
 
     Both have the same shape. Infinities and NaNs must be where they are expected.
     """
     if not expected.size:
         return ""
-    if not dtype_of(got.dtype).is_float:
-        wrong = np.asarray(got) != np.asarray(expected)
-        return at_first(wrong, expected, got)
-    if expected.dtype == got.dtype and np.array_equal(expected, got):
+    if not dtype_of(actual.dtype).is_float:
+        wrong = np.asarray(actual) != np.asarray(expected)
+        return at_first(wrong, expected, actual)
+    if expected.dtype == actual.dtype and np.array_equal(expected, actual):
         return ""
-    want, have = (np.asarray(a).astype(np.float64) for a in (expected, got))
-    same = (want == have) | (np.isnan(want) & np.isnan(have))
-    odd = ~(np.isfinite(want) & np.isfinite(have)) & ~same
+    want, have = (np.asarray(a).astype(np.float64) for a in (expected, actual))
+    equal = (want == have) | (np.isnan(want) & np.isnan(have))
+    odd = ~(np.isfinite(want) & np.isfinite(have)) & ~equal
     if odd.any():
-        return at_first(odd, expected, got)
-    error = np.where(same, 0.0, np.abs(np.where(same, 0.0, want) - np.where(same, 0.0, have)))
+        return at_first(odd, expected, actual)
+    error = np.where(equal, 0.0, np.abs(np.where(equal, 0.0, want) - np.where(equal, 0.0, have)))
     if not tolerance:
-        tolerance = {"relative_l2": DEFAULTS.get(str(got.dtype), COARSE)}
+        tolerance = {"relative_l2": DEFAULTS.get(str(actual.dtype), COARSE)}
     if "relative_l2" in tolerance:
         size = float(np.sqrt(np.square(np.where(np.isfinite(want), want, 0.0)).sum()))
         ratio = float(np.sqrt(np.square(error).sum())) / size if size else float(error.max() > 0)
         if ratio > tolerance["relative_l2"]:
-            worst = at_first(error == error.max(), expected, got)
+            worst = at_first(error == error.max(), expected, actual)
             return f"relative L2 error {ratio:.3g}, allowed {tolerance['relative_l2']:.3g}; most at {worst}"
     if "absolute" in tolerance or "relative" in tolerance:
         allowed = tolerance.get("absolute", 0.0) + tolerance.get("relative", 0.0) * np.abs(want)
         over = error > allowed
         if over.any():
-            return at_first(over, expected, got)
+            return at_first(over, expected, actual)
     return ""
 
 
-def at_first(wrong: np.ndarray, expected: np.ndarray, got: np.ndarray) -> str:
+def at_first(wrong: np.ndarray, expected: np.ndarray, actual: np.ndarray) -> str:
     """Describe the first wrong element; return "" if there is none."""
     if not wrong.any():
         return ""
     first = tuple(int(k) for k in np.argwhere(wrong)[0])
-    return (f"element {list(first)} is {got[first]}, expected {expected[first]} "
+    return (f"element {list(first)} is {actual[first]}, expected {expected[first]} "
             f"({int(wrong.sum())} of {wrong.size} elements)")
 
 
@@ -250,5 +250,5 @@ def described(trial: Trial) -> Described:
 
 def signatures(trials: Sequence[Trial]) -> list[int]:
     """Return for each trial the number of the first trial with the same signature, for which a kernel is captured."""
-    seen: dict[str, int] = {}
-    return [seen.setdefault(repr(described(t)), k) for k, t in enumerate(trials)]
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(repr(described(t)), k) for k, t in enumerate(trials)]

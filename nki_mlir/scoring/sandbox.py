@@ -41,8 +41,8 @@ def libraries() -> list[Path]:
     schemes = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [Path(p) for p in (*site.getsitepackages(), site.getusersitepackages())]
     linked = [Path(p) for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
-    ours = Path(__file__).resolve().parents[1]
-    return list(dict.fromkeys(p.resolve() for p in (*schemes, *packages, *linked, ours) if p.exists()))
+    package = Path(__file__).resolve().parents[1]
+    return list(dict.fromkeys(p.resolve() for p in (*schemes, *packages, *linked, package) if p.exists()))
 
 
 def enter_namespaces() -> None:
@@ -177,8 +177,8 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
         set_attribute(module, name, None)
 
     def names(module: ModuleType) -> Mapping[str, object]:
-        found = namespace_of(module)
-        return found if frame(1).f_code.co_filename.startswith(keepers) else MappingProxyType(found)
+        namespace = namespace_of(module)
+        return namespace if frame(1).f_code.co_filename.startswith(keepers) else MappingProxyType(namespace)
 
     guards = {"__setattr__": set_attribute, "__delattr__": delete_attribute, "__dict__": property(names)}
     unchanged: dict[type, type] = {}            # a module's class -> one that code of the candidate cannot change

@@ -179,14 +179,14 @@ def level_of(request: Request) -> int:
     return int(level)
 
 
-def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:
+def check_end(sent: Sent, description: str, limits: CandidateLimits) -> None:
     """Raise an error if a process sent nothing usable."""
     if sent.ended in ("timeout", "SIGXCPU"):
         raise LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)
     if sent.ended == "too much":
         raise LimitReached(what="has a program that is too large", fix="write loops that can stay loops")
     if sent.ended or not sent.data:
-        raise ProcessEnded(what=what, status=sent.ended or "status 0")
+        raise ProcessEnded(what=description, status=sent.ended or "status 0")
 
 
 def check_release(remarks: Sequence[Remark]) -> None:

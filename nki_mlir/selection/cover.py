@@ -89,8 +89,8 @@ class Cover:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def in_parts(self, body: Node) -> "Cover":
-        """Instructions are chosen from a result down to its operands. In a deep expression, values in between are
-        computed first, so that the depth of its choices has a limit."""
+        """Compute values inside of a deep expression first, so that the search for instructions, which goes from a
+        result down to its operands, has a limit of depth."""
         depth: dict[Node, int] = {}
         for node in operands_first(body):
             depth[node] = 1 + max([depth[child] for child in children(node)], default=0)
@@ -228,7 +228,8 @@ class Cover:
         return (right, node.fn, left, True) if self.narrow(left, axes) else None
 
     def chain(self, node: Node, axes: frozenset[int]) -> list[Step] | None:
-        """One or two operations with a scalar operand each, the inner one first."""
+        """Return one or two operations with a scalar operand each, the inner one first, or None if the node is no such
+        operation."""
         outer_step = self.step(node, axes)
         if outer_step is None:
             return None

@@ -62,7 +62,8 @@ class Exchanges:
         self.counts: dict[Hashable, int] = {}           # how often a member has passed an exchange
 
     def give(self, member: int, members: tuple[int, ...], key: Hashable, value: object) -> Exchange:
-        """The member's next occurrence, with its value. Giving again before it is taken changes nothing."""
+        """Add the member's value to its next exchange, and return the exchange. A second value before the exchange
+        ends has no effect."""
         exchange = self.open.setdefault(self._key(member, members, key), Exchange(members))
         exchange.values.setdefault(member, value)
         return exchange

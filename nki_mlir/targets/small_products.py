@@ -40,7 +40,8 @@ _running = _Running()
 
 @cache
 def _libraries() -> list[Any]:
-    """What NumPy multiplies with, where one number of threads is the whole process's."""
+    """Return the BLAS libraries that NumPy multiplies with, if a number of threads applies to all threads of the
+    process."""
     from threadpoolctl import ThreadpoolController  # start-up: looks for what libraries are loaded
     libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers
     return [library for library in libraries if library.threading_layer == "pthreads"]

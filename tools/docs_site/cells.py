@@ -92,9 +92,9 @@ def cells(text: str) -> Iterator[Cell]:
 
 def run(file: Path) -> list[str]:
     """Run the cells of a page in a new process and return the output of each."""
-    wanted = [(c.code, c.fails) for c in cells(file.read_text())]
+    cell_texts = [(c.code, c.fails) for c in cells(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "cells.json").write_text(json.dumps(wanted))
+        (Path(folder) / "cells.json").write_text(json.dumps(cell_texts))
         (Path(folder) / "runner.py").write_text(RUNNER)
         # Tutorials show what is portable: nothing that a release of the language refuses.
         strict = {"NKI_MLIR_STRICT": "1"} if file.parent.name == "tutorials" else {}

@@ -34,12 +34,12 @@ def in_parts(name: str, text: str) -> dict[str, str]:
     names = [f"{stem}-{number}" for number in range(2, len(parts) + 1)]
     titles = [f"{title[2:]}: {_heading(part[0])} to {_heading(part[-1])}" if len(part) > 1 else
               f"{title[2:]}: {_heading(part[0])}" for part in parts]
-    links = "\n".join(f"- [{of_part}]({other}.md)" for of_part, other in zip(titles[1:], names))
+    links = "\n".join(f"- [{of_part}]({part_name}.md)" for of_part, part_name in zip(titles[1:], names))
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *names, "```"])
     first_part = f"{title}\n{introduction.rstrip()}\n\nMore of them:\n\n{links}\n\n{toctree}\n\n{''.join(parts[0])}"
     pages = {name: first_part}
-    for other, of_part, part in zip(names, titles[1:], parts[1:]):
-        pages[name.removesuffix(stem) + other] = f"# {of_part}\n\n{''.join(part)}"
+    for part_name, of_part, part in zip(names, titles[1:], parts[1:]):
+        pages[name.removesuffix(stem) + part_name] = f"# {of_part}\n\n{''.join(part)}"
     return pages
 
 

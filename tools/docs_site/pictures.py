@@ -45,11 +45,11 @@ def memories() -> str:
     shapes = [box(8, 32, 70, 160, "memory"), label(43, 20, "HBM"), label(43, 110, "tensors", look="small"),
               box(128, 32, 134, 160, "memory"), *lanes, label(195, 20, "SBUF: 128 partitions"),
               box(342, 32, 88, 160, "memory"), *banks, label(386, 20, "PSUM: sums"),
-              arrow(80, 110, 126, 110, both=True), label(103, 100, "DMA", look="small"),
+              arrow(80, 110, 126, 110, at_both_ends=True), label(103, 100, "DMA", look="small"),
               *(box(8 + 102 * n, 232, 92, 32, "engine", name)
                 for n, name in enumerate(("gpsimd", "vector", "scalar", "tensor"))),
-              arrow(195, 194, 195, 230, both=True), arrow(386, 194, 386, 230, both=True),
-              arrow(264, 110, 340, 110, both=True), label(302, 100, "copies", look="small"),
+              arrow(195, 194, 195, 230, at_both_ends=True), arrow(386, 194, 386, 230, at_both_ends=True),
+              arrow(264, 110, 340, 110, at_both_ends=True), label(302, 100, "copies", look="small"),
               label(220, 286, "one partition is one lane: elementwise work stays in it", look="quiet")]
     return picture(440, 296, "HBM, SBUF with 128 partitions, PSUM, and the engines that work on them", *shapes)
 

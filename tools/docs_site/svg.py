@@ -22,10 +22,10 @@ def label(x: float, y: float, text: str, anchor: str = "middle", look: str = "",
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{style}>{escape(text)}</text>'
 
 
-def arrow(x1: float, y1: float, x2: float, y2: float, both: bool = False) -> str:
+def arrow(x1: float, y1: float, x2: float, y2: float, at_both_ends: bool = False) -> str:
     """Return a straight arrow along an axis."""
     line = f'<line class="arrow" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
-    return line + head(x1, y1, x2, y2) + (head(x2, y2, x1, y1) if both else "")
+    return line + head(x1, y1, x2, y2) + (head(x2, y2, x1, y1) if at_both_ends else "")
 
 
 def head(x1: float, y1: float, x2: float, y2: float) -> str:

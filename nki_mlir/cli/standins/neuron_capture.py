@@ -46,10 +46,10 @@ def traced(count: int, nth: int) -> range:
 def trace_files(options: argparse.Namespace, executions: Sequence[int]) -> Iterator[tuple[Path, int, int]]:
     """Yield (file, execution, rank) of each trace."""
     base = Path(options.session_file)
-    first, here = options.collectives_worker_start_id, options.collectives_workers_per_node
+    first, local_workers = options.collectives_worker_start_id, options.collectives_workers_per_node
     chosen = options.collectives_profile_id
-    ranks: list[int | None] = [None] if not here else [
-        k for k in range(first, first + here) if chosen == "all" or str(k) == chosen]
+    ranks: list[int | None] = [None] if not local_workers else [
+        k for k in range(first, first + local_workers) if chosen == "all" or str(k) == chosen]
     for rank in ranks:
         for execution in executions:
             stem = base.stem + (f"_rank_{rank}" if rank is not None else "") + (

@@ -66,15 +66,15 @@ def device() -> dict[str, object]:
 
 def show(as_json: bool) -> int:
     """Print the device, as JSON or as a table."""
-    one = device()
+    figures = device()
     if as_json:
-        print(json.dumps([one]))
+        print(json.dumps([figures]))
         return 0
-    print(f"instance-type: {one['instance_type']}\ninstance-id: {one['instance_id']}\n"
-          f"logical-neuroncore-config: {one['logical_neuroncore_config']}\n"
+    print(f"instance-type: {figures['instance_type']}\ninstance-id: {figures['instance_id']}\n"
+          f"logical-neuroncore-config: {figures['logical_neuroncore_config']}\n"
           "+--------+--------+--------+\n| NEURON | NEURON | NEURON |\n| DEVICE | CORES  | MEMORY |\n"
           "+--------+--------+--------+\n"
-          f"| {0:<6} | {one['nc_count']:<6} | {MEMORY[str(one['instance_type'])[:4]] >> 30:<3} GB |\n"
+          f"| {0:<6} | {figures['nc_count']:<6} | {MEMORY[str(figures['instance_type'])[:4]] >> 30:<3} GB |\n"
           "+--------+--------+--------+")
     return 0
 

@@ -165,7 +165,7 @@ _uses: Counter[tuple[int, str]] = Counter()          # (id of globals, name) -> 
 
 @contextmanager
 def bare_names(function: object) -> Iterator[None]:
-    """In the block, define the names ``NAMES`` for a kernel's function and the functions it refers to."""
+    """Define the names ``NAMES`` for a kernel's function and the functions it refers to, within the block."""
     names = list(missing(function))
     with _lock:
         for scope, name in names:

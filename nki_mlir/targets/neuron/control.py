@@ -38,5 +38,5 @@ def control_step(op: isa.Control, registers: list[Number], compute: Callable[[st
 
 
 def computed(name: str, lhs: int, rhs: int) -> int:
-    """The result of an operator, which a comparison is too, on the numbers of registers."""
+    """Return the result of an arithmetic operator or comparison on the numbers of registers."""
     return isa.signed(int(isa.ARITHMETIC[name](lhs, rhs)))

@@ -177,7 +177,8 @@ class FreshBuffers:
 
 
 def piece_of(view: ByteRegion, operand: Operand, nest: Nest) -> Piece:
-    """What an operand names: where in its memory, and (step, count) in bytes, smallest first."""
+    """Return the bytes that an operand names: their offset in the memory, and (step, count) in bytes, smallest first.
+    """
     item = operand.dtype.itemsize
     dims = [(stride * item, extent) for stride, extent in zip(operand.strides, nest.extents) if extent != 1 and stride]
     return view.offset, ((1, item), *sorted(dims))

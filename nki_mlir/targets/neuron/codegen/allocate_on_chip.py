@@ -112,7 +112,7 @@ def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
-    """Addresses that the kernel chose are inside the memory and apart while both are needed."""
+    """Raise an error if an address that the kernel chose is outside of the memory, or if two live buffers overlap."""
     for k, life in enumerate(fixed):
         buffer = life.buffer
         partition, byte = buffer.address or (0, 0)

@@ -290,7 +290,7 @@ class _RecordsWriter:
 
     # -- arguments -----------------------------------------------------------------------------------------------------
     def arguments(self) -> None:
-        """The tensors among the arguments; program ids that are still in use."""
+        """Map tensors, and program ids that instructions still read, to the function's arguments."""
         by_place = {(b.role, b.index): b for b in self.code.globals}
         programs = {p.axis: p for p in self.code.programs}
         for argument, spec in zip(self.block_now.arguments, self.kernel.arguments):

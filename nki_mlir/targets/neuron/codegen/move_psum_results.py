@@ -73,7 +73,7 @@ def room(buffer: DeviceBuffer, machine: Machine) -> int:
 
 def to_move(live: list[DeviceBuffer], results: dict[DeviceBuffer, PsumResult], moved: set[DeviceBuffer],
             ) -> dict[DeviceBuffer, PsumResult]:
-    """Of the lines whose tiles fill PSUM the one with most that can be moved: all of its tiles."""
+    """Return all movable tiles of the line of the source that fills PSUM most."""
     bytes_of: dict[object, int] = {}
     for buffer in live:
         if buffer in results and buffer not in moved:

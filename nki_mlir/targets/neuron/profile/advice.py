@@ -291,8 +291,7 @@ def shared_out(evidence: Evidence, evictions: bool, text: str) -> Change | None:
 
 @rule("imbalance")
 def imbalance(evidence: Evidence) -> Change | None:
-    """One engine has the elementwise work, another one could do it as well and is idle. Of copies from PSUM another
-    rule speaks."""
+    """Advise to move elementwise work to an idle engine that can do it. Another rule covers copies from PSUM."""
     return shared_out(evidence, False, "the {loaded} engine is busy {busy:.0%}, the {other} engine {idle:.0%}; let the "
                                    "{other} engine do {share:.0%} of what both can do ({lines}), with engine=")
 
