@@ -26,12 +26,12 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
     The result may have one more dim behind its first, along which its elements repeat. Intermediate results have the
     dtype in which the reduction computes. Raise ``Unprintable`` if the steps would round.
     """
-    first, *others = sources
+    first, *later = sources
     compute = op.compute
     assert compute is not None
     wide = compute is not FLOAT32                       # 32-bit integers, which most steps would round
     exact = wide and has_exact_steps(op.op, *sources)
-    if wide and others and not exact and alu_compute(op.op, compute, *[tile.dtype for tile in sources]) is not compute:
+    if wide and later and not exact and alu_compute(op.op, compute, *[tile.dtype for tile in sources]) is not compute:
         raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
                           fix="reduce float32 or integers of 16 bits")
 
@@ -40,7 +40,7 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
             return tile
         rows, *free = tile.access.dims
         return tile.patterned(dims=(rows, (0, result.shape[1]), *free))
-    if not others:
+    if not later:
         yield CopyOp(dst=result, src=repeated(first))
         return
     at_once = result.handle not in [tile.handle for tile in sources] and (not wide or result.dtype is compute)
@@ -48,16 +48,16 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
     total = result if in_place else temporary(first.shape, compute)
     if exact:
         yield CopyOp(dst=total, src=first)
-        for source in others:
+        for source in later:
             yield from extreme_steps(op.op, total, source, temporary)
     elif at_once:
         yield CopyOp(dst=total, src=first)
-        for source in others[:-1]:
+        for source in later[:-1]:
             yield BinaryOp(dst=total, lhs=total, rhs=source, op=op.op)
-        yield BinaryOp(dst=result, lhs=repeated(total), rhs=repeated(others[-1]), op=op.op)
+        yield BinaryOp(dst=result, lhs=repeated(total), rhs=repeated(later[-1]), op=op.op)
         return
     else:
-        for source in others:
+        for source in later:
             yield BinaryOp(dst=total, lhs=first, rhs=source, op=op.op)
             first = total
     if not in_place:

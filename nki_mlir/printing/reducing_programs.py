@@ -38,8 +38,8 @@ SCALARS = "arith.", "affine.apply"
 
 def reductions_of(root: Operation | Module) -> list[tuple[Operation, AllReduceOp]]:
     """Return the reductions over programs, with their operations."""
-    found = [(op, read_op(op)) for op in operations_of(root, lambda name: name == AllReduceOp.full_name())]
-    return [(op, read) for op, read in found if isinstance(read, AllReduceOp) and read.over == PROGRAMS]
+    reductions = [(op, read_op(op)) for op in operations_of(root, lambda name: name == AllReduceOp.full_name())]
+    return [(op, read) for op, read in reductions if isinstance(read, AllReduceOp) and read.over == PROGRAMS]
 
 
 def reduces_programs(module: Module) -> bool:
@@ -261,22 +261,22 @@ class _ReducingPrograms:
 
     def reduce(self, op: Op) -> None:
         assert isinstance(op, AllReduceOp)
-        known = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
+        axes_of_ids = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
         if not all(map(self.is_uniform, [s for s in op.symbols if s not in self.ids])):
             raise Unprintable(what="a reduction over programs of tiles that move from one to the next in steps",
                               fix="copy the parts to tiles")
         op = changed(op, lambda tile: tile, symbols=tuple([self.zero if s in self.ids else s for s in op.symbols]))
-        members = [self.of_member(op, point, known) for point in self.points]
+        members = [self.of_member(op, point, axes_of_ids) for point in self.points]
         for group in parsed(op.groups):
             result = _spread([members[member].dst for member in group])
             for step in fold_steps(op, [members[member].src for member in group], result, self.temporary):
                 complete = changed(step, lambda tile: tile, symbols=op.symbols, ranges=op.ranges)
                 write_op(_without_unused(complete), self.make)
 
-    def of_member(self, op: AllReduceOp, point: Sequence[int], known: dict[int, int]) -> AllReduceOp:
+    def of_member(self, op: AllReduceOp, point: Sequence[int], axes_of_ids: dict[int, int]) -> AllReduceOp:
         """Return the reduction with the tiles of one program."""
         def change(form: Linear) -> Linear:
-            for position, axis in known.items():
+            for position, axis in axes_of_ids.items():
                 form = form.substitute(position, point[axis])
             return form
         coordinates = [Linear(n) for n in point]
