@@ -3,6 +3,7 @@
 
 import itertools
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from nki_mlir.capture.index import Index, Mask, Symbol, arange
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.races.hazards import by_elements, first_element
 from nki_mlir.capture.races.overlaps import MOST_POINTS, Apart, happens, meeting
+from nki_mlir.capture.races.owners import is_pattern, patterns_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.strides import Dim
@@ -153,3 +155,19 @@ def test_iterations_that_meet_at_one_distance_alone(distance, coefficient, start
     assert found is not None and abs(found.first - found.second) == distance
     assert {found.first, found.second} <= set(numbers(loop))
     assert found.element == (512 + coefficient * max(found.first, found.second),)
+
+
+def test_patterns__are_of_touches_that_neither_conditions_nor_data_select():
+    buffer = Buffer((64,), FLOAT32, "hbm", "t")
+    plain = touch(buffer, FLOAT32, Index(3), [(2, 5)], True)
+    condition = touch(buffer, FLOAT32, Index(), [(1, 5)], True, conditions=[Mask(((Index(1), False),))])
+    chosen = touch(buffer, FLOAT32, Index(), [(1, 5)], True)
+    chosen.elements = np.array([1, 2])
+    formula = touch(buffer, FLOAT32, Index(0, {derived(Index(0, {symbol("i", (0, 4, 1)): 1}), "mod", 2): 8}), [(1, 5)], True)
+    assert all(is_pattern(t) == (t is plain) for t in (plain, condition, chosen, formula))
+    assert patterns_of(buffer, [(plain, 0), (plain, 1)]) == [(12, [(8, 5), (1, 4)], 0), (12, [(8, 5), (1, 4)], 1)]
+    for other in (condition, chosen, formula):
+        assert patterns_of(buffer, [(plain, 0), (other, 1)]) is None
+        assert patterns_of(buffer, [(other, 0), (plain, 1)]) is None
+        assert patterns_of(buffer, [(other, 0)]) is None
+    assert patterns_of(buffer, []) == []

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of a grid on parts of the same rows run as one; other grids stay as they are."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD
+from nki_mlir.targets.cpu.function import FIRST_ID, ByteRegion, ScratchBuffer, compute
+from nki_mlir.targets.cpu.passes.merge_programs import merged_call
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand
 
 P, WIDTH = 128, 64
 
@@ -125,3 +133,65 @@ def test_programs__on_some_columns_of_a_matrix_touch_no_others() -> None:
     wanted = np.where(np.arange(5 * WIDTH) < 3 * WIDTH, a + b, 0)
     np.testing.assert_array_equal(result, wanted)
     assert count == 4
+
+
+# -- one computation of several programs -------------------------------------------------------------------------------
+LINE = 4 * WIDTH                    # elements of a row, of which each of two programs has a quarter
+FUNCTION = SimpleNamespace(axes=2, only_written={"out"})
+COPY = Nest((P, WIDTH), frozenset(), (Operand(FLOAT32, (LINE, 1)),), 0, (Operand(FLOAT32, (LINE, 1)),), (), (0,))
+PRODUCT = Nest((P, WIDTH, 8), frozenset({2}), (Operand(FLOAT32, (8, 0, 1)), Operand(FLOAT32, (0, 1, LINE))), 0,
+               (Operand(FLOAT32, (LINE, 1, 0)),), MULTIPLY_ADD, (4,))
+
+
+def region(root: Any, step: int = 4 * WIDTH, start: int = 0) -> ByteRegion:
+    """The memory of a program: rows of the first id, columns of the second."""
+    symbols = ((FIRST_ID, 4 * LINE * P), (FIRST_ID + 1, step)) if step else ((FIRST_ID, 4 * LINE * P),)
+    return ByteRegion(root, Linear(), 1 << 20, Linear(start, symbols))
+
+
+def merged(nest: Nest = COPY, roots: tuple[Any, ...] = ("a", "out"), steps: tuple[int, ...] = (4 * WIDTH,) * 2,
+           symbols: tuple[Linear, ...] = ()) -> Any:
+    regions = [region(root, step, 16) for root, step in zip(roots, steps)]
+    return merged_call(FUNCTION, compute(nest, regions, symbols), 2)
+
+
+def test_rows_of_two_programs_become_longer_rows() -> None:
+    call = merged()
+    assert call.nest.extents == (P, 2 * WIDTH) and call.nest.operands == COPY.operands
+    assert [r.offset for r in call.regions] == [Linear(16, ((FIRST_ID, 4 * LINE * P),))] * 2
+    assert [r.root for r in call.regions] == ["a", "out"]
+
+
+def test_one_column_for_both_programs_is_read_by_the_longer_rows() -> None:
+    nest = replace(COPY, inputs=(Operand(FLOAT32, (LINE, 0)),))
+    call = merged(nest, steps=(0, 4 * WIDTH))
+    assert call.nest.extents == (P, 2 * WIDTH)
+    assert [dict(r.offset.symbols) for r in call.regions] == [{FIRST_ID: 4 * LINE * P}] * 2
+
+
+@pytest.mark.parametrize("case", ["mask", "limits", "symbols", "product", "read and written", "scratch", "short step",
+                                  "long step", "fixed input", "strided output"])
+def test_computation_that_is_no_part_of_a_row_stays(case: str) -> None:
+    edge = (Constraint(Linear(WIDTH - 1, (), ((1, -1),))),)
+    match case:
+        case "mask":
+            call = merged(replace(COPY, mask=edge))
+        case "limits":
+            call = merged(replace(COPY, limits=edge))
+        case "symbols":
+            call = merged(symbols=(Linear(3),))
+        case "product":
+            call = merged(PRODUCT, ("a", "b", "out"), (0, 4 * WIDTH, 4 * WIDTH))
+        case "read and written":
+            call = merged(roots=("a", "a"))
+        case "scratch":
+            call = merged(roots=(ScratchBuffer(1 << 20, 0), "out"))
+        case "short step":
+            call = merged(steps=(4 * WIDTH, 4 * WIDTH - 4))
+        case "long step":
+            call = merged(steps=(4 * WIDTH + 4, 4 * WIDTH))
+        case "fixed input":
+            call = merged(steps=(0, 4 * WIDTH))
+        case _:
+            call = merged(replace(COPY, outputs=(Operand(FLOAT32, (LINE, 2)),)), steps=(4 * WIDTH, 8 * WIDTH))
+    assert call is None

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from nki_mlir.compat import install
+from nki_mlir.dialects.access import Linear
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host_measurements
-from nki_mlir.targets.cpu.contraction import RegisterTile
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
+from nki_mlir.targets.cpu.loop_products import PlacedNest
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.cpu.packed_products import PackingOptions, divisor, divisors
+from nki_mlir.targets.cpu.packed_products import LEAST_DEPTH, PackingOptions, can_pack, divisor, divisors
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand
 
 from .compiled import set_options
 
@@ -256,3 +260,43 @@ def test_divisors_are_those_that_are_at_most_so_large(number):
         fitting = [d for d in range(1, most + 1) if number and number % d == 0 and d <= number]
         assert divisors(number, most) == (fitting[::-1] or [1])
         assert divisor(number, most) == max(fitting, default=1)
+
+
+TILE = RegisterTile(4, 1)               # panels of 8 rows
+
+
+def product(rows=8, columns=64, depth=LEAST_DEPTH, left=None, right=None, out=None, reduced=(2,)):
+    nest = Nest((rows, columns, depth), frozenset(reduced), (Operand(FLOAT32, left or (depth, 0, 1)),
+                                                             Operand(FLOAT32, right or (0, 1, columns))), 0,
+                (Operand(FLOAT32, out or (columns, 1, 0)),), MULTIPLY_ADD, (4,))
+    return PlacedNest(nest, ("a", "b", "out"), (Linear(),) * 3, True)
+
+
+@pytest.mark.parametrize(("case", "packs"), [
+    ({}, True),
+    ({"left": (1, 0, 8)}, True),                                    # its factors may be transposed
+    ({"right": (0, LEAST_DEPTH, 1)}, True),
+    ({"left": (0, 1, 64), "right": (LEAST_DEPTH, 0, 1)}, True),     # and exchanged
+    ({"rows": 7}, False),                                           # less than a panel
+    ({"rows": 9}, True),
+    ({"columns": 65}, False),                                       # no whole number of tiles
+    ({"depth": LEAST_DEPTH - 1}, False),
+    ({"depth": LEAST_DEPTH + 1}, True),
+    ({"depth": 2 * 61}, True),
+    ({"depth": 131}, False),                                        # a prime above the deepest block
+    ({"left": (LEAST_DEPTH, 1, 1)}, False),                         # each factor lacks one of the axes
+    ({"right": (0, 1, 0)}, False),
+    ({"left": (0, 1, 64)}, False),                                  # both the same
+    ({"out": (1, 8, 0)}, False),                                    # columns that are not beside each other
+    ({"reduced": (1,)}, False),
+    ({"reduced": ()}, False),
+])
+def test_product_that_is_packed__has_rows_columns_and_one_summed_axis(case, packs):
+    options = PackingOptions(tile_rows=TILE.rows, tile_vectors=TILE.vectors, depth=128)
+    assert can_pack(product(**case), 1, options) == packs
+
+
+def test_product_that_is_packed__is_large_enough():
+    options = PackingOptions(tile_rows=TILE.rows, tile_vectors=TILE.vectors, depth=128)
+    elements = 8 * 64 * LEAST_DEPTH
+    assert can_pack(product(), elements, options) and not can_pack(product(), elements + 1, options)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.dialects.access import PSUM
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -154,3 +155,20 @@ def test_products_of_the_next_rows__start_in_banks_that_results_have_left():
         ns[evict] = neuron.timed([program]).total_ns
     assert copies[False] == 0 < copies[True]
     assert ns[True] < ns[False]
+
+
+def test_moved_result__keeps_name_line_and_readers():
+    code, x, y = products(9)
+    for buffer in code.body.buffers:
+        buffer.location = Location("kernel.py", len(buffer.name), 2)
+    psum = {buffer.name: buffer for buffer in code.body.buffers if buffer.space == PSUM}
+    move_psum_results(code)
+    copies = [step.op for step in code.body.nodes if step.op.name == "tensor_copy"]
+    assert copies and all(op.src.space == PSUM and op.dst.space == SBUF for op in copies)
+    for op in copies:
+        buffer = psum[op.src.handle.name]
+        assert op.dst.handle.name == buffer.name and op.dst.handle.location == buffer.location
+        readers = [step.op for step in code.body.nodes if any(tile.handle is op.dst.handle for _, tile in step.op.sources())]
+        assert [reader.name for reader in readers] == ["tensor_tensor"]
+        assert not any(tile.handle is buffer for step in code.body.nodes for _, tile in step.op.sources()
+                       if step.op is not op)

@@ -16,7 +16,7 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.emission import WRITTEN_OUT
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, Order, Schedules, schedule
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled, with_grid
@@ -229,3 +229,18 @@ def test_tiles_that_are_early__count_once(units: int, early: bool) -> None:
     (run,) = Schedules(code).found(Order(share=0)).runs
     second_sum, first_chain_end = 8 + 2, 6
     assert (run.index(second_sum) < run.index(first_chain_end)) == early
+
+
+def test_steps_that_must_not_be_reordered__stay():
+    code = stages(3)
+    expected = kinds(code)
+    for step in code.body.nodes:
+        step.op.extra = {**step.op.extra, NO_REORDER: True}
+    schedule(code)
+    assert kinds(code) == expected
+    assert kinds(code) != kinds(scheduled(stages(3)))
+
+
+def scheduled(code):
+    schedule(code)
+    return code

@@ -8,6 +8,7 @@ import pytest
 
 import nki_mlir
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.nisa.reduction import ActivationReduceOp
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -17,7 +18,7 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.records import compute
-from nki_mlir.targets.neuron.codegen.shared_tiles import shared_tiles
+from nki_mlir.targets.neuron.codegen.shared_tiles import overwrites, shared_tiles
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.simulator import simulate
@@ -360,3 +361,29 @@ def test_read_only_tile__is_stored_once():
     b.copy(CrowdedLoops.all(other), CrowdedLoops.all(t))
     assert [(use.loads, use.stores, use.times) for use in shared_tiles(b.code)[t]] == [
         (False, True, 1), (True, False, 3), (True, True, 2), (True, False, 1)]
+
+
+def test_operation_that_overwrites_a_tile__writes_all_of_it_and_reads_none():
+    b = Builder()
+    t, u = b.on_chip("t", (4, 8)), b.on_chip("u", (4, 8))
+    full, part = (t, 0, 4, 0, 8), (t, 0, 4, 0, 7)
+    b.memset(full, 0)
+    b.memset(part, 0)
+    b.memset((t, 0, 3, 0, 8), 0)
+    b.tensor_copy(full, (u, 0, 4, 0, 8))
+    b.tensor_copy((u, 0, 4, 0, 8), full)
+    b.add(full, (u, 0, 4, 0, 8), full)
+    ops = [step.op for step in b.code.body.nodes]
+    assert [overwrites(op, t) for op in ops] == [True, False, False, True, False, False]
+    assert [overwrites(op, u) for op in ops] == [False, False, False, False, True, False]
+
+
+def test_operation_with_several_results__overwrites_each():
+    b = Builder()
+    t, u, s = b.on_chip("t", (4, 8)), b.on_chip("u", (4, 8)), b.on_chip("s", (4, 1))
+    symbols = {}
+    tiles = {name: b.tile(symbols, *tile) for name, tile in (
+        ("dst", (t, 0, 4, 0, 8)), ("src", (u, 0, 4, 0, 8)), ("reduce_res", (s, 0, 4, 0, 1)))}
+    b.step(ActivationReduceOp, symbols, fn="relu", bias=None, scale=None, **tiles)
+    op = b.code.body.nodes[0].op
+    assert overwrites(op, t) and overwrites(op, s) and not overwrites(op, u)
