@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives the streams of random kernels to the checker, which must find no violation: each would be a false alarm.
 
-``python -m tests.random_programs.checked_streams [--count N] [--seed N] [--seconds N]`` prints how many programs of
-each generation were proved, how many the checker could not analyse, and how many only read what no statement writes,
-which a kernel may do. Other tests execute such programs, so their streams have the right values in all orders that the
-simulator tries.
+``python -m tests.random_programs.checked_streams [--count N] [--first N] [--seed N] [--seconds N]`` prints how many
+programs of each generation were proved, how many the checker could not analyse, and how many only read what no
+statement writes, which a kernel may do. Other tests execute such programs, so their streams have the right values in
+all orders that the simulator tries.
 """
 
 import argparse
@@ -60,12 +60,13 @@ def verdict(generation: str, program: Program, options: Emission) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=5_000)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
     alarms, end = 0, time.monotonic() + options.seconds
-    for number in range(options.count):
+    for number in range(options.first, options.first + options.count):
         if time.monotonic() > end:
             break
         generation = list(WRITERS)[number % 2]
@@ -76,8 +77,8 @@ def main() -> int:
             print(f"program {number} of seed {options.seed}: {outcome}\n{program.text}", flush=True)
             outcome = "alarm"
         counts[generation, outcome] += 1
-        if (number + 1) % 100 == 0:
-            print(number + 1, *(f"{' '.join(kind)}: {n};" for kind, n in sorted(counts.items())), flush=True)
+        if counts.total() % 100 == 0:
+            print(counts.total(), *(f"{' '.join(kind)}: {n};" for kind, n in sorted(counts.items())), flush=True)
     print(counts.total(), *(f"{' '.join(kind)}: {n};" for kind, n in sorted(counts.items())))
     return int(alarms > 0)
 

@@ -9,6 +9,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.interpreter.module import compile_function
 
 from .compiled import compiled
@@ -52,6 +53,8 @@ func.func @kernel(%x: memref<256xf32, "hbm"> {{nki.name = "x"}},
   %c6 = arith.constant 6 : index
   %c7 = arith.constant 7 : index
   %c40 = arith.constant 40 : index
+  %c60 = arith.constant 60 : index
+  %c511 = arith.constant 511 : index
   scf.for %i = %c0 to %c6 step %c1 {{
     %j = affine.apply affine_map<(d0) -> (3 * d0 - 4)>(%i)
     %to = affine.apply affine_map<(d0) -> (4 * d0)>(%i)
@@ -78,3 +81,25 @@ def test_offset__is_that_of_integers(case: str) -> None:
         compiled(module)([x], [native])
     np.testing.assert_array_equal(interpreted, expected)
     np.testing.assert_array_equal(native, expected)
+
+
+# Numbers that leave the tensor of 256 elements, for which a wrong interval would say that no check is needed.
+OUTSIDE = {
+    "maximum": "%k = arith.muli %i, %c60 : index\n %at = arith.maxsi %k, %c7 : index",
+    "minimum": "%at = arith.minsi %j, %c7 : index",
+    "quotient": "%at = affine.apply affine_map<(d0) -> ((d0 * 500 - 4) floordiv 4)>(%i)",
+    "remainder": "%at = affine.apply affine_map<(d0) -> (d0 * 64 mod 290)>(%i)",
+    "least of several": "%at = affine.min affine_map<(d0)[s0] -> (d0, s0)>(%i)[%j]",
+    "greatest of several": "%at = affine.max affine_map<(d0) -> (d0 * 60, 3)>(%i)",
+    "difference": "%at = arith.subi %i, %j : index",
+    "bits": "%k = arith.muli %i, %c60 : index\n %at = arith.andi %k, %c511 : index",
+    "product": "%k = arith.muli %j, %i : index\n %at = arith.muli %k, %c7 : index",
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_offset_beyond_the_tensor__is_an_error(case: str) -> None:
+    with shared_context(), ir.Location.file("<file>", 1, 1):
+        kernel = compiled(ir.Module.parse(module_of(OUTSIDE[case])))
+        with pytest.raises(OutOfBounds, match="exceed dimension size of 256"):
+            kernel([np.zeros(256, np.float32)], [np.zeros(24, np.float32)])
