@@ -272,7 +272,7 @@ class KernelText:
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
         tensor = self.tensors[tile.handle]
         return tile_text(tile, tensor.name, tensor.shape, lambda form: self.indices.form(form, op.symbols),
-                         op.ranges, exact)
+                         op.ranges, exact, integers=not self.beta)
 
     def defines(self, tile: Tile) -> NamedTensor | None:
         """Return the tensor that a tile covers if nothing has used it yet, so that the result of a function can define

@@ -15,12 +15,13 @@ from nki_mlir.waist.function import ForLoop, FunctionBlock, TileInstruction, fun
 
 def loop_names(block: FunctionBlock) -> dict[ForLoop, str]:
     """Return the names of the block's loops and of those inside; loops without a statement or without a variable have
-    none. A loop over programs has the axis of the grid in its name."""
+    none. A loop over programs has the axis of the grid in its name if there are several."""
     names = {loop: statement.target.id for loop, statement in _statements(block)
              if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
     axes = {node: node.op.attributes[PROGRAM_AXIS].value for node in nodes_of(block)
             if isinstance(node, ForLoop) and PROGRAM_AXIS in node.op.attributes}
-    return names | {loop: f"program_{axis}" for loop, axis in axes.items()}
+    several = len(set(axes.values())) > 1
+    return names | {loop: f"program_{axis}" if several else "program" for loop, axis in axes.items()}
 
 
 def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from nki_mlir.dialects.access import Linear, Ranges, Tile, dense
 from nki_mlir.printing.index_text import IndexText
@@ -44,9 +45,11 @@ class AxisSlice:
         return f"{start.number}:{start.number + span}{by}"
 
 
-def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool) -> str:
+def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,
+              integers: bool = True) -> str:
     """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
-    else the same elements in the same order."""
+    else the same elements in the same order. With ``integers``, axes that the tile does not have are integers in the
+    subscript."""
     base, source = [*shape], name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"
@@ -63,6 +66,9 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
         else:
             reshaped = is_full and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)
             regrouped = reshaped and not tile.on_chip and not _splits(counts, tile.shape)
+            if integers and not reshaped and (picked := _picked(slices, tile)):
+                subscript = [str(form(s.start)) if k in picked else s.text(form) for k, s in enumerate(slices)]
+                return f"{source}[{', '.join(subscript)}]"
             if counts == tile.shape or not (exact or regrouped):
                 return text
             if reshaped:
@@ -73,6 +79,17 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
 def pattern_text(tile: Tile) -> str:
     """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``."""
     return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
+
+
+def _picked(slices: Sequence[AxisSlice], tile: Tile) -> tuple[int, ...]:
+    """Return the axes of one element that a tensor has and the tile has not; none if other axes differ, too."""
+    first = int(tile.on_chip)                   # partitions stay
+    single = sorted((k for k, s in enumerate(slices) if k >= first and s.count == 1),
+                    key=lambda k: slices[k].extent == 1)
+    for chosen in combinations(single, max(0, len(slices) - len(tile.shape))):
+        if tuple(s.count for k, s in enumerate(slices) if k not in chosen) == tile.shape:
+            return chosen
+    return ()
 
 
 def _splits(counts: Sequence[int], shape: Sequence[int]) -> bool:
