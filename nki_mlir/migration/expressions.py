@@ -70,6 +70,7 @@ class OperationText:
     product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
     condition: str = ""          # of the host, under which the operation is executed
     mask: MaskFact | None = None
+    part: str = ""               # the subscript of the part of a new tile that a mask selects
 
 
 @dataclass
@@ -122,22 +123,22 @@ class Expressions(cst.CSTTransformer):
     def forced(self, mark: str) -> str:
         """Return the text of a result as an expression; allocate a tile for the result if no expression computes it."""
         result = self.results[mark]
-        if result.expression and not result.condition:
+        if result.expression and not result.condition and not result.part:
             return self.settled(result.expression)
         name = self.fresh(result.name)
         self.prelude[-1] += self.allocated(name, result)
-        result.expression, result.condition = name, ""
+        result.expression, result.condition, result.part = name, "", ""
         return name
 
     def allocated(self, name: str, result: OperationText) -> list[str]:
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
-        texts = result.into(name, result.fact) if result.into else []
+        if not dtype.strip() or (not result.into and result.fact.shape is None):     # which only the expression says
+            self.left("a tile that is computed under a condition")
+        texts = result.into(name + result.part, result.fact) if result.into else []
         if not result.into:
-            if not dtype.strip() or result.fact.shape is None:          # which only the expression itself says
-                self.left("a tile that is computed under a condition")
             dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
-            texts = [f"{self.nisa}.tensor_copy(dst={name}, src={self.settled(result.expression)})"]
+            texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.settled(result.expression)})"]
         create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={dtype}, buffer={self.nl}.{memory})"
         return [create, *self.under(result.condition, texts)]
 

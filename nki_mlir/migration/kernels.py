@@ -257,8 +257,9 @@ class Kernels(Statements):
                               equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
         self.report.changed(line, f"the programs of the grid become loops of {node.name.value}, which gets the grid as "
                                   "an argument: a launch of the current generation has 1 or 2 cores")
-        return [*shared, *inner, *([last] if last is not None else [])], node.params.with_changes(
-            params=[*node.params.params, parameter])
+        by_name = node.params.kwonly_params
+        changed = {"kwonly_params": [*by_name, parameter]} if by_name else {"params": [*node.params.params, parameter]}
+        return [*shared, *inner, *([last] if last is not None else [])], node.params.with_changes(**changed)
 
     def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
         """Return whether a statement is the same for all programs: arithmetic of the host, or a tensor that they

@@ -170,8 +170,8 @@ class _Newest(cst.CSTTransformer):
         parameters = updated_node.params
         if parameters.kwonly_params and isinstance(parameters.star_arg, cst.ParamStar):
             self._changed(original_node, "keyword-only parameters become positional, because a kernel has no others")
-            parameters = parameters.with_changes(params=[*parameters.params, *parameters.kwonly_params],
-                                                 kwonly_params=(), star_arg=cst.MaybeSentinel.DEFAULT)
+            parameters = parameters.with_changes(params=_positional(parameters), kwonly_params=(),
+                                                 star_arg=cst.MaybeSentinel.DEFAULT)
         function = updated_node.with_changes(decorators=decorators, params=parameters)
         returned = _returned(original_node)
         changed = function.visit(_Shared(self.names, returned, self.nl)) if returned else function
@@ -179,6 +179,17 @@ class _Newest(cst.CSTTransformer):
         if not changed.deep_equals(function):
             self._changed(original_node, "the results of the kernel move to nl.shared_hbm")
         return changed
+
+
+def _positional(parameters: cst.Parameters) -> list[cst.Param]:
+    """Return all parameters, of which those without a default that follow one with a default get None."""
+    found, has_default = list(parameters.params), any(p.default is not None for p in parameters.params)
+    for parameter in sorted(parameters.kwonly_params, key=lambda p: p.default is not None):
+        if parameter.default is None and has_default:
+            plain = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+            parameter = parameter.with_changes(default=cst.Name("None"), equal=plain)
+        found.append(parameter)
+    return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in found]
 
 
 def _returned(node: cst.FunctionDef) -> set[str]:

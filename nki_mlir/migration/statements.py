@@ -301,7 +301,7 @@ class Statements(FunctionCalls):
             text = f"{name} = {self.text(value)}"
             self.bind(name, self._received(name, fact))
             return [text]
-        if result.expression and not result.condition:
+        if result.expression and not result.condition and not result.part:
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
             target = name

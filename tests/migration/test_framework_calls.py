@@ -135,3 +135,9 @@ def test_what_the_text_does_not_say_is_left(text):
 def test_texts_without_it_stay():
     text = Path(__file__).read_text().replace("nki_call", "")
     assert without_nki_calls(text, MigrationReport("f.py"))[0] == text
+
+
+def test_the_grid_follows_keyword_only_parameters():
+    text, _ = new_text(HEAD + ADD.replace("a, b, out):", "a, b, out, *, scale):").replace(
+        "add_kernel, x, y,", "functools.partial(add_kernel, scale=2), x, y,"))
+    assert "def add_kernel(a, b, *, scale, grid=(1,)):" in text and "add_kernel(x, y, scale=2, grid=" in text

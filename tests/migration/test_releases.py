@@ -48,3 +48,12 @@ def kernel(x, scale=2):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     return out
 """
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("x, *, scale, grid=(1,)", "x, scale, grid=(1,)"), ("x, y=1, *, scale", "x, y=1, scale=None"),
+    ("x, *, scale=2, bias", "x, bias, scale=2")])
+def test_keyword_only_parameters_without_a_default(old, new):
+    report = MigrationReport("file.py")
+    text = newest(f"{HEAD}@nki.jit\ndef kernel({old}):\n    return x\n", report)
+    assert text == f"{HEAD}@nki.jit\ndef kernel({new}):\n    return x\n"

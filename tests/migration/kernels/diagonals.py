@@ -109,6 +109,19 @@ def middle_columns(x, first, after):
     return out
 
 
+@nki.jit
+def last_columns(x, first):
+    """New tiles whose first elements no mask selects."""
+    n, m = x.shape
+    out = nl.ndarray((n, m), dtype=x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:n, 0:m]
+    nl.store(out[i, j], value=0.0)
+    tile = nl.load(x[i, j - 2], mask=(j >= first))
+    result = nl.exp(tile, mask=(j >= first)) + 1.0
+    nl.store(out[i, j], nl.multiply(result, tile, mask=(j >= first)), mask=(j >= first))
+    return out
+
+
 def cases():
     r = np.random.default_rng(0)
 
@@ -116,4 +129,5 @@ def cases():
         return r.standard_normal(shape).astype(np.float32)
     return [(masked_scores, (f(32, 128), f(32, 128))), (band, (f(16, 48), f(16, 48), 12)), (stored_triangle, (f(32, 24),)),
             (stored_triangle, (f(16, 24), 5)), (reduced_triangles, (f(24, 32),)), (loaded_triangle, (f(24, 32),)),
-            (heads, (f(4, 8, 10),)), (middle_columns, (f(16, 32), 5, 20))]
+            (heads, (f(4, 8, 10),)), (middle_columns, (f(16, 32), 5, 20)),
+            (last_columns, (f(16, 32), 5))]
