@@ -23,7 +23,6 @@ from nki_mlir.migration.facts import (
     IndexFact,
     Items,
     Many,
-    MaskBound,
     MaskFact,
     NoElement,
     NumberFact,
@@ -31,7 +30,6 @@ from nki_mlir.migration.facts import (
     Unknown,
 )
 from nki_mlir.migration.names import operator
-from nki_mlir.migration.views import span
 
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -431,27 +429,9 @@ class Calls(Diagonals):
             return result
         result.condition, result.mask = arguments.condition, None if meaning in OTHER_COLUMNS else arguments.mask
         if arguments.mask is not None:
-            self._make_part(result, [b for b in arguments.mask.bounds if b.low and (
+            self.make_part(result, [b for b in arguments.mask.bounds if b.low and (
                 meaning not in OTHER_COLUMNS or b.axis == -b.rank)])
         return self.deferred(result)
-
-    def _make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
-        """Let a new tile have the elements in front of those that a mask selects, which other masks index."""
-        if not bounds:
-            return
-        if result.fact.shape is None:
-            raise LeftForAPerson("a tile of unknown shape under a mask that leaves out its first elements")
-        shape, items = list(result.fact.shape), [":"] * len(result.fact.shape)
-        for bound in bounds:
-            axis = 0 if bound.axis == -bound.rank else len(shape) + bound.axis
-            if not axis and result.name != "loaded":
-                raise LeftForAPerson("an instruction under a mask that leaves out its first rows, at which no engine "
-                                     "may start")
-            shape[axis] = terms.simplified(terms.add(bound.low, bound.high))
-            items[axis] = span(bound.low, bound.high).replace("nl.ds(", f"{self.nl}.ds(")
-        result.part = f"[{', '.join(items)}]"
-        result.fact = result.fact.like(tuple(shape))
-        result.shape = self.shape_text(result.fact, "")
 
     def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:
         """Rewrite a call of the beta package of later releases, in which calls already have a destination."""

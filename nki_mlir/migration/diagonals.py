@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import EngineRows
-from nki_mlir.migration.expressions import LeftForAPerson
+from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
-from nki_mlir.migration.views import bound_of, clamped
+from nki_mlir.migration.views import bound_of, clamped, span
 
 LOWEST = "-3.4028234663852886e38"
 IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": LOWEST, "minimum": LOWEST[1:]}
@@ -98,6 +98,24 @@ class Diagonals(EngineRows):
                   f"buffer={self.nl}.sbuf)")
         return [create, *write(name, tile),
                 f"{self.nisa}.tensor_copy_predicated(dst={dst}, src={name}, predicate={predicate})"]
+
+    def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
+        """Let a new tile have the elements in front of those that a mask selects, which other masks index."""
+        if not bounds:
+            return
+        if result.fact.shape is None:
+            raise LeftForAPerson("a tile of unknown shape under a mask that leaves out its first elements")
+        shape, items = list(result.fact.shape), [":"] * len(result.fact.shape)
+        for bound in bounds:
+            axis = 0 if bound.axis == -bound.rank else len(shape) + bound.axis
+            if not axis and result.name != "loaded":
+                raise LeftForAPerson("an instruction under a mask that leaves out its first rows, at which no engine "
+                                     "may start")
+            shape[axis] = terms.simplified(terms.add(bound.low, bound.high))
+            items[axis] = span(bound.low, bound.high).replace("nl.ds(", f"{self.nl}.ds(")
+        result.part = f"[{', '.join(items)}]"
+        result.fact = result.fact.like(tuple(shape))
+        result.shape = self.shape_text(result.fact, "")
 
     def by_rows(self, mask: MaskFact, shape: tuple[str, ...], write: Callable[[MaskFact], str]) -> str:
         """Return a loop over rows; ``write`` returns the statement that writes the elements of a box."""

@@ -183,13 +183,13 @@ class _Newest(cst.CSTTransformer):
 
 def _positional(parameters: cst.Parameters) -> list[cst.Param]:
     """Return all parameters, of which those without a default that follow one with a default get None."""
-    found, has_default = list(parameters.params), any(p.default is not None for p in parameters.params)
+    positional, has_default = list(parameters.params), any(p.default is not None for p in parameters.params)
     for parameter in sorted(parameters.kwonly_params, key=lambda p: p.default is not None):
         if parameter.default is None and has_default:
             plain = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
             parameter = parameter.with_changes(default=cst.Name("None"), equal=plain)
-        found.append(parameter)
-    return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in found]
+        positional.append(parameter)
+    return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in positional]
 
 
 def _returned(node: cst.FunctionDef) -> set[str]:
