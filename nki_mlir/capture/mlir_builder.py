@@ -25,7 +25,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import TRANSPOSES, Op
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -275,6 +275,8 @@ class MlirBuilder(Builder):
             "written", (op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)))
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
+        if self.properties.get("transposes"):
+            attributes = {**attributes, TRANSPOSES: ir.UnitAttr.get()}
         if waiting is not None:
             if waiting.writer is None and views and views[0].buffer is waiting.buffer:
                 waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)

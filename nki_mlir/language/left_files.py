@@ -49,7 +49,7 @@ def leave_in_cache(capture: "Specialization") -> None:
 
 def packed(capture: "Specialization") -> bytes:
     from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
-    return pack_kernel(capture.streams)
+    return pack_kernel(capture.optimized.streams)
 
 
 def write_all(files: dict[Path, bytes]) -> None:

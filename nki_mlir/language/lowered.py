@@ -16,7 +16,7 @@ from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import Bound, Described, dtype_name, map_leaves, zeros_of
-from nki_mlir.language.specialization import Specialization
+from nki_mlir.language.specialization import Compiled, Specialization
 from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
@@ -282,14 +282,14 @@ class Lowered:
             program, = nki.jit(double).lower(Spec((128, 64))).streams
             assert {engine.value for engine, stream in program.streams.items() if stream} >= {"vector", "sync"}
         """
-        return self.specialization.streams
+        return self.specialization.optimized.streams
 
     @without_own_frames
-    def time(self) -> "Timing":
+    def time(self, as_written: bool = False) -> "Timing":
         """Return the time on the timed machine, and where it is spent, as ``nki-run --time`` does.
 
         Arguments:
-            none
+            as_written: compile the kernel as the vendor's compiler evidently does, as ``--as-written`` says
 
         Result:
             A ``Timing``: ``total_ns``, ``path``, ``figures()``.
@@ -300,15 +300,17 @@ class Lowered:
         Example:
             small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
             assert 0 < small < large
+            lowered = nki.jit(double).lower(Spec((128, 64)))
+            assert lowered.time(as_written=True).mode == "as-written"
         """
-        return self.specialization.timing
+        return self._compiled(as_written).timing
 
     @without_own_frames
-    def profile(self) -> Profile:
+    def profile(self, as_written: bool = False) -> Profile:
         """Return the profile. A notebook shows its page, ``write(folder)`` writes it to files.
 
         Arguments:
-            none
+            as_written: compile the kernel as the vendor's compiler evidently does, as ``--as-written`` says
 
         Result:
             A ``Profile``: ``document``, ``advice``, ``write(folder)``.
@@ -320,7 +322,7 @@ class Lowered:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.profile().document["timing"]["total_ns"] == lowered.time().total_ns
         """
-        return Profile(self.specialization.profile)
+        return Profile(self._compiled(as_written).profile)
 
     @property
     @without_own_frames
@@ -343,6 +345,9 @@ class Lowered:
         figures, point = self.profile().document["timing"], self.profile().document["roofline"]["points"][0]
         return KernelCost(figures["total_ns"], point["operations"], figures["hbm_bytes"], figures["instructions"],
                     figures["instructions_per_engine"], figures["busy_ns"])
+
+    def _compiled(self, as_written: bool) -> "Compiled":
+        return self.specialization.as_written if as_written else self.specialization.optimized
 
     def _modules(self, level: str) -> "list[Module]":
         if level not in LEVELS:

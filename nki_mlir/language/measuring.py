@@ -114,7 +114,7 @@ class MeasuredKernel(Kernel):
         """The result of the last call."""
         if not self.latest:
             raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
-        timing = self.latest[0].timing
+        timing = self.latest[0].optimized.timing
         low, high = timing.interval_ns
         return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3))
 
@@ -130,7 +130,7 @@ class MeasuredKernel(Kernel):
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
-            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams))
+            write_file(Path(self.save_neff_name), pack_kernel(compiled.optimized.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
@@ -138,19 +138,20 @@ class MeasuredKernel(Kernel):
         if self.save_trace_name:
             write_file(Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
-            profile.write_profile(compiled.profile, Path(self.profile))
+            profile.write_profile(compiled.optimized.profile, Path(self.profile))
 
 
 def trace_of(compiled: Specialization, execution: int = 1) -> bytes:
     """Return the NTFF of one execution."""
-    digest = digest_of(pack_kernel(compiled.streams))
-    profile = compiled.profile
+    digest = digest_of(pack_kernel(compiled.optimized.streams))
+    profile = compiled.optimized.profile
     return pack_trace(NtffContent(compiled.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
 def report_of(compiled: Specialization) -> str:
     """Return a report as JSON: the figures by the profiler's names, then those of ``nki-run --time --json``."""
-    return json.dumps({**vendor_summary(compiled.profile), **compiled.timing.figures(), "source": SOURCE}, indent=1)
+    figures = vendor_summary(compiled.optimized.profile) | compiled.optimized.timing.figures()
+    return json.dumps({**figures, "source": SOURCE}, indent=1)
 
 
 @takes_attributes
@@ -169,12 +170,12 @@ class ProfiledKernel(MeasuredKernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.streams))
+        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.optimized.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         folder, report = Path(self.working_directory), report_of(compiled)
-        profile.write_profile(compiled.profile, folder)
+        profile.write_profile(compiled.optimized.profile, folder)
         for execution, name in self.traces().items():
             write_file(folder / name, trace_of(compiled, execution))
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)

@@ -7,7 +7,8 @@ a few. They do not depend on which builder runs.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -56,6 +57,17 @@ def load(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     require_space("load", "src", src, HBM)
     source = as_operand(src)
     return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, explicit_dtype=dtype)
+
+
+@contextmanager
+def stated_transpose() -> Iterator[None]:
+    """Mark the loads inside as transposes that the kernel states."""
+    properties = active("nl.load_transpose2d").properties
+    properties["transposes"] = True
+    try:
+        yield
+    finally:
+        del properties["transposes"]
 
 
 def store(dst: View, value: object, *, mask: object = None) -> None:

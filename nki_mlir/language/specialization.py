@@ -28,6 +28,34 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed faster than the proof takes
 
 
+class Compiled:
+    """The instruction streams of a specialization in one mode of the compiler, their time, and their profile."""
+
+    def __init__(self, specialization: "Specialization", as_written: bool) -> None:
+        self.specialization, self.is_as_written = specialization, as_written
+
+    @made_alone
+    def streams(self) -> "list[Program]":
+        """Return the instruction streams that are timed."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        kernel = self.specialization
+        options = neuron.emission(self.is_as_written, static=kernel.static)
+        return neuron.streams(kernel.captured, kernel.grid, options, kernel.cores)
+
+    @made_alone
+    def timing(self) -> "Timing":
+        """Return the time of the streams."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        return neuron.timed(self.streams, self.is_as_written)
+
+    @made_alone
+    def profile(self) -> dict[str, Any]:
+        """Return the profile of the streams, in the JSON form."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: imported on first use
+        return profile_of(self.streams, neuron.mode(self.is_as_written))
+
+
 class Result(NamedTuple):
     """One output of a kernel: a shared buffer that it allocates, or an input that it updates (at index ``input``)."""
 
@@ -83,22 +111,14 @@ class Specialization:
         return digest.hexdigest()
 
     @made_alone
-    def streams(self) -> "list[Program]":
-        """Return the instruction streams that are timed."""
-        from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return neuron.streams(self.captured, self.grid, neuron.emission(static=self.static), self.cores)
+    def optimized(self) -> "Compiled":
+        """Return the kernel as this compiler optimizes it."""
+        return Compiled(self, as_written=False)
 
     @made_alone
-    def timing(self) -> "Timing":
-        """Return the time of the streams."""
-        from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return neuron.timed(self.streams)
-
-    @made_alone
-    def profile(self) -> dict[str, Any]:
-        """Return the profile of the streams, in the JSON form."""
-        from nki_mlir.targets.neuron.profile import profile_of  # start-up: imported on first use
-        return profile_of(self.streams)
+    def as_written(self) -> "Compiled":
+        """Return the kernel as the vendor's compiler evidently compiles it."""
+        return Compiled(self, as_written=True)
 
     @made_alone
     def effects(self) -> list[Any]:

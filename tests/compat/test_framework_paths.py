@@ -152,7 +152,7 @@ def test_predicted_time(tmp_path):
     assert silent.total_time_ns is None and silent.estimated_utilization is None
     options = driver.CompileOptions(target="trn3", lnc=1, artifacts_dir=str(tmp_path), emit_predicted_latency=True)
     nir = driver.compile_kernel_to_nir(product, inputs=inputs, compile_opts=options)
-    timing = neuron.timed(nir.specialization.streams)
+    timing = neuron.timed(nir.specialization.optimized.streams)
     assert nir.specialization.target == "trn3" and nir.total_time_ns == round(timing.total_ns)
     assert nir.estimated_utilization == {e.value: ns / timing.total_ns for e, ns in timing.cores[0].busy_ns.items()}
     assert all(0 <= part <= 1 for part in nir.estimated_utilization.values())

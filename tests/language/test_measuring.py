@@ -169,7 +169,7 @@ def test_an_option_has_the_compiler_write_descriptors(tmp_path, monkeypatch, opt
     assert summary["hbm_read_bytes"] == DATA.nbytes
     kernel = nki.benchmark(exponential, **options)
     kernel(DATA)
-    assert kernel.latest[0].streams[0].static_descriptors is not dynamic
+    assert kernel.latest[0].optimized.streams[0].static_descriptors is not dynamic
 
 
 def test_the_result_of_a_grid_is_on_the_kernel_without_one_too():

@@ -160,7 +160,8 @@ def load_transpose2d(src: View, *, mask: Mask | None, dtype: object) -> View:
     ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
         raise ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").here()
-    return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
+    with ops.stated_transpose():
+        return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
 def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: object,

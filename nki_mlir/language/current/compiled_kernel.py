@@ -132,7 +132,7 @@ class CompiledKernel:
     def _write(self, bir: NirResult) -> None:
         for folder in (Path(self.artifacts_dir), Path(self.neff_path).parent, Path(self.artifacts_dir) / "sg00"):
             folder.mkdir(parents=True, exist_ok=True)
-        streams = bir.specialization.streams
+        streams = bir.specialization.optimized.streams
         write_file(self.neff_path, pack_kernel(streams))
         info = {"lnc": prod(bir.specialization.grid), "num_tpb": len(streams)}
         write_file(Path(self.artifacts_dir) / "info.json", json.dumps(info))

@@ -122,7 +122,8 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
     in_hbm("load_transpose2d", "src", src)
     core_rule(src.ndim == 2, ShapeMismatch, what=f"load_transpose2d takes a 2-D view, got {tuple(src.shape)}")
     tile = low.allocate(src.shape[::-1], result_type(dtype, src))
-    assignment.dma(tile, src.permute((1, 0)), op="load_transpose2d")
+    with ops.stated_transpose():
+        assignment.dma(tile, src.permute((1, 0)), op="load_transpose2d")
     return tile
 
 

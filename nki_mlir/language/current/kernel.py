@@ -169,7 +169,7 @@ class Kernel(CoreKernel):
         if framework_of(arguments, keywords) is None:
             from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
             Path(folder).mkdir(parents=True, exist_ok=True)
-            streams = self.specialize(self.bind(arguments, keywords, is_array, self.describe)).streams
+            streams = self.specialize(self.bind(arguments, keywords, is_array, self.describe)).optimized.streams
             write_file(Path(folder) / "kernel.neff", pack_kernel(streams))
 
     def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":

@@ -86,7 +86,7 @@ class NirResult:
         options = CompileOptions(emit_predicted_latency=True)
         nir = compile_kernel_to_nir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=options)
         assert isinstance(nir, NirResult) and "nki.binary_scalar" in str(nir.module)
-        assert nir.total_time_ns == round(nir.specialization.timing.total_ns)
+        assert nir.total_time_ns == round(nir.specialization.optimized.timing.total_ns)
         assert [s.shape for s in nir.output_specs] == [(4, 8)]
         assert np.array_equal(nir(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         bir, described = nir                            # as releases gave it that had a pair
@@ -170,26 +170,26 @@ class NirResult:
     @property
     def interval_ns(self) -> tuple[float, float] | None:
         """The interval (ns) that contains a device's time with 80 % probability; None where ``total_time_ns`` is."""
-        return self.specialization.timing.interval_ns if self.options.emit_predicted_latency else None
+        return self.specialization.optimized.timing.interval_ns if self.options.emit_predicted_latency else None
 
     @property
     def total_time_ns(self) -> int | None:
         """The predicted time in ns; None without the option ``emit_predicted_latency``."""
-        return round(self.specialization.timing.total_ns) if self.options.emit_predicted_latency else None
+        return round(self.specialization.optimized.timing.total_ns) if self.options.emit_predicted_latency else None
 
     @property
     def estimated_utilization(self) -> dict[str, float] | None:
         """Engine -> fraction of the time that it is busy; None without the option ``emit_predicted_latency``."""
         if not self.options.emit_predicted_latency:
             return None
-        timing = self.specialization.timing
+        timing = self.specialization.optimized.timing
         return {engine.value: ns / timing.total_ns for engine, ns in timing.slowest.busy_ns.items()}
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The metrics of the profile, by the names that the vendor's profiler gives them."""
         from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
-        return vendor_summary(self.specialization.profile)
+        return vendor_summary(self.specialization.optimized.profile)
 
     @property
     def mac_count(self) -> int:
@@ -200,7 +200,7 @@ class NirResult:
     @property
     def hbm_bytes(self) -> int:
         """The number of bytes transferred to and from HBM."""
-        return self.specialization.timing.hbm_bytes
+        return self.specialization.optimized.timing.hbm_bytes
 
     @property
     def cache_hash(self) -> str:

@@ -36,6 +36,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
 
 Result = TypeVar("Result")
@@ -70,7 +71,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "fuse", "coalesce", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline"
+OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
+                 "pipeline")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Emission:
     unroll_limit: int | None = None
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
+    transposes: bool = True     # transpose loads in the DMA engines where the target can
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
     issuers: bool = True        # let any engine that can trigger the transfers for which the kernel names none
@@ -98,15 +101,15 @@ class Emission:
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, loads=False, evict=False, vendor=True,
-                   static=static, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, transposes=False, loads=False, evict=False,
+                   vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, written out, on each instruction's first engine, with which optimizations
         are compared."""
-        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, reorder=False, engines=False, issuers=False,
-                   loads=False, evict=False, overlap=False, pipeline=False)
+        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, transposes=False, reorder=False,
+                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -117,7 +120,7 @@ class Emission:
     def for_values(cls) -> "Emission":
         """Return options for callers that need values alone: as few instructions as loops allow, in program order,
         which needs the least memory."""
-        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, reorder=False, loads=False)
+        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -126,7 +129,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(fuse=False, coalesce=False, reorder=False, loads=False))
+        return emit(Emission(fuse=False, coalesce=False, transposes=False, reorder=False, loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -154,12 +157,15 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
-    if (options.fuse or options.coalesce) and options.level > 0:
+    if (options.fuse or options.coalesce or options.transposes or options.vendor) and options.level > 0:
         code = replace(code, body=copied(code.body))
         if options.fuse:
             options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
         if options.coalesce:
             options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
+        if options.transposes or options.vendor:
+            options.observation.step("transpose-loads", code,
+                                     lambda: transpose_loads(code, stated=not options.transposes))
     if reorder:
         try:
             candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,

@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF, Tile
 from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
@@ -84,7 +84,8 @@ def users_of(nodes: Iterable[object]) -> Counter[DeviceBuffer]:
 
 def is_load(step: InstructionStep, spaces: Sequence[str]) -> bool:
     op = step.op
-    return (type(op) is DmaCopyOp and op.dst.space == SBUF and op.src.space in spaces and not (op.mask or op.limits)
+    return (isinstance(op, (DmaCopyOp, DmaTransposeOp)) and op.dst.space == SBUF and op.src.space in spaces
+            and not (op.mask or op.limits)
             and NO_REORDER not in op.extra)
 
 
@@ -118,12 +119,13 @@ class _Reuse:
                 continue
             for _, tile in op.targets():
                 loaded_before.pop(tile.handle, None)
-            if not isinstance(op, DmaCopyOp):
+            if not isinstance(op, (DmaCopyOp, DmaTransposeOp)):
                 continue
             buffer = op.dst.handle
             if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
                 continue
-            key = (op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols, *op.attribute_values().items())
+            key = (type(op), op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
+                   *op.attribute_values().items())
             same_source = loaded_before.setdefault(op.src.handle, {})
             before = same_source.setdefault(key, buffer)
             if before is buffer:

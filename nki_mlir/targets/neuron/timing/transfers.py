@@ -22,7 +22,6 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 
 TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
-COPIED_BYTES = (2,)             # those for which compilers make a transfer of a copy that transposes
 
 
 @dataclass(frozen=True)
@@ -108,21 +107,12 @@ def moved(op: Op) -> list[tuple[Tile, int]]:
 
 
 def transpose_rate(op: Op, machine: Machine) -> float:
-    """Return the share of their rate at which the DMA engines transpose a tile on its way to SBUF; 0.0 if the transfer
-    transposes nothing, or its elements have a size that the DMA engines cannot transpose."""
-    operands = {field.name: tile for field, tile in op.operands()}
-    if operands.keys() != {"dst", "src"}:
+    """Return the share of their rate at which the DMA engines transpose a tile on its way to SBUF; 0.0 if the
+    instruction is no transpose, or its elements have a size that the DMA engines cannot transpose."""
+    if not isinstance(op, DmaTransposeOp) or not op.dst.on_chip or op.dst.dtype.itemsize not in TRANSPOSED_BYTES:
         return 0.0
-    dst, src = operands["dst"], operands["src"]
-    sizes = TRANSPOSED_BYTES if isinstance(op, DmaTransposeOp) else COPIED_BYTES
-    if not dst.on_chip or dst.dtype is not src.dtype or dst.dtype.itemsize not in sizes:
-        return 0.0
-    axes, dma = op.iteration().axes, machine.costs.dma
-    of_free_dims = zip(reversed(axes["src"]), reversed(src.access.free_dims))       # on chip axis 0 is the partition
-    inner = next((axis for axis, (step, count) in of_free_dims if step == 1 and count > 1), None)
-    if inner != axes["dst"][0] or dst.free_elements == 1:
-        return 0.0
-    return float(dma.sbuf_transpose_rate if src.on_chip else dma.transpose_rate)
+    dma = machine.costs.dma
+    return float(dma.sbuf_transpose_rate if op.src.on_chip else dma.transpose_rate)
 
 
 @lru_cache

@@ -47,7 +47,7 @@ def said(profile, rule):
 def test_following_it_saves_about_what_it_said(rule):
     line, before, arguments, after, others = PAIRS[rule]
     rule = rule.split()[0]
-    as_written = rule in ("repeated-loads", "ramp")          # else the back end follows the advice by itself
+    as_written = rule in ("repeated-loads", "short-runs", "ramp")          # else the back end follows the advice by itself
     first, second = (profile_of(streams(FILE + kernel, *values, as_written=as_written))
                      for kernel, values in ((before, arguments), (after, others or arguments)))
     one, total = said(first, rule), first["timing"]["total_ns"]

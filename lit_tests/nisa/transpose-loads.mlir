@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: nki-opt --transpose-loads %s | FileCheck %s
+
+!hbm = memref<64x128xf32, "hbm">
+!tile = memref<128x64xf32, "sbuf">
+!narrow = memref<128x64xbf16, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#some = affine_set<(d0, d1) : (99 - d0 >= 0)>
+#columns = #nki.access<f32, affine_map<() -> (0)>, [[1, 128], [128, 64]]>
+#rows = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#narrow = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+
+// Neighbouring partitions get neighbouring elements: the DMA engines read rows of x and transpose.
+// CHECK-LABEL: func.func @columns(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x128xf32, "hbm">
+// CHECK:         %[[T:.*]] = memref.alloc()
+// CHECK-NEXT:    "nisa.dma_transpose"(%[[T]], %[[X]]) {access = [{{.*}}, #nki.access<f32, {{.*}}, {{\[\[}}128, 64], [1, 128]]>], engine = "sync", {{.*}}permutation = [1, 0]}
+// CHECK-NEXT:    return
+func.func @columns(%x: !hbm) {
+  %t = memref.alloc() : !tile
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  return
+}
+
+// Rows stay copies, as do a load that converts, one of some partitions, one that the scalar engine triggers, a store.
+// CHECK-LABEL: func.func @stays(
+// CHECK-NOT:     nisa.dma_transpose
+// CHECK-COUNT-5: "nisa.dma_copy"(%{{.*}}, %{{.*}})
+// CHECK-NEXT:    return
+func.func @stays(%x: !hbm) {
+  %t = memref.alloc() : !tile
+  %n = memref.alloc() : !narrow
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #rows], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.dma_copy"(%n, %x) {access = [#narrow, #columns], engine = "sync", mask = #all} : (!narrow, !hbm) -> ()
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #some} : (!tile, !hbm) -> ()
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "scalar", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.dma_copy"(%x, %t) {access = [#columns, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
+  return
+}
