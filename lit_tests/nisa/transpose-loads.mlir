@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --transpose-loads %s | FileCheck %s
+// RUN: nki-opt --transpose-loads=stated=true %s | FileCheck %s --check-prefix=STATED
 
 !hbm = memref<64x128xf32, "hbm">
 !tile = memref<128x64xf32, "sbuf">
@@ -17,6 +18,9 @@
 // CHECK:         %[[T:.*]] = memref.alloc()
 // CHECK-NEXT:    "nisa.dma_transpose"(%[[T]], %[[X]]) {access = [{{.*}}, #nki.access<f32, {{.*}}, {{\[\[}}128, 64], [1, 128]]>], engine = "sync", {{.*}}permutation = [1, 0]}
 // CHECK-NEXT:    return
+// STATED-LABEL: func.func @columns(
+// STATED:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %[[X:[a-z0-9]+]])
+// STATED-NEXT:    return
 func.func @columns(%x: !hbm) {
   %t = memref.alloc() : !tile
   "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
@@ -25,8 +29,12 @@ func.func @columns(%x: !hbm) {
 
 // Rows stay copies, as do a load that converts, one of some partitions, one that the scalar engine triggers, a store.
 // CHECK-LABEL: func.func @stays(
-// CHECK-NOT:     nisa.dma_transpose
-// CHECK-COUNT-5: "nisa.dma_copy"(%{{.*}}, %{{.*}})
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x128xf32, "hbm">
+// CHECK:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[N:[a-z0-9_]+]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[T]])
 // CHECK-NEXT:    return
 func.func @stays(%x: !hbm) {
   %t = memref.alloc() : !tile
@@ -36,5 +44,15 @@ func.func @stays(%x: !hbm) {
   "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #some} : (!tile, !hbm) -> ()
   "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "scalar", mask = #all} : (!tile, !hbm) -> ()
   "nisa.dma_copy"(%x, %t) {access = [#columns, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
+  return
+}
+
+// The kernel states a transpose.
+// STATED-LABEL: func.func @stated(
+// STATED:         "nisa.dma_transpose"(%[[T:[a-z0-9_]+]], %[[X:[a-z0-9]+]])
+// STATED-NEXT:    return
+func.func @stated(%x: !hbm) {
+  %t = memref.alloc() : !tile
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #all, nki.transposes} : (!tile, !hbm) -> ()
   return
 }
