@@ -25,7 +25,8 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
-from nki_mlir.dialects.op import TRANSPOSES, Op
+from nki_mlir.dialects.nki.movement import TRANSPOSES
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 

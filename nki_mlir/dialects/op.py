@@ -30,7 +30,6 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, convert
 
 FRESH = "nki.fresh"             # marks an operation that reads elements that a mask left out, which are zeros
-TRANSPOSES = "nki.transposes"   # marks a load that the kernel states as a transpose: load_transpose2d
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute

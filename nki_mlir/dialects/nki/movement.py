@@ -13,6 +13,8 @@ from nki_mlir.machine import Machine, Work
 from nki_mlir.machine.costs import NOTHING
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
 
+TRANSPOSES = "nki.transposes"   # marks a load that the kernel states as a transpose: load_transpose2d
+
 
 class Copying(Elementwise):
     """Family: dst = src, converted to dst's dtype once; equal dtypes keep their bits."""

@@ -10,7 +10,8 @@ bytes that the kernel states as transposes (``nl.load_transpose2d``): the vendor
 
 from nki_mlir.dialects.access import HBM, SBUF, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
-from nki_mlir.dialects.op import FRESH, TRANSPOSES
+from nki_mlir.dialects.nki.movement import TRANSPOSES
+from nki_mlir.dialects.op import FRESH
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
