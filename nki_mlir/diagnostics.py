@@ -8,7 +8,9 @@ with values, never with a ready string, so that its text is in one file and can 
 
 import linecache
 import warnings
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from nki_mlir.environment import EnvironmentVariable
@@ -109,7 +111,12 @@ class NkiMlirError(Exception):
 
 
 class KernelError(NkiMlirError, SyntaxError):
-    """A mistake in a kernel. ``SyntaxError`` is the Python class that the documents give most named errors."""
+    """A mistake in a kernel. ``SyntaxError`` is the Python class that the documents give most named errors.
+
+    ``fields``: if an operation's class raised the error, the buffers of its tiles by field.
+    """
+
+    fields: Mapping[str, object] = MappingProxyType({})
 
     @property
     def msg(self) -> str:                       # type: ignore[override]

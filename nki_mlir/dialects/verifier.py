@@ -80,7 +80,7 @@ class WrongMemory(KernelError):
     code = "err_unsupported_memory"
     message = ("Expected operand '{operand}' of '{op}' to be in address space '{expected}', "
                "but got a tile in '{found}' instead.")
-    fix = "load HBM tensors with nl.load first; store on-chip tiles with nl.store"
+    fix = "copy it between HBM and SBUF first, with nisa.dma_copy (beta: nl.load, nl.store)"
 
     @property
     def advice(self) -> tuple[str, str]:

@@ -234,7 +234,11 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
             check_mutable(view)
     if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
         views = {name: own_partitions(view) for name, view in views.items()}
-    return builder.emit(cls, views, mask, attributes)
+    try:
+        return builder.emit(cls, views, mask, attributes)
+    except KernelError as error:
+        error.fields = {name: view.buffer for name, view in views.items() if view is not None}
+        raise
 
 
 def own_partitions(view: View | None) -> View | None:

@@ -38,16 +38,16 @@ REFUSED = {
     "partitions, sizes, memories: dst HBM": (lambda: nisa.tensor_copy(hbm(4, 4), tile(4, 4)),
         "Expected operand 'dst' of 'tensor_copy' to be in address space 'psum|sbuf', but got a tile in 'hbm' instead."),
     "partitions, sizes, memories: src HBM": (lambda: nisa.activation(tile(4, 4), nl.exp, hbm(4, 4)),
-        "Expected operand 'src' of 'activation' to be in address space 'psum|sbuf', but got a tile in 'hbm' instead."),
+        "Expected operand 'data' of 'activation' to be in address space 'psum|sbuf', but got a tile in 'hbm' instead."),
     "partitions, sizes, memories: both psum tt": (
         lambda: nisa.tensor_tensor(tile(4, 4), psum(4, 4), psum(4, 4), nl.add),
-        "'tensor_tensor': at most one of lhs and rhs may be in PSUM"),
+        "'tensor_tensor': at most one of data1 and data2 may be in PSUM"),
     "partitions, sizes, memories: both psum scan": (
         lambda: nisa.tensor_tensor_scan(tile(4, 4), psum(4, 4), psum(4, 4), 0.0, nl.multiply, nl.add),
         "'tensor_tensor_scan': at most one of data0 and data1 may be in PSUM"),
     "partitions, sizes, memories: both psum stt": (
         lambda: nisa.scalar_tensor_tensor(tile(4, 4), psum(4, 4), nl.add, 1.0, nl.add, psum(4, 4)),
-        "'scalar_tensor_tensor': at most one of src and rhs may be in PSUM"),
+        "'scalar_tensor_tensor': at most one of data and operand1 may be in PSUM"),
     "partitions, sizes, memories: both psum tcp": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), psum(4, 4), psum(4, 4, dtype=nl.uint8)),
         "'tensor_copy_predicated': at most one of src and predicate may be in PSUM"),
@@ -61,7 +61,7 @@ REFUSED = {
         "Expected operand 'dst' of 'memset' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: power psum": (
         lambda: nisa.tensor_tensor(tile(4, 4), psum(4, 4), tile(4, 4), nl.power),
-        "Expected operand 'lhs' of 'tensor_tensor' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+        "Expected operand 'data1' of 'tensor_tensor' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: scalar power psum": (
         lambda: nisa.tensor_scalar(tile(4, 4), psum(4, 4), nl.power, 2.0),
         "'tensor_scalar': power reads and writes SBUF only, got a tile in PSUM"),
@@ -95,7 +95,7 @@ REFUSED = {
         "Expected operand 'dst' of 'tensor_tensor' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: gpsimd psum scalar": (
         lambda: nisa.tensor_scalar(tile(4, 4), psum(4, 4), nl.add, 1.0, engine=nisa.engine.gpsimd),
-        "Expected operand 'src' of 'tensor_scalar' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+        "Expected operand 'data' of 'tensor_scalar' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: rng gpsimd psum": (
         lambda: nisa.rng(psum(4, 4, dtype=nl.uint32), nisa.engine.gpsimd),
         "Expected operand 'dst' of 'rng' to be in address space 'sbuf', but got a tile in 'psum' instead."),
@@ -105,7 +105,7 @@ REFUSED = {
         "'psum' instead."),
     "partitions, sizes, memories: topk psum": (
         lambda: nisa.topk(psum(16, 4, dtype=BF16), tile(16, 4, dtype=nl.uint32), tile(16, 4, dtype=BF16), 16),
-        "Expected operand 'values' of 'topk' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+        "Expected operand 'val_dst' of 'topk' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: dma_transpose psum": (lambda: nisa.dma_transpose(psum(4, 4), hbm(4, 4)),
         "Expected operand 'dst' of 'dma_transpose' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: dma_compute psum": (
@@ -207,7 +207,7 @@ REFUSED = {
     "microscaled matmul: scale shape": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(64, 4, dtype=X4), tile(64, 4, dtype=X4), tile(8, 4,
             dtype=nl.uint8), tile(8, 4, dtype=nl.uint8)),
-        "'nc_matmul_mx': the scale tile has a partition for each scale, got [8, 4] for 36 partitions of 4"),
+        "'nc_matmul_mx': the tile of scales has a partition for each scale, got [8, 4] for 36 partitions of 4"),
     "microscaled matmul: v3": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(32, 4, dtype=X4), tile(32, 4, dtype=X4), tile(4, 4,
             dtype=nl.uint8), tile(4, 4, dtype=nl.uint8)),
@@ -240,7 +240,7 @@ REFUSED = {
             op1=nl.bitwise_and, operand1=1),
         "'tensor_scalar': op0 and op1 must both be bit operations or both arithmetic"),
     "tensor_scalar: bitvec float": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.bitwise_and, 1),
-        "operand 'src' of 'tensor_scalar' has dtype float32, which must be an integer type"),
+        "operand 'data' of 'tensor_scalar' has dtype float32, which must be an integer type"),
     "tensor_scalar: operand shape": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, tile(4, 2)),
         "tensor_scalar operand0 has shape [4, 2], which must be [P, 1]"),
     "tensor_scalar: operand f16": (
@@ -274,7 +274,7 @@ REFUSED = {
         "a tile of 2 dimensions has no axis 7"),
     # statistics and searches
     "statistics and searches: bn 513": (lambda: nisa.bn_stats(tile(4, 6), tile(4, 513)),
-        "size of dimension 1 in 'src[4, 513]' of 'bn_stats' exceed architecture limitation of 512."),
+        "size of dimension 1 in 'data[4, 513]' of 'bn_stats' exceed architecture limitation of 512."),
     "statistics and searches: bn dst": (lambda: nisa.bn_stats(tile(4, 5), tile(4, 51)),
         "operand 'dst' of 'bn_stats' has shape [4, 5], which must be [4, 6]"),
     "statistics and searches: aggr %3": (lambda: nisa.bn_aggr(tile(4, 2), tile(4, 4)),
@@ -326,7 +326,7 @@ REFUSED = {
         "affine_select pattern [[1, 5]] has 5 elements, dst 4 per partition"),
     # gathers and lists
     "gathers and lists: P%16": (lambda: nisa.local_gather(tile(8, 16), tile(8, 16), tile(8, 1, dtype=nl.uint16)),
-        "'local_gather': src and index have the same number of partitions, a multiple of 16, got 8 and 8"),
+        "'local_gather': src_buffer and index have the same number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
         "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
@@ -338,7 +338,7 @@ REFUSED = {
         "size of dimension 1 in 'index[16, 257]' of 'local_gather' exceed architecture limitation of 256."),
     "gathers and lists: dst dtype": (
         lambda: nisa.local_gather(tile(16, 16, dtype=BF16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
-        "'local_gather': dst and src have the same dtype"),
+        "'local_gather': dst and src_buffer have the same dtype"),
     "gathers and lists: ngather float idx": (lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4)),
         "operand 'indices' of 'nc_n_gather' has dtype float32, which must be uint32"),
     "gathers and lists: nonzero dst": (lambda: nisa.nonzero_with_count(tile(4, 8, dtype=nl.int32), tile(4, 8)),
@@ -358,10 +358,10 @@ REFUSED = {
         lambda: nisa.topk(tile(16, 9, dtype=BF16), tile(16, 9, dtype=nl.uint32), tile(16, 4, dtype=BF16), 8),
         "'topk': gives 1 to 8 results in both tiles, got 9 and 9"),
     "gathers and lists: topk dtype": (lambda: nisa.topk(tile(16, 4), tile(16, 4, dtype=nl.uint32), tile(16, 4), 16),
-        "operand 'values' of 'topk' has dtype float32, which must be bfloat16"),
+        "operand 'val_dst' of 'topk' has dtype float32, which must be bfloat16"),
     "gathers and lists: topk idx dtype": (
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.int32), tile(16, 4, dtype=BF16), 16),
-        "operand 'indices' of 'topk' has dtype int32, which must be uint32"),
+        "operand 'idx_dst' of 'topk' has dtype int32, which must be uint32"),
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),
         "'sequence_bounds': segment_ids have one partition"),
     "gathers and lists: seq dst": (lambda: nisa.sequence_bounds(tile(1, 2, 9), tile(1, 8)),
@@ -600,7 +600,7 @@ REFUSED = {
     "others: transpose dtype": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4, dtype=BF16)),
         "operand 'dst' of 'nc_transpose' has dtype float32; it must have bfloat16"),
     "others: transpose vector big": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.vector),
-        "size of dimension 0 in 'src[64, 64]' of 'nc_transpose' exceed architecture limitation of 32."),
+        "size of dimension 0 in 'data[64, 64]' of 'nc_transpose' exceed architecture limitation of 32."),
     "others: transpose tensor to sbuf": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.tensor),
         "Expected operand 'dst' of 'nc_transpose' to be in address space 'psum', but got a tile in 'sbuf' instead."),
     "others: tsr init": (

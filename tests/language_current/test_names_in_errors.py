@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Errors of instructions name the parameters that the user wrote, not the fields of the operation's class."""
+
+import inspect
+import linecache
+import re
+from dataclasses import replace
+
+import pytest
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.language.current import isa, language, nki
+from nki_mlir.language.documentation.page import ISA
+from nki_mlir.language.signatures.table import CURRENT
+from tests.language.example_kernels import Example, Tile, example_of, public
+
+nl, nisa = language, isa
+FIELDS = {field.name for cls in REGISTRY.values() for field in cls.tiles}
+EXAMPLES = {name: example for name in public(ISA, CURRENT)
+            if len((example := example_of(ISA, name, CURRENT)).tiles) > 1 and not example.ranks}
+
+NAMED = re.compile(r"operand '(\w+)'|'(\w+)\[|\b(src|lhs|rhs)\b")
+CORRECT = {"core_barrier", "rand_set_state", "register_alloc", "register_move"}         # they take such tiles
+
+
+def changed(tile: Tile) -> list[Tile]:
+    """Return wrong tiles: in another memory, of another dtype, of another shape."""
+    *rows, columns = tile.shape
+    return [replace(tile, memory="sbuf" if tile.memory == "hbm" else "hbm"),
+            replace(tile, dtype="float32" if tile.dtype != "float32" else "uint16"),
+            replace(tile, shape=(*rows, columns + 1))]
+
+
+def headline(example: Example) -> str:
+    """Return the rule that the example's instruction breaks, with the fix; "" if it breaks none."""
+    try:
+        example.kernel().run(example.arrays, {}, "eager")
+    except NkiMlirError as error:
+        if error.at is not None and f"nisa.{example.name}(" in linecache.getline(error.at.file, error.at.line):
+            return f"{error.headline} {error.advice[1]}"
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_errors__name_parameters(name):
+    example = EXAMPLES[name]
+    foreign = FIELDS - set(inspect.signature(public(ISA, CURRENT)[name]).parameters) - {"dst"}
+    texts = [headline(replace(example, tiles=example.tiles | {label: wrong}))
+             for label, tile in example.tiles.items() for wrong in changed(tile)]
+    assert any(texts) or name in CORRECT
+    assert not [text for text in texts if foreign & {word for found in NAMED.findall(text) for word in found}]
+
+
+def test_operands_of_one_buffer__are_named_in_order():
+    @nki.jit
+    def kernel():
+        tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.tensor_tensor(dst=nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf), data2=tile, data1=tile, op=nl.add)
+    with pytest.raises(NkiMlirError, match="'tensor_tensor': at most one of data1 and data2 may be in PSUM"):
+        kernel()
