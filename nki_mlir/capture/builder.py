@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.capture.affine import A, Affine, IndexChange
 from nki_mlir.capture.assigned_names import assigned_name
-from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
+from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, TensorName, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
@@ -173,6 +173,9 @@ class Builder:
 
     # -- common --------------------------------------------------------------------------------------------------------
     def new_name(self, name: str = "") -> str:
+        """Return the name of a new tensor: the one in the call, that of the variable, or a new one."""
+        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise TensorName(name=ascii(name)).here()
         return name or (assigned_name() if self.names_by_assignment else "") or f"t{next(self.names)}"
 
     def rename(self, buffer: Buffer, name: str) -> None:

@@ -56,6 +56,13 @@ class IndexShapes(NotAffine):
     fix = "give the partition nl.arange(n)[:, None], and the free axis nl.arange(n)[None, :]"
 
 
+class TensorName(KernelError, ValueError):
+    code = "NKI-TENSOR-NAME"
+    message = "a tensor has the name {name}, which has half of a surrogate pair"
+    why = "the IR stores names as UTF-8, which has no such character"
+    fix = "write the character itself, or another name"
+
+
 class DividedByZero(KernelError, ZeroDivisionError):
     code = "NKI-ZERO-DIVISION"
     message = "{what} is {operation} {by}"

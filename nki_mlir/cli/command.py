@@ -220,7 +220,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
             raise
         drop_output()
         return fail(OutputFailed(reason=error.strerror))
-    except (SystemExit, Exception) as error:
+    except BaseException as error:                      # a kernel may raise an exception of this class
         at = raised_at(error)
         if at is None:
             raise

@@ -78,6 +78,11 @@ def lacking(method: str, parameters: object) -> str:
     return "position must have a line and a character"
 
 
+def no_json_number(text: str) -> float:
+    """Reject NaN and infinity, which Python reads and an editor cannot."""
+    raise ValueError(f"{text} is no number of JSON")
+
+
 class Server:
     """The session of an editor."""
 
@@ -146,7 +151,7 @@ class Server:
         if len(data) < int(length):
             return None                                 # the editor has ended
         try:
-            message = json.loads(data)
+            message = json.loads(data, parse_constant=no_json_number)
         except (ValueError, RecursionError) as error:
             raise Unreadable(PARSE_ERROR, f"a message is no JSON: {error}") from None
         if not isinstance(message, dict):

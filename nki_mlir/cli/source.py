@@ -277,12 +277,12 @@ def run_file(file: Path) -> dict[str, object]:
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except NkiMlirError:
+    except (NkiMlirError, KeyboardInterrupt, SystemExit):
         raise
     except SyntaxError as error:
         at = Location(error.filename or str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))
         raise SourceError(f"{type(error).__name__}: {error.msg}").located(at) from None
-    except Exception as error:
+    except BaseException as error:                      # the file may define exceptions of this class
         raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}").located(
             raised_at(error)) from None
     return vars(module)

@@ -260,7 +260,7 @@ class Lowered:
             assert "nki.store" in names
         """
         modules = self._modules(level)
-        if not 0 <= number < len(modules):
+        if not isinstance(number, int) or not 0 <= number < len(modules):
             raise NoSuchModule(number=number, level=level, count=len(modules)).here()
         return modules[number]
 

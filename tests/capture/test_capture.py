@@ -8,6 +8,8 @@ from nki_mlir.bindings import ir
 from nki_mlir.capture.errors import AnnotationMismatch, UnrollLimit
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.interpreter.module import compile_function
 
@@ -83,3 +85,19 @@ def test_named_error(case):
         with pytest.raises(case.raises, match=case.says) as caught:
             way()
         assert "traps" in caught.value.at.file
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+@pytest.mark.parametrize("name", ["\ud800", "tile \udfff", "\0", "a\"b\\c\n%{", "\u20ac\U0001f600"])
+def test_names_of_tensors_are_any_text_that_a_file_can_hold(name, executor):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm, name=name)
+        nl.store(out, nl.load(x))
+        return out
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    if name.isprintable() or name.isascii():
+        np.testing.assert_array_equal(kernel.on(executor)(x), x)
+        return
+    with pytest.raises(ValueError, match=r"a tensor has the name '.*\\ud[8f][0-9a-f]{2}', which has half of a surrogate"):
+        kernel.on(executor)(x)

@@ -133,3 +133,15 @@ def test_requests_that_are_no_text_have_an_answer(tmp_path):
     assert ended.returncode == 0 and not ended.stderr
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
     assert len(answers) == 3 and all("error" in json.dumps(answer) for answer in answers)
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("class E(BaseException): pass\nraise E('stop')\n", 2),
+    (KERNEL.replace("    out =", "    class E(BaseException): pass\n    raise E('stop')\n    out ="), 6)],
+    ids=["at import", "in the kernel"])
+def test_exception_of_no_usual_class_is_an_error_at_its_line(text, line, tmp_path, capsys):
+    file = tmp_path / "kernel.py"
+    file.write_text(text)
+    assert run.main([f"{file}:f", "--arg", "4x8xf32"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"{file}:{line}:") and "E: stop" in error.splitlines()[0] and "Traceback" not in error

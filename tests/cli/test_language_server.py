@@ -92,7 +92,8 @@ END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
     (b"Content-Length: 4\r\n\r\nnull", -32600, "a message is an object, got NoneType"),
     (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message names its method"),
     (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message names its method"),
-], ids=range(14))
+    (b"Content-Length: 10\r\n\r\n{\"id\":NaN}", -32700, "a message is no JSON: NaN is no number of JSON"),
+], ids=range(15))
 def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code, words):
     status, (wrong, last) = answered(received + END)
     assert wrong["id"] is None and wrong["error"]["code"] == code and words in wrong["error"]["message"]

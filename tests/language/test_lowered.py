@@ -113,6 +113,8 @@ def test_opt__runs_passes_on_modules_and_texts():
     (lambda: doubled.lower(nki_mlir.spec((256, 64))).as_text("llvm"), "there is no level named 'llvm'"),
     (lambda: doubled.lower(nki_mlir.spec((256, 64))).module("waist", 1),
      "there is no module 1 at the waist level: the kernel has 1"),
+    (lambda: doubled.lower(nki_mlir.spec((256, 64))).module("waist", "first"),
+     "there is no module first at the waist level: the kernel has 1"),
     (lambda: nki_mlir.spec((2, 3), "float64"), "a tensor of shape (2, 3) and dtype float64: float64 is not an element"),
     (lambda: nki_mlir.opt("module {}", to="isa"), "nki_mlir.opt lowers to linalg or nisa, not to 'isa': kernel.lower(...) "
      "returns streams"),

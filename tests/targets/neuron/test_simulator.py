@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import RegisterDivision
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.scalar.dtypes import INT32, UINT8
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.deadlock import Deadlock
+from nki_mlir.targets.neuron.execution import PADDING, element
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.simulator import SemaphoreRange, StepLimit, WrongArrays, simulate
 
@@ -152,3 +155,15 @@ def test_error__one_memory_for_two_variables():
         simulate(program, [both], [both])
     simulate(program, [both], [y := np.ones((4, 8), np.float32)])
     assert (y == 3).all() and not both.any()
+
+
+@pytest.mark.parametrize("dtype", [INT32, UINT8], ids=str)
+def test_element__is_read_where_padded_rows_have_it(dtype):
+    """A register is loaded from any partition and any element of one."""
+    array = np.arange(6 * (64 + PADDING), dtype=np.uint8).reshape(6, 64 + PADDING)
+    for partition, free in ((0, 0), (0, 3), (1, 0), (5, 7)):
+        access = Access(dtype, Linear(partition), Linear(free), ((1, 1), (1, 1)))
+        tile = Tile(None, SBUF, (6, 64), UINT8, access, "n")
+        start = free * dtype.itemsize
+        expected = array[partition, start:start + dtype.itemsize].copy().view(dtype.numpy)[0]
+        assert element(tile, array) == expected
