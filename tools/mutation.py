@@ -210,7 +210,9 @@ class Bench:
         seed(change, directory)
         try:
             for command in rings(change.file):
-                if found_by := run(command, directory):
+                # a test that has been written since the copy is no test of the copy
+                known = [part for part in command if not part.startswith("tests/") or (directory / part).exists()]
+                if found_by := run(known, directory):
                     break
         finally:
             restore(change, directory)
