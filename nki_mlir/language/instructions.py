@@ -40,7 +40,7 @@ class ScaleShape(KernelError):
 
 class DestinationDtype(KernelError, TypeError):
     code = "NKI-DESTINATION-DTYPE"
-    message = "'{op}' has dtype={asked}, but its destination is {found}"
+    message = "'{op}' has dtype={explicit_dtype}, but its destination is {found}"
     fix = "leave dtype out, or make the destination with that dtype"
 
 
