@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> int:
             write_output("-", "".join(difference))
         elif options.in_place:
             if file.new != file.old:
-                write_output(str(file.path), file.new)
+                write_output(str(file.path), file.new_lines)
         else:
-            write_output(options.output, file.new)
+            write_output(options.output, file.new_lines)
     return status
 
 

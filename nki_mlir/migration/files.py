@@ -11,8 +11,9 @@ from pathlib import Path
 import libcst as cst
 
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, shortened
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -32,10 +33,19 @@ class Migrated:
     new: str
     report: MigrationReport
 
+    @property
+    def new_lines(self) -> str:
+        """The new text with the line ends of the file."""
+        return self.new.replace("\n", "\r\n") if b"\r\n" in self.path.read_bytes() else self.new
+
 
 def migrated(path: Path, release: str) -> list[Migrated]:
     """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
     another file."""
+    releases = RELEASES[RELEASES.index("2.29"):]
+    if release not in releases:
+        raise MigrationError(what=f"there is no release {release} to migrate to",
+                             how=f"choose one of {', '.join(releases)}")
     if not path.exists():
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not path.is_dir() and not path.is_file():        # to read a FIFO would wait for a writer
@@ -62,7 +72,12 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         if names.is_beta:
             _refuse_texts(file, new)
         if names.is_beta or imported:
-            new = SourceModule(new, report, imported).text()
+            module = SourceModule(new, report, imported)
+            new = module.text()
+            for line, name in sorted(module.kernels.foreign_calls):
+                if _has_operators(names.paths[name], neighbours):
+                    report.left(line, f"{name} of another file gets a tile, but its operators are not rewritten: write "
+                                      "them as functions of nl")
             for line, other_text in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
@@ -146,6 +161,21 @@ def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str
             if (stem := module.rpartition(".")[2]) in beta:
                 lines.setdefault(beta[stem], node.lineno)
     return [(line, neighbour) for neighbour, line in lines.items()]
+
+
+def _has_operators(path: str, neighbours: dict[Path, str]) -> bool:
+    """Return whether an imported function is of a file beside, calls no operation and has operators."""
+    module, _, name = path.rpartition(".")
+    for file, text in neighbours.items():
+        if file.stem != module.rpartition(".")[2]:
+            continue
+        packages = {alias for alias, imported in Names(text).paths.items() if shortened(imported)}
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef) and function.name == name:
+                nodes = list(ast.walk(function))
+                return any(isinstance(n, ast.BinOp | ast.Compare | ast.AugAssign) for n in nodes) and not any(
+                    isinstance(n, ast.Name) and n.id in packages for n in nodes)
+    return False
 
 
 def _imports(text: str, module: str, name: str) -> bool:

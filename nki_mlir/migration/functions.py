@@ -27,6 +27,7 @@ from nki_mlir.migration.transfer_calls import TRANSFERS
 class FunctionCalls(Calls):
     """Adds the calls; ``helper`` says what a function of the file returns for given arguments."""
 
+    foreign_calls: set[tuple[int, str]]         # lines, and functions of other files that get a tile there
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
@@ -81,7 +82,11 @@ class FunctionCalls(Calls):
                 return Many(Items((NumberFact("int"), self.element(facts[0]))))
             case "zip":
                 return Many(Items(tuple(self.element(f) for f in facts)))
-        return Unknown() if any(isinstance(f, TensorFact) for f in facts) else Fact()
+        if any(isinstance(f, TensorFact) for f in facts):
+            if name in self.names.paths:
+                self.foreign_calls.add((self.line, name))
+            return Unknown()
+        return Fact()
 
     def _method(self, text: str, tensor: TensorFact, name: str, node: cst.Call) -> cst.BaseExpression:
         """Rewrite a call of a tensor's method."""

@@ -32,6 +32,8 @@ class Kernels(Statements):
                  line_of: dict[int, int]) -> None:
         super().__init__(names, report)
         self.functions, self.line_of = functions, line_of
+        self.foreign_calls = set()
+        self.host_functions: dict[str, cst.FunctionDef] = {}    # those that call no operation themselves
         self.trees = {name: tree_of(f) for name, f in functions.items()}
         self.parameters = Parameters(names, self.trees)
         self.globals: dict[str, Fact] = {}
@@ -97,7 +99,7 @@ class Kernels(Statements):
         """Return what a call of a function of the file returns, and note the facts of its arguments."""
         if name in self.local:
             return self.local[name]
-        if name not in self.functions:
+        if name not in self.functions and not self._computes_on_tiles(name, [*positional, *keywords.values()]):
             return None
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
@@ -116,6 +118,14 @@ class Kernels(Statements):
             self.signatures[name] = facts
             self.rewrite(name, facts, False)
         return self.returns.get(name, Fact())
+
+    def _computes_on_tiles(self, name: str, arguments: list[Fact]) -> bool:
+        """Return whether a function of the file that calls no operation itself gets a tile; it is rewritten, too."""
+        function = self.host_functions.get(name)
+        if function is None or not any(isinstance(fact, TensorFact) and fact.on_chip for fact in arguments):
+            return False
+        self.functions[name], self.trees[name] = function, tree_of(function)
+        return True
 
     def passed(self, name: str, fact: Fact) -> Fact:
         """Return what a parameter knows of an argument: its dimensions are its own names."""

@@ -46,6 +46,7 @@ class SourceModule:
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
+        self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions}
         self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
@@ -141,7 +142,7 @@ class SourceModule:
             facts = kernels.parameters.facts(kernels.trees[name], True)
             if name not in kernels.rewrites:
                 kernels.rewrite(name, facts, True)
-        for name in kernels.functions:
+        for name in list(kernels.functions):
             if name not in kernels.rewrites:
                 kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
         tree = self.tree.visit(Host(self))

@@ -177,3 +177,43 @@ def test_a_helper_of_the_beta_generation_beside_it_is_left(file, tmp_path, capsy
     (tmp_path / "new.py").unlink()
     assert main([str(tmp_path), "--in-place"]) == 0
     assert "return nl.load(x)" in (tmp_path / "helpers.py").read_text()
+
+
+HELPER = """def scale(t, by=2):
+    return t * by
+
+
+def ceil_div(a, b):
+    return (a + b - 1) // b
+"""
+WITH_HELPER = KERNEL.replace("nl.load(x) * 2", "scale(nl.load(x), ceil_div(3, 2))")
+
+
+def test_a_helper_that_names_no_package_computes_on_tiles(file, capsys):
+    file.write_text(WITH_HELPER.replace("\n\n\n", f"\n\n\n{HELPER}\n\n", 1))
+    assert main([str(file), "--quiet", "--check", "128x32xf32"]) == 0
+    text = capsys.readouterr().out
+    assert "    return nl.multiply(t, by)\n" in text and "    return (a + b - 1) // b\n" in text
+    assert "nl.store(out, scale(nl.load(x), ceil_div(3, 2)))" in text
+
+
+def test_a_helper_of_another_file_with_operators_is_reported(file, capsys):
+    file.write_text(WITH_HELPER.replace("\n\n\n", "\nfrom helper import ceil_div, scale\n\n\n", 1))
+    (file.parent / "helper.py").write_text(HELPER)
+    assert main([str(file.parent), "--quiet", "--diff"]) == 1
+    assert capsys.readouterr().err == (f"{file}:9: left for a person: scale of another file gets a tile, but its "
+                                       "operators are not rewritten: write them as functions of nl\n")
+
+
+def test_line_ends_stay(file, capsys):
+    file.write_bytes(KERNEL.replace("\n", "\r\n").encode())
+    assert main([str(file), "--in-place", "--quiet"]) == 0
+    assert file.read_bytes() == NEW.replace("\n", "\r\n").encode()
+
+
+@pytest.mark.parametrize("release", ["2.26", "9.9", "new"])
+def test_a_release_that_does_not_exist_or_is_too_old(file, release, capsys):
+    assert main([str(file), "--release", release]) == 1
+    error, fix = capsys.readouterr().err.splitlines()
+    assert error == f"error: there is no release {release} to migrate to [NKI-MIGRATE]" and "choose one of 2.29, " in fix
+
