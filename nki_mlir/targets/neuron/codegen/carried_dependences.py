@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, Touched, memory_sizes, physical, touched
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, Touched, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopVariable, variables_of
 from nki_mlir.waist.overlap import Region, meet
 
@@ -21,16 +21,18 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
                         ) -> list[list[int]]:
     """For each step those of the iteration before that it comes after. ``issuers``: the engine of each, and its group
     of queues (None: it is no transfer, and completes before the engine's next one starts)."""
-    regions = touched(steps, physical)
-    dependences = Dependences(memory_sizes(regions))
-    number = len(steps)
+    memories, regions, reads, writes = columns = touched(steps, physical)
+    number, distinct = len(steps), len(regions)
+    reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
+                               for side in (reads, writes))
+    dependences = Dependences(Touched(memories * 2, [*regions, *map(next_iteration, regions)],
+                                      [*reads, *reads_next], [*writes, *writes_next]))
     for k, (engine, group) in enumerate(issuers):
-        dependences.add(k, engine if group is None else (k,), *regions[k])
+        dependences.add(k, engine if group is None else (k,))
     carried = []
     for k, (engine, group) in enumerate(issuers):
-        reads, writes = ([next_iteration(region) for region in accesses] for accesses in regions[k])
-        earlier = dependences.add(number + k, engine if group is None else (number + k,), reads, writes)
-        carried.append([other for other in earlier if other < number and depends(regions[k], regions[other], loop)])
+        earlier = dependences.add(number + k, engine if group is None else (number + k,))
+        carried.append([other for other in earlier if other < number and depends(columns, k, other, loop)])
     return carried
 
 
@@ -39,10 +41,13 @@ def next_iteration(region: Region) -> Region:
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
-def depends(later: Touched, earlier: Touched, loop: Loop) -> bool:
+def depends(columns: Touched, later: int, earlier: int, loop: Loop) -> bool:
     """Return whether a step of a later iteration depends on another one: one of them writes what the other touches."""
-    return any(meets_later(earlier_region, later_region, loop)
-               for earlier_regions, later_regions in ((earlier[1], (*later[0], *later[1])), (earlier[0], later[1]))
+    memories, regions, reads, writes = columns
+    return any(memories[earlier_region] == memories[later_region] and meets_later(
+        regions[earlier_region], regions[later_region], loop)
+               for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
+                                                      (reads[earlier], writes[later]))
                for earlier_region in earlier_regions for later_region in later_regions)
 
 
@@ -69,9 +74,7 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
 
 
 def meets_later(earlier: Region, later: Region, loop: Loop) -> bool:
-    """Return whether a region may share a byte with another one of a later iteration."""
-    if earlier.memory != later.memory:
-        return False
+    """Return whether a region may share a byte with another one of the same memory in a later iteration."""
     if earlier.symbolic is None and later.symbolic is None:
         return earlier is later or earlier.overlaps(later)        # the same in all iterations
     advance = advance_of(earlier, loop.variable)

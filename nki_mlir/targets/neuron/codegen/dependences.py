@@ -1,36 +1,161 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which earlier instructions an instruction must come after: read after write, write after read, write after write.
 
-Accesses are noted in program order. An access is forgotten once another implies it: a write that covers it, or an equal
-access of the same engine or queue, which completes later. Memory is cut into buckets of several sizes, so that only
-what lies near is compared: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are
-told apart by their columns. A memory that few accesses touch, as a tile on chip is before it has an address, is one
-list. What an access touches is a region (``waist/overlap.py``).
+What steps touch are columns of numbers: each distinct region (``waist/overlap.py``) has one, and is compared with
+others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that covers
+it, or an equal access of the same engine or queue, which completes later.
+
+In a memory with many distinct regions only those that lie near are compared. Such a memory is cut into buckets of
+several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told apart by
+their columns.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
+MANY = 128                      # regions of a memory that are all compared with each other
 BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
 LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
-FEW = 12                        # accesses of a memory that are one list
 COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
 
 
+class Touched(NamedTuple):
+    """What steps touch. ``reads`` and ``writes``: for each step the numbers of the regions that it reads, and that it
+    writes; ``memories`` and ``regions``: by that number, a memory and the bytes in it."""
+
+    memories: list[Hashable]
+    regions: list[Region]
+    reads: list[list[int]]
+    writes: list[list[int]]
+
+
+class RegionUses:
+    """The latest nodes that read and wrote a region, by stream, but for those that a later write covers. ``touching``:
+    uses of regions that share a byte with it, its own among them; ``covered``: of those all of whose bytes it has."""
+
+    __slots__ = ("covered", "readers", "region", "touching", "writers")
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.readers: dict[Hashable, int] = {}
+        self.writers: dict[Hashable, int] = {}
+        self.touching = [self]
+        self.covered = [self] if region.nest.exact else []
+
+
+class Dependences:
+    """The dependences of steps whose columns are given. Steps are added in order."""
+
+    def __init__(self, steps: Touched) -> None:
+        self.memories, self.regions, self.reads, self.writes = steps
+        written = {self.memories[number] for number in set(chain.from_iterable(self.writes))}
+        unordered = RegionUses(OUTSIDE)                 # what no step writes orders nothing
+        unordered.touching = []
+        self.uses = [None if memory in written else unordered for memory in self.memories]
+        self.compared: dict[Hashable, list[RegionUses]] = {}
+        self.nearby: dict[Hashable, NearbyAccesses] = {}        # of memories with many regions
+
+    def add(self, k: int, stream: Hashable) -> list[int]:
+        """Note the accesses of step ``k``, and return the steps before it that it depends on, each once.
+
+        Steps of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
+        """
+        earlier: set[int] = set()
+        every, reads, writes = self.uses, self.reads[k], self.writes[k]
+        for number in reads:
+            uses = every[number] or self.first_use(number)
+            if uses is None:
+                self.nearby[self.memories[number]].earlier(self.regions[number], False, earlier)
+                continue
+            for other in uses.touching:
+                if other.writers:
+                    earlier.update(other.writers.values())
+        for number in writes:
+            uses = every[number] or self.first_use(number)
+            if uses is None:
+                near, region = self.nearby[self.memories[number]], self.regions[number]
+                near.earlier(region, True, earlier)
+                near.note(region, k, True, stream)
+                continue
+            for other in uses.touching:
+                if other.writers:
+                    earlier.update(other.writers.values())
+                if other.readers:
+                    earlier.update(other.readers.values())
+            for other in uses.covered:
+                other.writers.clear()
+                other.readers.clear()
+            uses.writers[stream] = k
+        for number in reads:
+            uses = every[number]
+            if uses is None:
+                self.nearby[self.memories[number]].note(self.regions[number], k, False, stream)
+            else:
+                uses.readers[stream] = k
+        earlier.discard(k)
+        return sorted(earlier)
+
+    def first_use(self, number: int) -> RegionUses | None:
+        """Compare a region with the others of its memory, and return its uses; None if its memory has many regions."""
+        memory, region = self.memories[number], self.regions[number]
+        compared = self.compared.get(memory)
+        if compared is None:
+            uses = self.uses[number] = RegionUses(region)
+            self.compared[memory] = [uses]
+            return uses
+        if memory in self.nearby:
+            return None
+        if len(compared) == MANY:
+            self.cut(memory, compared)
+            return None
+        low, high = region.low, region.high
+        touching: list[RegionUses] = []
+        for other_uses in compared:
+            other = other_uses.region
+            if other.low < high and low < other.high:
+                if other == region:
+                    self.uses[number] = other_uses
+                    return other_uses
+                if other.overlaps(region):
+                    touching.append(other_uses)
+        uses = self.uses[number] = RegionUses(region)
+        compared.append(uses)
+        for other_uses in touching:
+            uses.touching.append(other_uses)
+            other_uses.touching.append(uses)
+            if region.covers(other_uses.region):
+                uses.covered.append(other_uses)
+            if other_uses.region.covers(region):
+                other_uses.covered.append(uses)
+        return uses
+
+    def cut(self, memory: Hashable, compared: Sequence[RegionUses]) -> None:
+        """Cut a memory into buckets, which get the uses of its regions so far."""
+        numbers = [number for number, other in enumerate(self.memories) if other == memory]
+        near = self.nearby[memory] = NearbyAccesses(max(self.regions[number].high for number in numbers))
+        for number in numbers:
+            self.uses[number] = None
+        for uses in compared:
+            for writes, nodes in ((False, uses.readers), (True, uses.writers)):
+                for stream, node in nodes.items():
+                    near.note(uses.region, node, writes, stream)
+
+
+# -- memories with many regions ----------------------------------------------------------------------------------------
 @dataclass(slots=True, eq=False)
 class TrackedAccess:
     """One access that later ones may depend on."""
 
     region: Region
     node: int
-    writes: bool
-    stream: Hashable
     seen: int = -1              # the query that looked at it last
     live: bool = True
 
@@ -48,106 +173,23 @@ class Nearby(NamedTuple):
     strips: tuple[int | None, ...] | None
 
 
-class Dependences:
-    """Accesses of straight-line code so far. ``sizes`` gives the bytes of each memory that is written at all."""
+class NearbyAccesses:
+    """The accesses of a memory of ``size`` bytes, in buckets."""
 
-    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
-        self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
-        self.few: dict[Hashable, list[TrackedAccess]] = {memory: [] for memory in sizes}
-        self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
-        self.buckets: dict[tuple[Hashable, int, int], Bucket] = {}
+    def __init__(self, size: int) -> None:
+        self.width = max(256, size // BUCKETS)
+        self.pitch: int | None = None                   # bytes of a row, of a memory that is used as a matrix
+        self.buckets: dict[tuple[int, int], Bucket] = {}
         self.near: dict[Region, Nearby] = {}
-        self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
+        self.levels: set[int] = set()                   # in use
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         self.queries = 0
 
-    def add(self, node: int, stream: Hashable, reads: Sequence[Region], writes: Sequence[Region]) -> list[int]:
-        """Note the accesses of a node; the nodes before it that it depends on, each once.
-
-        Nodes of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
-        """
-        earlier: set[int] = set()
-        for region in reads:
-            self._earlier(region, False, earlier)
-        for region in writes:
-            self._earlier(region, True, earlier)
-        for region in reads:
-            self._note(region, node, False, stream)
-        for region in writes:
-            self._note(region, node, True, stream)
-        earlier.discard(node)
-        return sorted(earlier)
-
-    # -- memories that few accesses touch ------------------------------------------------------------------------------
-    def _earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
-        """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
-        accesses = self.few.get(region.memory)
-        if accesses is None:
-            if region.memory in self.widths:
-                self._earlier_nearby(region, writes, conflicting)
-            return
-        forgotten = False
-        for access in accesses:
-            if writes or access.writes:
-                other = access.region
-                if other is region or other.overlaps(region):
-                    conflicting.add(access.node)
-                    if writes and region.covers(other):
-                        access.live = False
-                        forgotten = True
-        if forgotten:
-            accesses[:] = [access for access in accesses if access.live]
-
-    def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
-        accesses = self.few.get(region.memory)
-        if accesses is None:
-            if region.memory in self.widths:
-                self._note_nearby(region, node, writes, stream)
-            return
-        for access in accesses:
-            if access.writes == writes and access.stream == stream and access.region == region:
-                access.node = node              # the node completes after the one before
-                return
-        accesses.append(TrackedAccess(region, node, writes, stream))
-        if len(accesses) > FEW:
-            del self.few[region.memory]
-            for access in accesses:
-                self._note_nearby(access.region, access.node, access.writes, access.stream)
-
-    # -- memories that many accesses touch -----------------------------------------------------------------------------
-    def _buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
-        width, memory = self.widths[region.memory] * FACTOR ** level, region.memory
-        for k in range(region.low // width, (region.high - 1) // width + 1):
-            key = memory, level, k
-            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
-
-    def _strips(self, region: Region) -> range | None:
-        """Return the strips of the matrix that a region keeps to; None where it does not keep to few."""
-        pitch = self.pitches.get(region.memory)
-        if pitch is None or region.symbolic is not None:
-            return None
-        inner = region.nest.extent
-        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
-            inner -= pitch * (region.nest.pairs[0][1] - 1)
-        column, width = region.start % pitch, max(1, pitch // COLUMNS)
-        strips = range(column // width, (column + inner - 1) // width + 1)
-        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
-
-    def _near(self, region: Region) -> Nearby:
-        """Return the strips and buckets with the accesses that may touch a region."""
-        levels, pitch = self.levels[region.memory], self.pitches.get(region.memory)
-        nearby = self.near.get(region)
-        if nearby is None or nearby.levels != len(levels) or nearby.pitch != pitch:
-            strips = self._strips(region)
-            nearby = self.near[region] = Nearby(
-                len(levels), pitch, [bucket for level in levels for bucket in self._buckets_at(region, level)],
-                None if strips is None else (None, *strips))
-        return nearby
-
-    def _earlier_nearby(self, region: Region, writes: bool, conflicting: set[int]) -> None:
+    def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
+        """Add the nodes whose accesses conflict. Forget accesses that a write covers."""
         self.queries += 1
         low, high = region.low, region.high
-        near = self._near(region)
+        near = self.near_region(region)
         for bucket in near.buckets:
             if not bucket:
                 continue
@@ -166,28 +208,56 @@ class Dependences:
                     if forgotten:
                         entries[:] = [a for a in entries if a.live]
 
-    def _note_nearby(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+    def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
         if before is not None and before.live:
             before.node = node                      # the node completes after the one before
             return
-        access = self.latest[key] = TrackedAccess(region, node, writes, stream)
-        width, level = self.widths[region.memory], 0
-        while level < LEVELS - 1 and width * FACTOR ** level < region.high - region.low:
+        access = self.latest[key] = TrackedAccess(region, node)
+        level = 0
+        while level < LEVELS - 1 and self.width * FACTOR ** level < region.high - region.low:
             level += 1
-        self.levels[region.memory].add(level)
-        if region.nest.pairs:
-            self.pitches.setdefault(region.memory, region.nest.pairs[0][0])
-        strips = self._strips(region)
-        for bucket in self._buckets_at(region, level):
+        self.levels.add(level)
+        if region.nest.pairs and self.pitch is None:
+            self.pitch = region.nest.pairs[0][0]
+        strips = self.strips(region)
+        for bucket in self.buckets_at(region, level):
             for k in (None,) if strips is None else strips:
                 bucket.setdefault(k, ([], []))[int(writes)].append(access)
+
+    def buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
+        width = self.width * FACTOR ** level
+        for k in range(region.low // width, (region.high - 1) // width + 1):
+            key = level, k
+            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
+
+    def strips(self, region: Region) -> range | None:
+        """Return the strips of the matrix that a region keeps to; None where it does not keep to few."""
+        pitch = self.pitch
+        if pitch is None or region.symbolic is not None:
+            return None
+        inner = region.nest.extent
+        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
+            inner -= pitch * (region.nest.pairs[0][1] - 1)
+        column, width = region.start % pitch, max(1, pitch // COLUMNS)
+        strips = range(column // width, (column + inner - 1) // width + 1)
+        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
+
+    def near_region(self, region: Region) -> Nearby:
+        """Return the strips and buckets with the accesses that may touch a region."""
+        nearby = self.near.get(region)
+        if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
+            strips = self.strips(region)
+            nearby = self.near[region] = Nearby(
+                len(self.levels), self.pitch,
+                [bucket for level in self.levels for bucket in self.buckets_at(region, level)],
+                None if strips is None else (None, *strips))
+        return nearby
 
 
 # -- what steps touch --------------------------------------------------------------------------------------------------
 Address = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
-Touched = tuple[list[Region], list[Region]]     # read, written
 OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
 
 
@@ -204,43 +274,69 @@ def physical(buffer: DeviceBuffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer], Address]) -> list[Touched]:
-    """Return the regions that each step reads and writes; equal regions are one object."""
-    memo: dict[Address, dict[Access, Region]] = {}
-    at_origin: dict[Access, Region] = {}            # where a buffer would begin with its memory
+def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer], Address]) -> Touched:
+    """Return the columns of steps."""
+    numbers = RegionNumbers(address_of)
+    of_buffers, columns = numbers.of_buffers, Touched(numbers.memories, numbers.regions, [], [])
+    for step in steps:
+        op = step.op
+        values, symbols = op.__dict__, op.symbols
+        if declares_all(type(op)):
+            sources, targets = [values[name] for name in op.inputs], [values[name] for name in op.outputs]
+        else:
+            sources, targets = [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
+        for tiles, column in ((sources, columns.reads), (targets, columns.writes)):
+            side: list[int] = []
+            for tile in tiles:
+                if tile is None:
+                    continue
+                of_buffer = None if symbols else of_buffers.get(tile.handle)
+                number = None if of_buffer is None else of_buffer.get(tile.access)
+                side.append(numbers.of(tile, op) if number is None else number)
+            column.append(side)
+        if op.acts_outside or not side:
+            side.append(numbers.new("outside", OUTSIDE))
+    return columns
 
-    def region(tile: Tile, op: Op) -> Region:
-        access, address = tile.access, address_of(tile.handle)
+
+@cache
+def declares_all(operation: Any) -> bool:
+    """Return whether operations of a class read and write the tiles that they declare, and no others."""
+    return operation.sources is Op.sources and operation.targets is Op.targets
+
+
+class RegionNumbers:
+    """The numbers of regions. ``of_buffers``: by buffer and pattern without symbols; buffers that begin at one address
+    share these. Other equal regions may have several numbers."""
+
+    def __init__(self, address_of: Callable[[DeviceBuffer], Address]) -> None:
+        self.address_of = address_of
+        self.memories: list[Hashable] = []
+        self.regions: list[Region] = []
+        self.of_buffers: dict[DeviceBuffer, dict[Access, int]] = {}
+        self.at_addresses: dict[Address, dict[Access, int]] = {}
+        self.at_origin: dict[Access, Region] = {}       # where a buffer would begin with its memory
+
+    def of(self, tile: Tile, op: Op) -> int:
+        """Return the number of the region of a tile."""
+        access, address = tile.access, self.address_of(tile.handle)
+        memory, partition, byte = address
         if op.symbols and access.symbols_used():
-            return region_of(access, *address, op.symbols, op.ranges)
-        of_buffer = memo.get(address)
+            return self.new(memory, region_of(access, "", partition, byte, op.symbols, op.ranges))
+        of_buffer = self.of_buffers.get(tile.handle)
         if of_buffer is None:
-            of_buffer = memo[address] = {}
-        known_region = of_buffer.get(access)
-        if known_region is None:
-            origin = at_origin.get(access)
+            of_buffer = self.of_buffers[tile.handle] = self.at_addresses.setdefault(address, {})
+        number = of_buffer.get(access)
+        if number is None:
+            origin = self.at_origin.get(access)
             if origin is None:
-                origin = at_origin[access] = region_of(access, "")
-            memory, partition, byte = address
-            known_region = of_buffer[access] = Region(
-                memory, origin.first + partition, origin.last + partition, origin.start + byte, origin.nest,
-                origin.low + byte, origin.high + byte)
-        return known_region
+                origin = self.at_origin[access] = region_of(access, "")
+            number = of_buffer[access] = self.new(memory, Region(
+                "", origin.first + partition, origin.last + partition, origin.start + byte, origin.nest,
+                origin.low + byte, origin.high + byte) if partition or byte else origin)
+        return number
 
-    accesses = []
-    for op in [step.op for step in steps]:
-        written = [region(tile, op) for _, tile in op.targets()]
-        outside = [OUTSIDE] if op.acts_outside or not written else []
-        accesses.append(([region(tile, op) for _, tile in op.sources()], written + outside))
-    return accesses
-
-
-def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:
-    """Return the memories that are written at all, with the end of the accessed bytes. Others order nothing."""
-    written = {region.memory for _, writes in steps for region in writes}
-    sizes: dict[Hashable, int] = {}
-    for regions in steps:
-        for region in (*regions[0], *regions[1]):
-            if region.memory in written:
-                sizes[region.memory] = max(sizes.get(region.memory, 0), region.high)
-    return sizes
+    def new(self, memory: Hashable, region: Region) -> int:
+        self.memories.append(memory)
+        self.regions.append(region)
+        return len(self.regions) - 1

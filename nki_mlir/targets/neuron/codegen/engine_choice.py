@@ -23,7 +23,7 @@ class EngineChoice:
     class's first. ``written``: as the vendor's compiler evidently chooses, which gives the GpSimd engine nothing that
     the kernel does not, has several engines trigger transfers only where that takes an engine long, and orders products
     as if the tensor engine had its full speed. The engines of each form of instruction are worked out once, and its
-    ``costs``."""
+    ``forms``."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
@@ -31,7 +31,7 @@ class EngineChoice:
         self.issued = issued and (machine.generates_descriptors or not written)
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.known: dict[object, tuple[Engine, ...]] = {}
-        self.costs: dict[object, Any] = {}      # by form: the step on each of its engines
+        self.forms: dict[object, Any] = {}      # what steps of a form have in common (``scheduling_graph.py``)
 
     def of(self, op: Op) -> tuple[Engine, ...]:
         """Return the engines that may run an operation, the class's choice first; that one alone where the kernel or

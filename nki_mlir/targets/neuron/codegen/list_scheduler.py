@@ -75,7 +75,8 @@ class _ListScheduler:
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
         choices = graph.shared(order.share, order.issue)
-        used_engines = {choice.engine for step_choices in choices for choice in step_choices}
+        alternatives = {id(step_choices): step_choices for step_choices in choices}.values()
+        used_engines = {choice.engine for step_choices in alternatives for choice in step_choices}
         self.engines = [engine for engine in FIRST if engine in used_engines]
         self.name_choices(choices)
         self.ranks = graph.ranks(order.ahead)
@@ -109,21 +110,18 @@ class _ListScheduler:
 
     def name_choices(self, choices: list[tuple[Choice, ...]]) -> None:
         """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
-        forms: dict[tuple[Choice, ...], tuple[tuple[int, ...], int, list[Choice | None]]] = {}
-        self.engines_of: list[tuple[int, ...]] = []
-        self.only: list[int] = []
-        self.on: list[list[Choice | None]] = []
+        forms: dict[int, tuple[tuple[int, ...], int, list[Choice | None]]] = {}     # by object
         for step_choices in choices:
-            form = forms.get(step_choices)
-            if form is None:
+            if id(step_choices) not in forms:
                 numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
                 by_engine: list[Choice | None] = [None] * len(self.engines)
                 for e, choice in zip(numbers, step_choices):
                     by_engine[e] = choice
-                form = forms[step_choices] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
-            self.engines_of.append(form[0])
-            self.only.append(form[1])
-            self.on.append(form[2])
+                forms[id(step_choices)] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
+        step_forms = [forms[id(step_choices)] for step_choices in choices]
+        self.engines_of = [form[0] for form in step_forms]
+        self.only = [form[1] for form in step_forms]
+        self.on = [form[2] for form in step_forms]
 
     def set_up_memory(self, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
         graph, machine = self.graph, self.machine

@@ -5,6 +5,7 @@ That is on which engines each step may run and what it costs there, what it wait
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
-from nki_mlir.machine import Engine, Machine
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
+from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
@@ -24,8 +25,8 @@ GRAIN = 32                      # bytes: rows that start at a multiple are read 
 
 
 class Choice(NamedTuple):
-    """A step on one engine, in ns as ``Cost`` has them. ``port``: it takes PSUM for itself; ``share``: of the rows of
-    an engine with a ramp those that it needs."""
+    """A step on one engine, in ns as ``Cost`` has them, with its ``work`` there. ``port``: it takes PSUM for itself;
+    ``share``: of the rows of an engine with a ramp those that it needs."""
 
     engine: Engine
     busy: float
@@ -33,6 +34,62 @@ class Choice(NamedTuple):
     own_result: float
     port: bool
     share: float
+    work: Work
+
+
+Choices = tuple[Choice, ...]    # of a step on each engine that may run it; those of a form are one object
+
+
+class StepForm(NamedTuple):
+    """What all operations of a form have in common: on which engines each may run, the class's first; the set of
+    functions that it needs; whether it writes HBM; and the names of its tiles on chip."""
+
+    choices: Choices
+    table: str
+    stores: bool
+    on_chip: tuple[str, ...]
+
+
+class StepForms:
+    """The forms of operations, each worked out once. ``quick``: by parts of operations, which are the same objects
+    where one record repeats another one, as ``alive`` keeps them."""
+
+    def __init__(self, machine: Machine, choice: EngineChoice) -> None:
+        self.machine, self.choice = machine, choice
+        self.quick: dict[tuple[int, ...], StepForm] = {}
+        self.alive: list[Op] = []
+
+    def of(self, op: Op) -> StepForm:
+        values = op.__dict__
+        key = (id(type(op)), *[id(values[name]) for name in op.attributes], *[
+            0 if (tile := values[field.name]) is None else id(tile._form or tile.form) for field in op.tiles])
+        form = self.quick.get(key)
+        if form is None:
+            self.alive.append(op)
+            form = self.quick[key] = self.worked_out(op)
+        return form
+
+    def worked_out(self, op: Op) -> StepForm:
+        key = op.form()
+        form: StepForm | None = self.choice.forms.get(key)
+        if form is None:
+            operands = op.operands()
+            form = self.choice.forms[key] = StepForm(
+                tuple([self.on(op, engine) for engine in self.choice.of(op)]), op.function_set,
+                any(field.writes and tile.space == HBM for field, tile in operands),
+                tuple([field.name for field, tile in operands if tile.space != HBM]))
+        return form
+
+    def on(self, op: Op, engine: Engine) -> Choice:
+        moved_op = op if op.runs_on is engine else on_engine(op, engine)
+        work = moved_op.work()
+        cost = self.machine.cost(engine, work)
+        fetch = float(self.machine.costs.control.fetch_ns)
+        port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
+            t.space == PSUM for _, t in op.operands())
+        ramp = self.choice.ramps and self.machine.costs.engines[engine].ramp is not None
+        share = share_of_rows(op, self.machine) if ramp else 0.0
+        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share, work)
 
 
 class SchedulingGraph:
@@ -41,73 +98,67 @@ class SchedulingGraph:
 
     By number of a buffer: ``held``, the buffers; ``size``, the bytes of a partition that each keeps from others;
     ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is what
-    program order needs at each step; ``outside``: what buffers of several runs take of each. ``crowded``: SBUF has no
-    room for all of them at once.
+    program order needs at each step; ``outside``: what buffers of several runs take of each; ``outside_users``: the
+    steps that use these. ``crowded``: SBUF has no room for all of them at once.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
                  choice: EngineChoice) -> None:
-        self.machine, self.choice = machine, choice
+        self.machine = machine
         self.ops = [step.op for step in steps]
+        forms = StepForms(machine, choice)
+        step_forms = [forms.of(op) for op in self.ops]
+        transfers = Transfers(machine)
+        self.choices = [form.choices for form in step_forms]
+        self.tables = [form.table for form in step_forms]
+        self.stores = [form.stores for form in step_forms]
+        self.transfers = [transfers.of(op) if op.queued else None for op in self.ops]
         self.numbers: dict[DeviceBuffer, int] = {}
         self.size: list[int] = []
         self.first: list[int] = []
         self.last: list[int] = []
         self.uses: list[int] = []
         self.outside = {SBUF: 0, PSUM: 0}
-        transfers = Transfers(machine)
-        self.choices: list[tuple[Choice, ...]] = []
-        self.transfers: list[TimedTransfer | None] = []
-        self.stores: list[bool] = []
-        self.tables: list[str] = []
+        self.outside_users: dict[DeviceBuffer, list[int]] = {}
         self.buffers: list[list[int]] = []
-        shared: set[DeviceBuffer] = set()
-        for k, op in enumerate(self.ops):
+        numbers_of, last, uses = self.numbers, self.last, self.uses
+        for k, (op, form) in enumerate(zip(self.ops, step_forms)):
+            values = op.__dict__
             numbers: list[int] = []
-            store = False
-            for field in op.tiles:
-                tile = op.__dict__[field.name]
-                if tile is None:
-                    continue
-                if tile.space == HBM:
-                    store |= field.writes
-                    continue
-                buffer = tile.handle
-                if buffer in outside:
-                    shared.add(buffer)
-                    continue
-                number = self.numbers.get(buffer)
+            for name in form.on_chip:
+                buffer = values[name].handle
+                number = numbers_of.get(buffer)
                 if number is None:
+                    if buffer in outside:
+                        self.outside_users.setdefault(buffer, []).append(k)
+                        continue
                     number = self.number(buffer, k)
                 if number not in numbers:
                     numbers.append(number)
-                    self.uses[number] += 1
-                    self.last[number] = k
+                    uses[number] += 1
+                    last[number] = k
             self.buffers.append(numbers)
-            self.stores.append(store)
-            self.tables.append(op.function_set)
-            self.transfers.append(transfers.of(op) if op.queued else None)
-            self.choices.append(self.choices_of(op))
-        for buffer in shared:
+        for buffer in self.outside_users:
             self.outside[buffer.space] += room(buffer, machine)
         self.held = list(self.numbers)
         self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.held, self.size)
                                                  if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
         self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
-        self.sharings: list[list[tuple[Choice, ...]]] = []
+        self.sharings: list[list[Choices]] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
+        self.alternatives: dict[Choices, Choices] = {}
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.chains: tuple[list[float], list[float]] | None = None
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
-        regions = touched(steps, own_memory)
-        dependences = Dependences(memory_sizes(regions))
-        for k, (reads, writes) in enumerate(regions):
-            before = dependences.add(k, k, reads, writes)
+        dependences = Dependences(touched(steps, own_memory))
+        users = self.users
+        for k in range(len(steps)):
+            before = dependences.add(k, k)
             self.before.append(before)
             for other in before:
-                self.users[other].append(k)
+                users[other].append(k)
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -120,24 +171,6 @@ class SchedulingGraph:
         self.uses.append(0)
         return number
 
-    def choices_of(self, op: Op) -> tuple[Choice, ...]:
-        """Return the op on each engine that may have it, its own first. Those of each form are worked out once."""
-        key = op.form()
-        choices = self.choice.costs.get(key)
-        if choices is None:
-            choices = self.choice.costs[key] = tuple([self.on(op, engine) for engine in self.choice.of(op)])
-        return choices
-
-    def on(self, op: Op, engine: Engine) -> Choice:
-        moved_op = op if op.runs_on is engine else on_engine(op, engine)
-        cost = self.machine.cost(engine, moved_op.work())
-        fetch = float(self.machine.costs.control.fetch_ns)
-        port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
-            t.space == PSUM for _, t in op.operands())
-        ramp = self.choice.ramps and self.machine.costs.engines[engine].ramp is not None
-        share = share_of_rows(op, self.machine) if ramp else 0.0
-        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share)
-
     def changes(self, space: str) -> list[int]:
         """Return the bytes of a memory that each step in program order allocates, less those that the step before it
         freed."""
@@ -148,7 +181,7 @@ class SchedulingGraph:
                 changes[end + 1] -= size
         return changes[:-1]
 
-    def shared(self, share: int, issue: bool) -> list[tuple[Choice, ...]]:
+    def shared(self, share: int, issue: bool) -> list[Choices]:
         """Return the choices that an order may make (``Order.share``, ``Order.issue``)."""
         return self.sharings[self.sharing(share, issue)]
 
@@ -158,23 +191,31 @@ class SchedulingGraph:
         if number is None:
             shares = self.instructions_shared(share)
             if not issue:
-                shares = [choices if transfer is None else choices[:1]
+                shares = [choices if transfer is None else self.one(choices, 0)
                           for choices, transfer in zip(shares, self.transfers)]
             if shares not in self.sharings:
                 self.sharings.append(shares)
             number = self.sharing_numbers[share, issue] = self.sharings.index(shares)
         return number
 
-    def instructions_shared(self, share: int) -> list[tuple[Choice, ...]]:
-        if share == 0:
-            return [choices[:1] for choices in self.choices]
-        if share == 1:
-            return [choices if len(choices) == 1 or transfer is not None else
-                    tuple([c for n, c in enumerate(choices) if not n or c.engine is not Engine.GPSIMD])
-                    for choices, transfer in zip(self.choices, self.transfers)]
-        return self.spread() if share == 3 else self.choices
+    def one(self, choices: Choices, at: int) -> Choices:
+        """Return one of several choices alone."""
+        return choices if len(choices) == 1 else self.alternatives.setdefault(choices[at:at + 1], choices[at:at + 1])
 
-    def spread(self) -> list[tuple[Choice, ...]]:
+    def instructions_shared(self, share: int) -> list[Choices]:
+        if share == 0:
+            return [self.one(choices, 0) for choices in self.choices]
+        if share == 1:
+            return [choices if len(choices) == 1 or transfer is not None else self.without_gpsimd(choices)
+                    for choices, transfer in zip(self.choices, self.transfers)]
+        return self.spread if share == 3 else self.choices
+
+    def without_gpsimd(self, choices: Choices) -> Choices:
+        other_choices = tuple([c for n, c in enumerate(choices) if not n or c.engine is not Engine.GPSIMD])
+        return choices if other_choices == choices else self.alternatives.setdefault(other_choices, other_choices)
+
+    @cached_property
+    def spread(self) -> list[Choices]:
         """For each step the engine that has it done first if none waits for anything but its engine and the port of
         PSUM. Who triggers a transfer stays open."""
         busy = dict.fromkeys(Engine, 0.0)
@@ -189,7 +230,7 @@ class SchedulingGraph:
             at = ends.index(min(ends))
             busy[choices[at].engine] = ends[at]
             port = ends[at] if choices[at].port else port
-            chosen.append((choices[at],))
+            chosen.append(self.one(choices, at))
         return chosen
 
     def takes(self, k: int) -> float:
@@ -204,7 +245,7 @@ class SchedulingGraph:
         (``first_engine``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the
         DMA engines, HBM."""
         totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
-        for choices in self.spread() if balanced else self.choices:
+        for choices in self.spread if balanced else self.choices:
             if first_engine or len(choices) == 1:
                 totals[choices[0].engine] += choices[0].busy
         return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.machine import Engine
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
@@ -113,8 +113,7 @@ def group_of(step: InstructionStep) -> tuple[Engine, int]:
 
 def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:
     """Yield the steps that each step depends on by the physical bytes that it touches."""
-    regions = touched(steps, physical)
-    dependences = Dependences(memory_sizes(regions))
+    dependences = Dependences(touched(steps, physical))
     for k, (engine, group) in enumerate(issuers):
         # Transfers of an engine may complete in any order.
-        yield dependences.add(k, engine if group is None else (k,), *regions[k])
+        yield dependences.add(k, engine if group is None else (k,))

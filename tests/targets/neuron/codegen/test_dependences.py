@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.neuron.codegen.dependences import Dependences
+from nki_mlir.targets.neuron.codegen.dependences import MANY, Dependences, NearbyAccesses, Touched
 from nki_mlir.waist.overlap import region_of
 
 ROWS, COLUMNS = 96, 256
@@ -51,6 +51,15 @@ def elements(tile):
     return (lanes[:, None] * tile.row + places).reshape(-1)
 
 
+def columns(nodes):
+    """What nodes touch, as columns: a number for each access."""
+    tiles = [t for node in nodes for side in node for t in side]
+    numbers = iter(range(len(tiles)))
+    sides = [[[next(numbers) for _ in side] for side in node] for node in nodes]
+    return Touched([t.handle for t in tiles], [region_of(t.access, t.handle) for t in tiles],
+                   [reads for reads, _ in sides], [writes for _, writes in sides])
+
+
 def closed(edges, count):
     """For each node the bits of all nodes before it."""
     before = [0] * count
@@ -62,14 +71,14 @@ def closed(edges, count):
 
 @pytest.mark.parametrize("make", [hbm_tile, on_chip_tile])
 @pytest.mark.parametrize("seed", range(12))
-def test_order_is_that_of_all_conflicts(make, seed):
+@pytest.mark.parametrize("many", [4, MANY])             # regions beyond which only those that lie near are compared
+def test_order_is_that_of_all_conflicts(make, seed, many, monkeypatch):
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.dependences.MANY", many)
     rng, count = random.Random(seed), 120
     nodes = [([make(rng) for _ in range(rng.randint(0, 2))], [make(rng) for _ in range(rng.randint(0, 1))])
              for _ in range(count)]
-    size = max(region_of(t.access, t.handle).high for r, w in nodes for t in (*r, *w))
-    dependences = Dependences({nodes[0][0][0].handle if nodes[0][0] else make(rng).handle: size})
-    got = [dependences.add(k, k, *([region_of(t.access, t.handle) for t in side] for side in node))
-           for k, node in enumerate(nodes)]
+    dependences = Dependences(columns(nodes))
+    got = [dependences.add(k, k) for k in range(count)]
     touched = [[[set(elements(t).tolist()) for t in side] for side in node] for node in nodes]
 
     def conflict(a, b):
@@ -85,12 +94,24 @@ def test_order_is_that_of_all_conflicts(make, seed):
 def test_tiles_side_by_side__are_not_compared():
     """The work grows with the number of tiles, not with its square."""
     count, compared = 400, 0
-    dependences = Dependences({"x": 128 * count * 64 * 4})
+    accesses = NearbyAccesses(128 * count * 64 * 4)
     for k in range(count):
         access = Access(FLOAT32, None, Linear(k * 64), ((count * 64, 128), (1, 64)))
         region = region_of(access, "x")
-        near = dependences._near(region)
+        near = accesses.near_region(region)
         compared += sum(len(entries) for bucket in near.buckets for strip, both in bucket.items()
                         if near.strips is None or strip in near.strips for entries in both)
-        assert dependences.add(k, k, [], [region]) == []
+        earlier = set()
+        accesses.earlier(region, True, earlier)
+        assert not earlier
+        accesses.note(region, k, True, k)
     assert compared < 10 * count * 2
+
+
+def test_equal_accesses_of_one_stream__are_the_latest_alone():
+    """Of accesses of one stream the latest stands for all; a write that covers them replaces them."""
+    access = Access(FLOAT32, ZERO, ZERO, ((1, 128), (1, 8)))
+    tile = Tile("t", SBUF, (128, 8), FLOAT32, access)
+    dependences = Dependences(columns([([], [tile]), ([tile], []), ([tile], []), ([tile], []), ([], [tile]),
+                                       ([tile], [])]))
+    assert [dependences.add(k, stream) for k, stream in enumerate("axxyab")] == [[], [0], [0], [0], [0, 2, 3], [4]]
