@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import BY_ASM, Instruction
@@ -54,8 +55,7 @@ class Queue:
     semaphore: int
 
 
-@dataclass(frozen=True)
-class DeviceLiveRange:
+class DeviceLiveRange(NamedTuple):
     """A buffer on chip, and its uses by instructions: for each engine the first and the last index in its stream.
 
     It has ``size`` bytes from ``byte`` on in each of ``partitions`` from ``partition`` on.

@@ -7,7 +7,7 @@ Buffers that are needed for long come from one end and the others from the other
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable
+from math import inf
 
 
 class FreeRanges:
@@ -32,13 +32,12 @@ class FreeRanges:
         if self.bank and self.rotates and size <= self.bank and not from_end:
             address = self.in_bank(size)
             return None if address is None else self.cut(address, size)
-        least = -1
-        address = None
+        least, address, bank = -1, None, self.bank
         for start, end in self.ranges:
             length = end - start
             if length < size or 0 <= least < length or (length == least and not from_end):
                 continue
-            at = self.within(start, end, size, from_end)
+            at = self.within(start, end, size, from_end) if bank else end - size if from_end else start
             if at is not None:
                 least, address = length, at
         return None if address is None else self.cut(address, size)
@@ -58,21 +57,30 @@ class FreeRanges:
 
     def cut(self, address: int, size: int) -> int:
         """Remove the bytes of a buffer from the free ranges, and return its address."""
-        k = bisect_right(self.ranges, address, key=lambda interval: interval[0]) - 1
-        start, end = self.ranges[k]
-        self.ranges[k:k + 1] = [part for part in ((start, address), (address + size, end)) if part[0] < part[1]]
+        ranges = self.ranges
+        k = bisect_right(ranges, (address, inf)) - 1
+        start, end = ranges[k]
+        if start == address:
+            if address + size < end:
+                ranges[k] = address + size, end
+            else:
+                del ranges[k]
+            return address
+        ranges[k] = start, address
+        if address + size < end:
+            ranges.insert(k + 1, (address + size, end))
         return address
 
     def within(self, start: int, end: int, size: int, from_end: bool) -> int | None:
         """Return an address in a range that crosses no bank."""
         bank = self.bank
         at = end - size if from_end else start
-        if bank and at // bank != (at + size - 1) // bank:
+        if at // bank != (at + size - 1) // bank:
             if size > bank:
                 at = (end - size) // bank * bank if from_end else -(-start // bank) * bank
             else:
                 at = at // bank * bank + bank - size if from_end else -(-start // bank) * bank
-        elif bank and size > bank and at % bank:
+        elif size > bank and at % bank:
             at = at // bank * bank if from_end else -(-at // bank) * bank
         return at if start <= at and at + size <= end else None
 
@@ -92,33 +100,30 @@ class FreeRanges:
 
 
 class Predecessors:
-    """The last owners of the bytes of a memory, as ranges."""
+    """The last owners of the bytes of a memory, as ranges in order: where each begins and ends, and its owner."""
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[int, int, Hashable]] = []
+        self.begins: list[int] = []
+        self.ends: list[int] = []
+        self.owners: list[int] = []
 
-    def take(self, start: int, end: int, owner: Hashable) -> list[Hashable]:
+    def take(self, start: int, end: int, owner: int) -> list[int]:
         """Return the last owners of these bytes, and give the bytes to ``owner``."""
-        pieces, owners = self.pieces, list[Hashable]()
-        low = 0
-        high = len(pieces)
-        while low < high:                       # the first piece that ends behind ``start``
-            middle = (low + high) // 2
-            if pieces[middle][1] <= start:
-                low = middle + 1
-            else:
-                high = middle
-        k, remaining = low, list[tuple[int, int, Hashable]]()
-        while k < len(pieces) and pieces[k][0] < end:
-            begin, after, previous = pieces[k]
-            if previous not in owners:
-                owners.append(previous)
-            if begin < start:
-                remaining.append((begin, start, previous))
-            if after > end:
-                remaining += [(start, end, owner), (end, after, previous)]
-            k += 1
-        if not remaining or remaining[-1][1] <= end:
-            remaining.append((start, end, owner))
-        pieces[low:k] = remaining
-        return owners
+        begins, ends, owners = self.begins, self.ends, self.owners
+        low = bisect_right(ends, start)         # the first range that ends behind ``start``
+        high = bisect_left(begins, end, low)
+        if high == low + 1 and begins[low] == start and ends[low] == end:
+            previous = owners[low]
+            owners[low] = owner
+            return [previous]
+        earlier = list(dict.fromkeys(owners[low:high]))
+        ranges = [(start, end, owner)]
+        if low < high:
+            if begins[low] < start:
+                ranges.insert(0, (begins[low], start, owners[low]))
+            if ends[high - 1] > end:
+                ranges.append((end, ends[high - 1], owners[high - 1]))
+        begins[low:high] = [begin for begin, _, _ in ranges]
+        ends[low:high] = [after for _, after, _ in ranges]
+        owners[low:high] = [number for _, _, number in ranges]
+        return earlier

@@ -12,9 +12,8 @@ their columns.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.op import Op
@@ -37,6 +36,9 @@ class Touched(NamedTuple):
     writes: list[list[int]]
 
 
+NOBODY: dict[Hashable, int] = {}        # instead of a new dictionary; never changed
+
+
 class RegionUses:
     """The latest nodes that read and wrote a region, by stream, but for those that a later write covers. ``touching``:
     uses of regions that share a byte with it, its own among them; ``covered``: of those all of whose bytes it has."""
@@ -45,10 +47,9 @@ class RegionUses:
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self.readers: dict[Hashable, int] = {}
-        self.writers: dict[Hashable, int] = {}
-        self.touching = [self]
-        self.covered = [self] if region.nest.exact else []
+        self.readers = self.writers = NOBODY
+        self.touching: tuple[RegionUses, ...] = (self,)
+        self.covered: tuple[RegionUses, ...] = self.touching if region.nest.exact else ()
 
 
 class Dependences:
@@ -58,7 +59,7 @@ class Dependences:
         self.memories, self.regions, self.reads, self.writes = steps
         written = {self.memories[number] for number in set(chain.from_iterable(self.writes))}
         unordered = RegionUses(OUTSIDE)                 # what no step writes orders nothing
-        unordered.touching = []
+        unordered.touching = ()
         self.uses = [None if memory in written else unordered for memory in self.memories]
         self.compared: dict[Hashable, list[RegionUses]] = {}
         self.nearby: dict[Hashable, NearbyAccesses] = {}        # of memories with many regions
@@ -91,15 +92,19 @@ class Dependences:
                 if other.readers:
                     earlier.update(other.readers.values())
             for other in uses.covered:
-                other.writers.clear()
-                other.readers.clear()
-            uses.writers[stream] = k
+                other.writers = other.readers = NOBODY
+            if uses.writers:
+                uses.writers[stream] = k
+            else:
+                uses.writers = {stream: k}
         for number in reads:
             uses = every[number]
             if uses is None:
                 self.nearby[self.memories[number]].note(self.regions[number], k, False, stream)
-            else:
+            elif uses.readers:
                 uses.readers[stream] = k
+            else:
+                uses.readers = {stream: k}
         earlier.discard(k)
         return sorted(earlier)
 
@@ -129,12 +134,12 @@ class Dependences:
         uses = self.uses[number] = RegionUses(region)
         compared.append(uses)
         for other_uses in touching:
-            uses.touching.append(other_uses)
-            other_uses.touching.append(uses)
+            uses.touching += (other_uses,)
+            other_uses.touching += (uses,)
             if region.covers(other_uses.region):
-                uses.covered.append(other_uses)
+                uses.covered += (other_uses,)
             if other_uses.region.covers(region):
-                other_uses.covered.append(uses)
+                other_uses.covered += (uses,)
         return uses
 
     def cut(self, memory: Hashable, compared: Sequence[RegionUses]) -> None:
@@ -281,7 +286,7 @@ def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer
     for step in steps:
         op = step.op
         values, symbols = op.__dict__, op.symbols
-        if declares_all(type(op)):
+        if declares_all(op):
             sources, targets = [values[name] for name in op.inputs], [values[name] for name in op.outputs]
         else:
             sources, targets = [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
@@ -299,10 +304,10 @@ def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer
     return columns
 
 
-@cache
-def declares_all(operation: Any) -> bool:
-    """Return whether operations of a class read and write the tiles that they declare, and no others."""
-    return operation.sources is Op.sources and operation.targets is Op.targets
+def declares_all(op: Op) -> bool:
+    """Return whether an operation reads and writes the tiles that its class declares, and no others."""
+    cls = type(op)
+    return cls.sources is Op.sources and cls.targets is Op.targets
 
 
 class RegionNumbers:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The HBM variables of a program, with names that its text and its container take."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.isa.program import Variable
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer
 
 
 @lru_cache(1 << 12)
@@ -16,11 +16,11 @@ def plain(name: str) -> str:
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
 
 
-def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
+def variables_of(code: Code, used: Iterable[DeviceBuffer]) -> dict[DeviceBuffer, Variable]:
     """Return the HBM variables of a program: what comes from outside, then the internal ones that are used; unique
     names."""
     buffers = dict.fromkeys(code.globals)
-    buffers |= dict.fromkeys([t.handle for s in steps for _, t in s.op.operands() if t.space == HBM])
+    buffers |= dict.fromkeys([buffer for buffer in used if buffer.space == HBM])
     names: set[str] = set()
     internal = 0
     variables: dict[DeviceBuffer, Variable] = {}

@@ -133,7 +133,7 @@ class _ListScheduler:
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.spare = self.limit[0]              # the least that loads have left
-        self.space = [SPACES.index(buffer.space) for buffer in graph.held]
+        self.space = graph.space
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
                             for s in SPACES] if base is not None else []
         self.addresses = [0] * len(graph.held)
@@ -142,7 +142,8 @@ class _ListScheduler:
         self.uses = list(graph.uses)
         self.version = 0
         self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
-        self.live = [False] * len(graph.held)
+        self.absent = [[*numbers] for numbers in graph.buffers]     # by step, its buffers that no step has begun to use
+        self.demands: list[list[tuple[int, int, int]] | None] = [None] * self.count     # of ``absent``, where known
 
     def least_loads(self) -> int:
         """Return the least percent of SBUF beyond which no load had to start."""
@@ -264,7 +265,7 @@ class _ListScheduler:
     def release_early(self, engine: int, k: int) -> bool:
         """Free the buffers of which a step of the engine was the last user, if another step of it needs such memory:
         only other engines have to wait for the end. Return whether there were any."""
-        spaces = {self.space[buffer] for buffer in self.graph.buffers[k] if not self.live[buffer]}
+        spaces = {self.space[buffer] for buffer in self.absent[k]}
         soon = [entry for entry in self.soon[engine] if self.space[entry[0]] in spaces]
         if not soon:
             return False
@@ -290,7 +291,7 @@ class _ListScheduler:
     def take(self, engine: int, ready_steps: list[int], time: float) -> int:
         """Remove the first ready step that memory allows from the ready steps, and return it; -1 if there is none."""
         idle = not self.events
-        loads, stores = self.queues[2 * engine:2 * engine + 2]
+        loads, stores = self.queues[2 * engine], self.queues[2 * engine + 1]
         state = ready_steps[0], len(ready_steps), self.version, self.port_free, idle, loads, stores
         if self.refused[engine] == state:
             return -1                           # nothing has changed since none was found
@@ -365,11 +366,10 @@ class _ListScheduler:
         could still run in program order. Then the buffers have addresses."""
         if not self.port_free and self.on[k][engine].port:                  # type: ignore[union-attr]
             return False
-        graph, live = self.graph, self.live
         transfer = self.is_transfer[k]
-        if transfer and self.events and self.queues[2 * engine + graph.stores[k]] >= QUEUES:
+        if transfer and self.events and self.queues[2 * engine + self.graph.stores[k]] >= QUEUES:
             return False
-        new = [buffer for buffer in graph.buffers[k] if not live[buffer]]
+        new = self.absent[k]
         if not new or self.memory_allows(k, new):
             return True
         if transfer:                            # other steps may get buffers that their engine used last
@@ -379,18 +379,16 @@ class _ListScheduler:
     def memory_allows(self, k: int, new: list[int]) -> bool:
         """Return whether a step's new buffers have room. If they have none, this holds until memory is released or the
         oldest step starts."""
-        space_of, sizes, firsts = self.space, self.graph.size, self.graph.first
-        for space in (space_of[new[0]],) if len(new) == 1 else {space_of[buffer] for buffer in new}:
-            size = last_step = 0
-            for buffer in new:
-                if space_of[buffer] == space:
-                    size += sizes[buffer]
-                    last_step = max(last_step, firsts[buffer])
+        demand = self.demands[k]
+        if demand is None:
+            demand = self.demands[k] = self.graph.demand(new)
+        for space, size, last_step in demand:
             room = self.room[space]
             if self.is_transfer[k] and not space and self.events:
                 if size > room - self.results:
                     return False
-                self.spare = min(self.spare, room - size)
+                if room - size < self.spare:
+                    self.spare = room - size
             elif size > room:
                 # Nothing frees memory any more, or sums that are live throughout take more than there is.
                 if not (k == self.oldest and not self.events and not self.free_ranges):
@@ -433,22 +431,31 @@ class _ListScheduler:
         self.table = table
         return max(time, self.scalar_free + self.machine.costs.control.table_load_ns)
 
+    def occupy(self, k: int) -> None:
+        """Note that the new buffers of a step are in use."""
+        graph, oldest = self.graph, self.oldest
+        for buffer in self.absent[k]:
+            space, size, first_use = self.space[buffer], graph.size[buffer], graph.first[buffer]
+            self.room[space] -= size
+            if first_use > oldest:
+                self.pending[space].append((oldest, first_use, size))
+                self.most[space] += size
+            for user in graph.buffer_users[buffer]:
+                if user != k:
+                    self.absent[user].remove(buffer)
+                    self.demands[user] = None
+        self.absent[k] = []
+
     def start(self, k: int, engine: int, time: float) -> None:
-        graph, live, oldest = self.graph, self.live, self.oldest
+        graph, oldest = self.graph, self.oldest
         choice = self.on[k][engine]
         assert choice is not None
         self.order.append(k)
         self.started[k] = True
         self.starts[k] = time
         self.engine_of[k] = engine
-        for buffer in graph.buffers[k]:
-            if not live[buffer]:
-                live[buffer] = True
-                space, size, first_use = self.space[buffer], graph.size[buffer], graph.first[buffer]
-                self.room[space] -= size
-                if first_use > oldest:
-                    self.pending[space].append((oldest, first_use, size))
-                    self.most[space] += size
+        if self.absent[k]:
+            self.occupy(k)
         if k == oldest:
             started = self.started
             while oldest < self.count and started[oldest]:

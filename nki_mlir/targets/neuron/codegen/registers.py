@@ -73,7 +73,7 @@ def numbers_used(part: object) -> Iterator[LoopVariable]:
     """Yield the variables that steps, or a node with all inside it, make use of."""
     match part:
         case SegmentWaits():
-            yield from (v for p in part.planned for symbol in p.step.op.symbols for v in variables_of(symbol))
+            yield from (v for step in part.steps for symbol in step.op.symbols for v in variables_of(symbol))
         case InstructionStep():
             yield from (v for symbol in part.op.symbols for v in variables_of(symbol))
         case Load():

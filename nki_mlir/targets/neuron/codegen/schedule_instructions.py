@@ -218,42 +218,51 @@ class Schedules:
         for run, parts, order in zip(self.runs, self.parts, arrangement.runs):
             if len(parts) == 1:
                 graph = parts[0][2]
-                runs.append(OrderedRun([run[k] for k in order], ordered_dependences(graph, order, run)))
+                runs.append(OrderedRun([run[k] for k in order], ordered_dependences(graph, order)))
         return runs
 
 
-def ordered_dependences(graph: SchedulingGraph, order: Sequence[int], run: Sequence[InstructionStep]
-                        ) -> list[list[int]]:
+def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[list[int]]:
     """By position in an order, the positions of the steps that each comes after: what it depends on, and those who had
     the memory of its new buffers before."""
     position = [0] * len(order)
     for at, k in enumerate(order):
         position[k] = at
-    users: dict[DeviceBuffer, list[int]] = {}
+    buffers = [*graph.held, *graph.outside_users]
+    used = graph.buffers
+    if graph.outside_users:
+        used = [[*numbers] for numbers in used]
+        for number, steps in enumerate(graph.outside_users.values(), len(graph.held)):
+            for k in steps:
+                used[k].append(number)
+    users: list[list[int]] = [[] for _ in buffers]
+    by_first_use: list[int] = []
     for k in order:
-        for tile in run[k].op.operands():
-            if tile[1].space != HBM:
-                steps = users.setdefault(tile[1].handle, [])
-                if not steps or steps[-1] != k:
-                    steps.append(k)
+        for number in used[k]:
+            if not users[number]:
+                by_first_use.append(number)
+            users[number].append(k)
     again: dict[int, list[int]] = {}            # for each step, the steps that had the memory before
-    memories = {space: Predecessors() for space in SPACES}
-    for buffer, steps in users.items():         # in the order in which they are first used
+    before, memories = graph.before, {space: Predecessors() for space in SPACES}
+    for number in by_first_use:
+        buffer, steps = buffers[number], users[number]
         address = buffer.address[1]             # type: ignore[index]
-        owners = memories[buffer.space].take(address, address + buffer.bytes_per_partition, buffer)
+        owners = memories[buffer.space].take(address, address + buffer.bytes_per_partition, number)
         if owners:
+            tails = [k for owner in owners for k in last_users(graph, users[owner])]
             members = set(steps)
-            heads = [k for k in steps if members.isdisjoint(graph.before[k])]
-            tails = [k for owner in owners for k in last_users(graph, users[owner])]    # type: ignore[index]
-            for k in heads:
-                again.setdefault(k, []).extend(tails)
-    return [sorted({position[other] for other in (*graph.before[k], *again.get(k, ()))}) for k in order]
+            for k in steps:
+                if members.isdisjoint(before[k]):
+                    again.setdefault(k, []).extend(tails)
+    return [sorted({position[other] for other in (*before[k], *again.get(k, ()))}) for k in order]
 
 
-def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> list[int]:
+def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
     """Return the steps behind which all steps that use a buffer are complete."""
-    all_of = set(steps)
-    return [k for k in steps if all_of.isdisjoint(graph.users[k])]
+    if len(steps) == 1:
+        return steps
+    members, users = set(steps), graph.users
+    return [k for k in steps if members.isdisjoint(users[k])]
 
 
 def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
@@ -280,13 +289,15 @@ def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
     """Return how often each block runs, as far as that is known."""
     counts = {body: times}
     for node in body.nodes:
-        for inner in sub_blocks(node):
+        for inner in sub_blocks(node) if type(node) is not InstructionStep else ():
             counts |= run_counts(inner, times * len(node.span) if isinstance(node, Loop) else times)
     return counts
 
 
 def shared_buffers(body: Block) -> set[DeviceBuffer]:
     """On-chip buffers that more than one run uses, or one that another block declares: they are in use throughout."""
+    if all([type(node) is InstructionStep for node in body.nodes]):
+        return set()                            # there is one run
     first_run: dict[DeviceBuffer, int] = {}
     shared: set[DeviceBuffer] = set()
     number = 0

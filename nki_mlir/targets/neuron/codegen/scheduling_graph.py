@@ -171,6 +171,29 @@ class SchedulingGraph:
         self.uses.append(0)
         return number
 
+    @cached_property
+    def buffer_users(self) -> list[list[int]]:
+        """Return the steps that use each buffer, by its number."""
+        users: list[list[int]] = [[] for _ in self.held]
+        for k, numbers in enumerate(self.buffers):
+            for number in numbers:
+                users[number].append(k)
+        return users
+
+    @cached_property
+    def space(self) -> list[int]:
+        """The memory of each buffer, as its index in ``SPACES``."""
+        return [SPACES.index(buffer.space) for buffer in self.held]
+
+    def demand(self, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return for each memory in which these buffers are their bytes, and the last step in program order that is
+        the first to use one of them."""
+        totals: dict[int, tuple[int, int]] = {}
+        for buffer in buffers:
+            size, last_step = totals.get(self.space[buffer], (0, 0))
+            totals[self.space[buffer]] = size + self.size[buffer], max(last_step, self.first[buffer])
+        return [(space, *totals[space]) for space in sorted(totals)]
+
     def changes(self, space: str) -> list[int]:
         """Return the bytes of a memory that each step in program order allocates, less those that the step before it
         freed."""

@@ -11,11 +11,7 @@ one its engine knows to be complete, else into one that was not used yet, else i
 whose last it waits for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator, Sequence
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.machine import Engine
@@ -23,76 +19,88 @@ from nki_mlir.targets.neuron.codegen.dependences import Dependences, physical, t
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
-Clock = NDArray[np.int64]       # for each lane, how many of its instructions are known to be complete
-
-
-@dataclass(slots=True)
-class Planned:
-    """A step with its place: ``engine`` issues it, ``lane`` completes it as number ``count`` (from 1)."""
-
-    step: InstructionStep
-    engine: int
-    lane: int
-    count: int
-    waits: list[tuple[int, int]] = field(default_factory=list)      # (lane, count)
+Clock = list[int]               # by lane, how many of its instructions are known to be complete; 0 behind its end
 
 
 class SegmentWaits:
-    """The waits of one segment. ``issuers``: for each step the engine that issues it, and the group of queues that it
-    is put into (None: it is no transfer); ``before``: what each step comes after, where that is known. Lane
-    ``engines + QUEUES * group + n`` is queue n of a group.
+    """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete as number
+    ``counts`` (from 1), and for which (lane, count) each waits. ``issuers``: for each step the engine that issues it,
+    and the group of queues that it is put into (None: it is no transfer); ``before``: what each step comes after, where
+    that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, behind the lanes of engines.
+
+    A clock is shared until it changes. An engine's own instructions are complete before its next starts, so that its
+    clock leaves them out; what a step reports when it is complete is the clock of its engine, with both counts.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
                  groups: int, before: Sequence[Sequence[int]] | None = None) -> None:
-        self.engines = engines
+        self.steps, self.first_queue = steps, engines
         number = engines + QUEUES * groups
-        self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
+        self.clocks: list[Clock] = [[] for _ in range(engines)]             # shared with what its steps report
         self.totals = [0] * number
-        self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: the clock then
-        self.planned: list[Planned] = []
+        self.reported: list[list[tuple[Clock, int, int]]] = [[] for _ in range(number)]     # clock, engine, its count
         self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
-        for step, (engine, group), earlier in zip(steps, issuers, before or dependences_of(steps, issuers)):
-            self.add(step, engine, group, earlier)
+        self.engines = [engine for engine, _ in issuers]
+        self.lanes: list[int] = []
+        self.counts: list[int] = []
+        self.waits: list[list[tuple[int, int]]] = []
+        for (engine, group), earlier in zip(issuers, before or dependences_of(steps, issuers)):
+            self.add(engine, group, earlier)
 
-    def add(self, step: InstructionStep, engine: int, group: int | None, before: Sequence[int]) -> None:
-        engine_clock, planned = self.known[engine], self.planned
+    def add(self, engine: int, group: int | None, before: Sequence[int]) -> None:
+        clock, lanes, counts, totals = self.clocks[engine], self.lanes, self.counts, self.totals
+        end = len(clock)
         needed: dict[int, int] = {}
         for k in before:
-            predecessor = planned[k]
-            lane, count = predecessor.lane, predecessor.count
-            # An engine's own instructions are complete before the next starts; a queue's are not.
-            if lane != engine and count > engine_clock[lane] and count > needed.get(lane, 0):
-                needed[lane] = count
-        lane = engine if group is None else self.queue(engine, group, needed)
-        if lane != engine and self.totals[lane] > engine_clock[lane]:
-            needed[lane] = self.totals[lane]
+            lane = lanes[k]
+            if lane != engine and (lane >= end or counts[k] > clock[lane]) and counts[k] > needed.get(lane, 0):
+                needed[lane] = counts[k]
+        clock_after = self.merged(clock, needed) if needed else clock
+        lane = engine
+        if group is not None:
+            lane = self.queue(group, clock_after)
+            if totals[lane] > (clock[lane] if lane < end else 0):
+                needed[lane] = totals[lane]
+                clock_after = self.merged(clock_after, {lane: totals[lane]})
+        self.clocks[engine] = clock_after
         waits = list(needed.items())
-        if waits:
-            clocks = {p: self.reported[p][count - 1] for p, count in waits}
-            if len(waits) > 1:
-                waits = sorted([(p, count) for p, count in waits
-                                if not any([clock[p] >= count for q, clock in clocks.items() if q != p])])
-            for clock in clocks.values():
-                np.maximum(engine_clock, clock, out=engine_clock)
-        self.totals[lane] += 1
-        count = self.totals[lane]
-        reported = engine_clock.copy()
-        reported[lane] = count
-        if lane == engine:
-            engine_clock[lane] = count
-        self.reported[lane].append(reported)
-        planned.append(Planned(step, engine, lane, count, waits))
+        if len(waits) > 1:
+            waits = sorted([(p, count) for p, count in waits if not self.implied(p, count, needed)])
+        self.waits.append(waits)
+        totals[lane] = count = totals[lane] + 1
+        self.reported[lane].append((clock_after, engine, totals[engine]))
+        lanes.append(lane)
+        counts.append(count)
 
-    def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:
+    def merged(self, clock: Clock, needed: dict[int, int]) -> Clock:
+        """Return a clock after waits."""
+        for lane, count in needed.items():
+            other, engine, number = self.reported[lane][count - 1]
+            if len(other) > len(clock):
+                clock, other = other, clock
+            clock = [a if a > b else b for a, b in zip(clock, other)] + clock[len(other):]
+            for p, complete in ((engine, number), (lane, count)):
+                if p >= len(clock):
+                    clock += [0] * (p + 1 - len(clock))
+                if complete > clock[p]:
+                    clock[p] = complete
+        return clock
+
+    def implied(self, lane: int, count: int, needed: dict[int, int]) -> bool:
+        """Return whether the wait for another lane implies that for a lane."""
+        for other_lane, other_count in needed.items():
+            if other_lane != lane:
+                clock, engine, number = self.reported[other_lane][other_count - 1]
+                if (lane < len(clock) and clock[lane] >= count) or (lane == engine and number >= count):
+                    return True
+        return False
+
+    def queue(self, group: int, clock: Clock) -> int:
         """Return the lane of the queue that a transfer is put into, by what its engine will know after the waits it
         needs."""
-        lanes = self.used[group]
-        clock = self.known[engine].copy()
-        for p, count in needed.items():
-            np.maximum(clock, self.reported[p][count - 1], out=clock)
-        first_lane = self.engines + QUEUES * group
-        idle_lanes = [lane for lane in lanes if clock[lane] == self.totals[lane]]
+        lanes, totals = self.used[group], self.totals
+        idle_lanes = [lane for lane in lanes if lane < len(clock) and clock[lane] == totals[lane]]
+        first_lane = self.first_queue + QUEUES * group
         lane = min(idle_lanes) if idle_lanes else first_lane + len(lanes) if len(lanes) < QUEUES else lanes[0]
         if lane in lanes:
             lanes.remove(lane)
@@ -101,7 +109,8 @@ class SegmentWaits:
 
     def unknown(self, engine: int, lane: int) -> bool:
         """Return whether the engine has not yet waited for all that the lane does."""
-        return bool(self.known[engine][lane] < self.totals[lane])
+        clock = self.clocks[engine]
+        return self.totals[lane] > (clock[lane] if lane < len(clock) else 0)
 
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:

@@ -12,15 +12,15 @@ semaphores are cleared, and values start from 0 again. Iterations of a register 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.module import write_program
-from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, hbm_tile, on_chip_tile
+from nki_mlir.dialects.isa.program import Program, Queue, Semaphore
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -34,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.iteration_waits import (
     straight_loops,
 )
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
+from nki_mlir.targets.neuron.codegen.physical_tiles import PhysicalTiles
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -52,7 +53,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile, numbers_used
 from nki_mlir.targets.neuron.codegen.schedule_instructions import OrderedRun
-from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits, dependences_of, group_of
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, SegmentWaits, dependences_of, group_of
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
@@ -92,13 +93,23 @@ class _Emitter:
         self.code, self.machine = code, code.machine
         self.ordered = {run.steps[0]: run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))
-        check(steps)
-        self.variables = variables_of(code, steps)
-        self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes],
+        buffers = used_buffers(steps)
+        check(steps, buffers)
+        variables = variables_of(code, buffers)
+        self.program = Program(plain(code.name), code.machine.name, [*variables.values()], notes=[*code.notes],
                                static_descriptors=code.machine.static_descriptors)
-        used_engines = {step.op.runs_on for step in steps}
+        engine_of = [step.op.runs_on for step in steps]
+        used_engines = set(engine_of)
         self.engines = [engine for engine in ENGINES if engine in used_engines]
-        self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))
+        self.names = [engine.value for engine in self.engines]
+        self.streams = [self.program.streams[engine] for engine in self.engines]
+        group_by_step = [group_of(step) if step.op.queued else None for step in steps]
+        self.groups = sorted({group for group in group_by_step if group}, key=lambda g: (g[0].value, g[1]))
+        numbers = {engine: number for number, engine in enumerate(self.engines)}
+        group_numbers = {None: None} | {group: number for number, group in enumerate(self.groups)}
+        # For each step the engine that issues it, and the group of queues that a transfer is put into.
+        self.issued = {step: (numbers[engine], group_numbers[group])
+                       for step, engine, group in zip(steps, engine_of, group_by_step)}
         loops = straight_loops(code) if overlap else ()
         self.iterations = {loop.body: waits for loop in loops if (waits := self.overlapping(loop)) is not None}
         self.parts = {block: list(self.segments(block)) for block in blocks(code.body) if block not in self.iterations}
@@ -113,9 +124,7 @@ class _Emitter:
             self.program.semaphores.append(Semaphore("For".join(names)))
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
-        self.tiles: dict[object, dict[Access, Tile]] = {}     # in physical memory, by HBM buffer or on-chip address
-        self.tiles_of: dict[DeviceBuffer, dict[Access, Tile]] = {}
-        self.live: dict[DeviceBuffer, dict[Engine, tuple[int, int]]] = {}
+        self.tiles = PhysicalTiles(self.machine, variables)
         self.meets = False
         self.table = ""                                 # the table of the scalar engine, as far as it is known
         self.block(code.body, ends_program=True)
@@ -168,7 +177,7 @@ class _Emitter:
     def segments(self, block: Block) -> Iterator[object]:
         """Yield the waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
-        counts: dict[object, int] = {}
+        counts: dict[int, int] = {}                             # by engine, and by group of queues
         before: Sequence[Sequence[int]] | None = None  # for each step of the run, the steps that it comes after
         start = 0                                               # step of it that the segment begins with
         for node in block.nodes:
@@ -180,8 +189,9 @@ class _Emitter:
                 continue
             if not run and not start:
                 before = self.ordered.get(node)
-            lane: object = group_of(node) if node.op.queued else node.op.runs_on
-            limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
+            engine, group = self.issued[node]
+            lane = engine if group is None else len(self.engines) + group
+            limit = isa.SEMAPHORE_MAX if group is None else isa.SEMAPHORE_MAX // isa.COMPLETIONS
             if counts.get(lane, 0) >= limit:
                 yield self.planned(run, before, start)
                 run, counts, start = [], {}, start + len(run)
@@ -198,9 +208,7 @@ class _Emitter:
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
 
     def issuers(self, steps: Sequence[InstructionStep]) -> list[tuple[int, int | None]]:
-        """Return the engine that issues each step, and the group of queues that a transfer is put into."""
-        return [(self.engines.index(s.op.runs_on), self.groups.index(group_of(s)) if s.op.queued else None)
-                for s in steps]
+        return [self.issued[step] for step in steps]
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
         """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead."""
@@ -261,10 +269,11 @@ class _Emitter:
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
         """Extend the live ranges of outer buffers that a loop, which ends here, uses to all of the loop."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
-        for buffer, spans in self.live.items():
-            for engine, (begin, end) in spans.items() if buffer not in inner else ():
-                if end >= heads[engine]:
-                    spans[engine] = min(begin, heads[engine]), len(self.stream(engine)) - 1
+        for buffer, placed in self.tiles.buffers.items():
+            for number, span in placed.spans.items() if buffer.space != HBM and buffer not in inner else ():
+                head = heads[self.engines[number]]
+                if span[1] >= head:
+                    span[:] = min(span[0], head), len(self.streams[number]) - 1
 
     def unless(self, engine: Engine, condition: Value) -> int:
         """Emit a branch that is taken where the condition does not hold, and return it; its target is set later."""
@@ -280,10 +289,9 @@ class _Emitter:
 
     def load(self, load: Load) -> None:
         """Every engine reads the number into its own register. Nothing is in flight."""
-        for engine in self.engines:
+        for number, engine in enumerate(self.engines):
             register = self.registers[engine].pin(load.variable)
-            self.use([("src", load.tile)], engine, len(self.stream(engine)))
-            self.control(engine, isa.TensorLoad(register, self.tile(load.tile)))
+            self.control(engine, isa.TensorLoad(register, self.tiles.used(load.tile, number, len(self.stream(engine)))))
 
     def release(self, variables: Sequence[LoopVariable]) -> None:
         for registers in self.registers.values():
@@ -337,33 +345,39 @@ class _Emitter:
     # -- segments ------------------------------------------------------------------------------------------------------
     def segment(self, waits: SegmentWaits) -> None:
         """Straight-line code, and at its end each engine's wait for the queues it fills."""
-        awaited = {wait for planned in waits.planned for wait in planned.waits}
-        values: dict[tuple[int, int], int] = {}             # (lane, count) -> its semaphore when that is complete
-        counted = [0] * len(waits.totals)
-        for planned in waits.planned:
-            lane = planned.lane
-            signals = isa.COMPLETIONS if lane != planned.engine else int((lane, planned.count) in awaited)
-            counted[lane] += signals
-            values[lane, planned.count] = counted[lane]
-            self.step(planned, [isa.Wait(self.semaphore(p), values[p, count]) for p, count in planned.waits],
-                      isa.Update(self.semaphore(lane), signals) if signals else None)
+        engines = len(self.engines)
+        signals = [bytearray([lane >= engines]) * (total + 1) for lane, total in enumerate(waits.totals)]
+        for step_waits in waits.waits:                  # each transfer signals, and what something waits for
+            for lane, count in step_waits:
+                signals[lane][count] = 1
+        amounts = [1 if lane < engines else isa.COMPLETIONS for lane in range(len(signals))]
+        values = [[amount * value for value in accumulate(of_lane[1:], initial=0)]      # by lane and count, then
+                  for amount, of_lane in zip(amounts, signals)]
+        semaphores = [self.semaphore(lane) if total else 0 for lane, total in enumerate(waits.totals)]
+        updates = list(map(isa.Update, semaphores, amounts))
+        for step, engine, lane, count, step_waits in zip(waits.steps, waits.engines, waits.lanes, waits.counts,
+                                                         waits.waits):
+            self.step(step, engine, lane, [isa.Wait(semaphores[p], values[p][number]) for p, number in step_waits],
+                      updates[lane] if signals[lane][count] else None)
         for lane, number in self.queue_of.items():
             queue = self.program.queues[number]
             if waits.unknown(self.engines.index(queue.engine), lane):
-                self.control(queue.engine, isa.EventSemaphore(), isa.Wait(queue.semaphore, counted[lane]))
+                self.control(queue.engine, isa.EventSemaphore(), isa.Wait(queue.semaphore, values[lane][-1]))
 
-    def step(self, planned: Planned, waits: list[isa.Wait], update: isa.Update | None) -> None:
-        step, engine = planned.step, self.engines[planned.engine]
-        op, stream = step.op, self.stream(engine)
-        self.load_table(op.function_set, step.location)
+    def step(self, step: InstructionStep, number: int, lane: int, waits: list[isa.Wait], update: isa.Update | None
+             ) -> None:
+        """Append a step to the stream of engine ``number``."""
+        op, stream, engine = step.op, self.streams[number], self.engines[number]
+        if function_set := op.function_set:
+            self.load_table(function_set, step.location)
         symbols = tuple([self.register(engine, s, keep=op.symbols) for s in op.symbols]) if op.symbols else ()
-        for wait in waits[:-WAITS] if len(waits) > WAITS else ():
-            self.control(engine, isa.EventSemaphore(), wait)
-        physical = changed(op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
-                           extra={FRESH: True} if FRESH in op.extra else {})
-        self.use(op.operands(), engine, len(stream))
-        stream.append(isa.Instruction(physical, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
-                                      step.location, step.work))
+        if len(waits) > WAITS:
+            for wait in waits[:-WAITS]:
+                self.control(engine, isa.EventSemaphore(), wait)
+            waits = waits[-WAITS:]
+        physical = self.tiles.instruction(op, number, len(stream), symbols, self.names[number])
+        stream.append(isa.Instruction(physical, tuple(waits), update, self.queue_of.get(lane), step.location,
+                                      step.work))
 
     # -- iterations that overlap ---------------------------------------------------------------------------------------
     def signal_semaphore(self, lane: int, engine: int) -> int:
@@ -390,7 +404,7 @@ class _Emitter:
             signals = signalled.signals.get((lane, 2 * k + 1), ())
             update = (isa.Update(self.semaphore(lane), isa.COMPLETIONS) if lane != engine else
                       isa.Update(self.pairs[lane, signals[0]], 1) if signals else None)
-            self.step(Planned(step, engine, lane, 0), self.iteration_waits(plan.waits[k], engine, signalled), update)
+            self.step(step, engine, lane, self.iteration_waits(plan.waits[k], engine, signalled), update)
             self.signal(lane, signals[1:])
         self.add(signalled, -1)
 
@@ -409,36 +423,6 @@ class _Emitter:
             if lane >= len(self.engines):
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
         self.barrier()
-
-    def use(self, operands: Sequence[tuple[object, Tile]], engine: Engine, at: int) -> None:
-        """Note that the engine's instruction ``at`` uses the tiles of its operands."""
-        for _, tile in operands:
-            if tile.space != HBM:
-                spans = self.live.setdefault(tile.handle, {})
-                spans[engine] = (spans[engine][0] if engine in spans else at, at)
-
-    def tile(self, tile: Tile) -> Tile:
-        """Return the tile in physical memory; tiles of equal accesses to the same bytes are one object."""
-        buffer = tile.handle
-        tiles = self.tiles_of.get(buffer)
-        if tiles is None:
-            key = buffer if tile.space == HBM else (tile.space, buffer.address)
-            tiles = self.tiles_of[buffer] = self.tiles.setdefault(key, {})
-        if tile.access not in tiles:
-            tiles[tile.access] = self.physical(tile)
-        return tiles[tile.access]
-
-    def physical(self, tile: Tile) -> Tile:
-        buffer, access = tile.handle, tile.access
-        if tile.space == HBM:
-            return hbm_tile(self.variables[buffer], access)
-        assert buffer.address is not None and access.partition is not None
-        partition, byte = buffer.address
-        step, count = access.dims[0]
-        dims = ((step if count > 1 or step == 0 else 1, count), *access.dims[1:])
-        return on_chip_tile(tile.space, Access(
-            access.dtype, access.partition.plus(Linear(partition)),
-            access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
 
     def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[Value] = ()) -> isa.Register:
         """Return a register that holds the value; emit code that computes it where none does."""
@@ -471,14 +455,8 @@ class _Emitter:
         if len(program.semaphores) > self.machine.semaphores:
             needed, limit = len(program.semaphores), self.machine.semaphores
             raise TooManySemaphores(needed=needed, machine=self.machine.name, limit=limit)
-        ends: dict[str, int] = {}
-        for buffer in self.live:
-            if buffer.address:
-                ends[buffer.space] = max(ends.get(buffer.space, 0), buffer.address[1] + buffer.bytes_per_partition)
-        program.live = [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
-                                  b.bytes_per_partition, tuple((e, *span) for e, span in spans.items()))
-                        for b, spans in self.live.items() if b.address is not None]
-        program.sbuf_bytes, program.psum_bytes = ends.get(SBUF, 0), ends.get(PSUM, 0)
+        program.live = self.tiles.live_ranges(self.engines)
+        program.sbuf_bytes, program.psum_bytes = self.tiles.bytes_used(SBUF), self.tiles.bytes_used(PSUM)
 
     def stream(self, engine: Engine) -> list[isa.Instruction]:
         return self.program.streams[engine]
@@ -490,10 +468,21 @@ class _Emitter:
         return len(self.stream(engine)) - 1
 
 
-def check(steps: Sequence[InstructionStep]) -> None:
+def used_buffers(steps: Sequence[InstructionStep]) -> list[DeviceBuffer]:
+    """Return the buffers that steps use, in the order in which they are first used."""
+    buffers: dict[DeviceBuffer, None] = {}
+    for op in [step.op for step in steps]:
+        values = op.__dict__
+        for field in op.tiles:
+            if (tile := values[field.name]) is not None:
+                buffers[tile.handle] = None
+    return list(buffers)
+
+
+def check(steps: Sequence[InstructionStep], buffers: Sequence[DeviceBuffer]) -> None:
     """Raise an error unless each operation has an instruction, and its buffers have addresses."""
     for cls in dict.fromkeys([type(step.op) for step in steps]):
         isa.check_encodable(cls)
-    for buffer in dict.fromkeys([t.handle for s in steps for _, t in s.op.operands() if t.space != HBM]):
-        if buffer.address is None:
+    for buffer in buffers:
+        if buffer.space != HBM and buffer.address is None:
             raise NoAddress(name=buffer.name).located(buffer.location)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The tiles of instructions, in physical memories or in variables of a program; and which of them use a buffer."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import Register
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.op import FRESH, Op
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.hbm_variables import plain
+from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
+
+Span = list[int]                # the first and the last instruction of a stream that uses a buffer
+
+
+class PlacedBuffer(NamedTuple):
+    """A buffer's tiles, by pattern, which buffers at one address share; and by the engine's number, its span."""
+
+    tiles: dict[Access, Tile]
+    spans: dict[int, Span]
+
+
+class PhysicalTiles:
+    """The tiles of a program's instructions; those of equal accesses to the same bytes are one object."""
+
+    def __init__(self, machine: Machine, variables: Mapping[DeviceBuffer, Variable]) -> None:
+        self.machine, self.variables = machine, variables
+        self.in_memory: dict[object, dict[Access, Tile]] = {}   # by HBM buffer or on-chip address
+        self.buffers: dict[DeviceBuffer, PlacedBuffer] = {}
+        self.fields: dict[type[Op], tuple[str, ...]] = {}       # the names of tiles
+
+    def instruction(self, op: Op, number: int, at: int, symbols: tuple[Register, ...], engine: str) -> Op:
+        """Return the operation on physical tiles, with registers for its symbols. It becomes instruction ``at`` of the
+        stream of engine ``number``, whose name is ``engine``."""
+        cls = type(op)
+        names = self.fields.get(cls)
+        if names is None:
+            names = self.fields[cls] = tuple([field.name for field in op.tiles])
+        copy = object.__new__(cls)
+        values = copy.__dict__
+        values.update(op.__dict__)
+        for name in names:
+            if (tile := values[name]) is not None:
+                values[name] = self.used(tile, number, at)
+        values["symbols"], values["ranges"], values["engine"] = symbols, (), engine
+        values["extra"] = {FRESH: True} if FRESH in op.extra else {}
+        return copy
+
+    def used(self, tile: Tile, number: int, at: int) -> Tile:
+        """Return the physical tile, and note that instruction ``at`` of engine ``number`` uses it."""
+        buffer, access = tile.handle, tile.access
+        placed = self.buffers.get(buffer)
+        if placed is None:
+            key = buffer if tile.space == HBM else (tile.space, buffer.address)
+            placed = self.buffers[buffer] = PlacedBuffer(self.in_memory.setdefault(key, {}), {})
+        tiles, spans = placed
+        span = spans.get(number)
+        if span is None:
+            spans[number] = [at, at]
+        else:
+            span[1] = at
+        physical = tiles.get(access)
+        if physical is None:
+            physical = tiles[access] = self.physical(tile)
+        return physical
+
+    def physical(self, tile: Tile) -> Tile:
+        buffer, access = tile.handle, tile.access
+        if tile.space == HBM:
+            return hbm_tile(self.variables[buffer], access)
+        assert buffer.address is not None and access.partition is not None
+        partition, byte = buffer.address
+        step, count = access.dims[0]
+        dims = ((step if count > 1 or step == 0 else 1, count), *access.dims[1:])
+        return on_chip_tile(tile.space, Access(
+            access.dtype, access.partition.plus(Linear(partition)),
+            access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
+
+    def live_ranges(self, engines: Sequence[Engine]) -> list[DeviceLiveRange]:
+        """Return the live ranges of the buffers on chip."""
+        return [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
+                                b.bytes_per_partition, tuple([(engines[e], begin, end)
+                                                              for e, (begin, end) in placed.spans.items()]))
+                for b, placed in self.buffers.items() if b.address is not None]
+
+    def bytes_used(self, space: str) -> int:
+        """Return the bytes per partition of a memory up to the last one used."""
+        return max([b.address[1] + b.bytes_per_partition for b in self.buffers if b.space == space and b.address],
+                   default=0)
