@@ -147,15 +147,13 @@ def _element_index(text: KernelText, op: Op, index: Tile, scale: int, position: 
     if greatest >= FLOAT_INTEGERS:
         raise Unprintable(what="an index of each row beside a position that moves from row to row in a large tensor",
                           fix="add both in the tile of indices")
-    scaled, added = (text.temporary(index.shape, INT32, SBUF) for _ in range(2))
+    added, element = (text.temporary(index.shape, INT32, SBUF) for _ in range(2))
     step = dict(position.axes)[0]
-    text.write(f"nisa.tensor_scalar(dst={text.tile(op, scaled)}, data={text.tile(op, index)}, op0=nl.multiply, "
-               f"operand0={float(scale)})")
     text.write(f"nisa.iota(dst={text.tile(op, added)}, pattern=[[0, 1]], offset={position.const}, "
                f"channel_multiplier={step})")
-    text.write(f"nisa.tensor_tensor(dst={text.tile(op, scaled)}, data1={text.tile(op, scaled)}, "
-               f"data2={text.tile(op, added)}, op=nl.add)")
-    return scaled
+    text.write(f"nisa.scalar_tensor_tensor(dst={text.tile(op, element)}, data={text.tile(op, index)}, op0=nl.multiply, "
+               f"operand0={float(scale)}, op1=nl.add, operand1={text.tile(op, added)})")
+    return element
 
 
 def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:

@@ -65,13 +65,24 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     if tile.space == PSUM:
         inside = tile.patterned(partition=Linear(0))
         space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
-    rows, *free = tile.access.dims
-    once = tile if field.writes else tile.patterned(dims=(rows, *((step, n if step else 1) for step, n in free)))
+    once = tile if field.writes else without_repeats(tile)
     copy = text.temporary(once.shape, tile.dtype, space, before=tile.handle)
     if field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name):
         take_rows(text, op, copy, once)
-    repeated = [(step if old else 0, count) for (step, _), (old, count) in zip(copy.access.dims[1:], free)]
-    return copy.patterned(dims=(copy.access.dims[0], *repeated)) if once is not tile else copy
+    return copy if field.writes else repeated_as(copy, tile)
+
+
+def without_repeats(tile: Tile) -> Tile:
+    """Return the tile with one element along each free axis that repeats elements."""
+    rows, *free = tile.access.dims
+    return tile.patterned(dims=(rows, *((step, count if step else 1) for step, count in free)))
+
+
+def repeated_as(copy: Tile, tile: Tile) -> Tile:
+    """Return a copy of ``without_repeats`` of a tile with the tile's repeats."""
+    rows, *free = copy.access.dims
+    repeated = [(step if old else 0, count) for (step, _), (old, count) in zip(free, tile.access.dims[1:])]
+    return copy.patterned(dims=(rows, *repeated))
 
 
 def _allows(op: Op, field: TileField, tile: Tile) -> bool:

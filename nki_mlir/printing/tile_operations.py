@@ -39,7 +39,7 @@ from nki_mlir.machine.engine import DOCUMENTED
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.masked import call, is_backwards, placed, put_rows, take_rows
+from nki_mlir.printing.masked import call, is_backwards, placed, put_rows, repeated_as, take_rows, without_repeats
 from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
@@ -127,7 +127,8 @@ def _with_whole_rows(text: KernelText, op: Op) -> Op:
     def spread(tile: Tile) -> Tile:
         if id(tile) not in rows:
             return tile
-        return text.repeated_row(tile, row_text(text, op, tile))
+        once = without_repeats(tile)
+        return repeated_as(text.repeated_row(once, row_text(text, op, once)), tile)
     return changed(op, spread) if rows else op
 
 

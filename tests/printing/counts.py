@@ -105,11 +105,12 @@ def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, 
 
 
 def differing(before: Counter[str], after: Counter[str]) -> str:
-    """The instructions of which there are more or fewer; empty where the counts are within bounds."""
+    """Whether the text has more or fewer instructions, and of which; empty where the counts are within bounds."""
     if abs(before.total() - after.total()) <= WITHIN * before.total():
         return ""
-    return " ".join(f"{name}{'+' if after[name] > before[name] else '-'}" for name in sorted(before | after)
-                    if before[name] != after[name])
+    sign = "more:" if after.total() > before.total() else "fewer:"
+    return " ".join([sign, *(f"{name}{'+' if after[name] > before[name] else '-'}" for name in sorted(before | after)
+                             if before[name] != after[name])])
 
 
 def main(generation: str, programs: int, seed: int) -> None:

@@ -244,6 +244,22 @@ def test_a_row_is_repeated_once_and_tiles_have_the_rows_that_are_used():
 
 
 @nki.jit
+def scaled_by_one(x, g):
+    out = nl.ndarray((8, 6), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile, factor = nl.load(x), nl.load(g[0:1, 2:3])
+    nl.store(out, nl.multiply(tile, factor.broadcast_to((8, 6))))
+    return out
+
+
+def test_an_element_is_repeated_over_the_rows_alone():
+    x, g = np.arange(48, dtype=np.float32).reshape(8, 6), np.arange(4, dtype=np.float32)[None]
+    text = printed(scaled_by_one, [x, g])
+    assert "nl.broadcast_to(factor, (8, 1))" in text
+    for executor in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_array_equal(reread(text).on(executor)(x, g), 2 * x)
+
+
+@nki.jit
 def integers(x, y):
     out = nl.ndarray((8, 16), dtype=nl.int32, buffer=nl.shared_hbm)
     rows = nl.load(x)
