@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stores past the caches: the same values wherever arrays lie, for outputs that the kernel does not read."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu.function import CodeAddress
-from nki_mlir.targets.cpu.loops import AddressedNest, can_stream
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.chunk_loop import ChunkLoop
+from nki_mlir.targets.cpu.function import ByteRegion, CodeAddress, compute
+from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, can_stream
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
@@ -170,3 +175,23 @@ def test_threads__see_all_that_others_wrote():
 def test_can_stream(output, expected):
     nest = Nest((32, 64), frozenset(), (Operand(output.dtype, (64, 1)),), 0, (output,), (), (0,))
     assert can_stream(nest) is expected
+
+
+# -- a call that streams, beside another one ---------------------------------------------------------------------------
+ROWS_OF_64 = Nest((8, 64), frozenset(), (Operand(FLOAT32, (64, 1)),), 0, (Operand(FLOAT32, (64, 1)),), (), (0,))
+LAST_OF_ROWS = Nest((8, 64), frozenset({1}), (Operand(FLOAT32, (64, 1)),), 0, (Operand(FLOAT32, (1, 0)),), (), (0,))
+
+
+@pytest.mark.parametrize(("heavy", "expected"), [
+    (ROWS_OF_64, True),
+    (replace(ROWS_OF_64, inputs=(Operand(FLOAT32, (1, 8)),)), True),
+    (replace(ROWS_OF_64, extents=(4, 64)), False),
+    (LAST_OF_ROWS, False)],                         # its vectors are columns, which are not beside each other in rows
+    ids=["rows", "columns", "other extents", "last elements"])
+def test_call_that_streams__is_joined_where_it_still_does(heavy, expected):
+    regions = [ByteRegion(root, Linear(), 1 << 20, Linear()) for root in ("a", "b")]
+    streamed = AddressedNest(ROWS_OF_64, MemoryUse(streams=(0,)))
+    assert can_stream(ROWS_OF_64)
+    calls = [compute(heavy, regions), compute(ROWS_OF_64, regions, (), True)]
+    loop = ChunkLoop(None, 4, calls, (), (heavy, streamed), set())
+    assert loop.can_be_joined([0, -1]) == expected
