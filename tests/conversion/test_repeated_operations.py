@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.conversion import repeated_operations
-from nki_mlir.conversion.repeated_operations import Groups, ModuleContents, lower_once
+from nki_mlir.conversion.repeated_operations import Groups, ModuleContents, lower_once, outline_of
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -18,6 +18,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel, at_nis
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks, nodes_in, tiles_of
 from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate, Templates
 from nki_mlir.targets.neuron.format.assembly import print_program
+from tests.targets.neuron.code_builder import Builder
 
 
 def captured(function, *shapes, grid=None):
@@ -259,3 +260,17 @@ def test_operations_without_a_template__are_lowered_one_by_one(monkeypatch):
     monkeypatch.setattr(Templates, "note_instruction", refuse)
     assert described(once.code()) == expected
     assert once.repeats is None
+
+
+def test_outline__does_not_depend_on_starts_in_hbm():
+    b = Builder()
+    x, y, t = b.hbm("x", (64, 8)), b.hbm("y", (64, 8)), b.on_chip("t", (64, 8))
+    for to, source in ((0, 0), (0, 16), (16, 0), (16, 16), (32, 48)):
+        b.copy((y, to, 16, 0, 8), (x, source, 16, 0, 8))
+    b.copy((y, 0, 16, 0, 8), (t, 0, 16, 0, 8))
+    b.copy((y, 0, 16, 0, 8), (t, 16, 16, 0, 8))
+    outlines, starts = zip(*(outline_of(step.op) for step in b.code.body.nodes))
+    assert len(set(outlines[:5])) == 1
+    assert starts == (((0, 0), (1, 0)), ((0, 0), (1, 128)), ((0, 128), (1, 0)), ((0, 128), (1, 128)), ((0, 256), (1, 384)),
+                      ((0, 0),), ((0, 0),))
+    assert outlines[5] != outlines[0] and outlines[5] != outlines[6]        # on chip a start is part of the operation
