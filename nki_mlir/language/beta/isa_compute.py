@@ -74,9 +74,9 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
                reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None
                ) -> Tensor:
     """Return op(data * scale + bias), by the Scalar engine; its accumulation registers follow ``reduce_cmd``."""
-    kind = data.dtype if dtype is None else dtype
-    dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
     source, views, attributes = activation_source(op, data, bias, scale)
+    kind = source.dtype if dtype is None else dtype
+    dst = None if buffer is None else language.ndarray(source.shape, kind, buffer=buffer)
     cls, command = elementwise.ActivationOp, core.command_name(reduce_cmd)
     if command != "idle" or reduce_res is not None:
         cls = accumulating.ActivationAccumulateOp                              # type: ignore[assignment]
