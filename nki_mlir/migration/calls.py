@@ -28,6 +28,7 @@ from nki_mlir.migration.facts import (
     NumberFact,
     TensorFact,
     Unknown,
+    join,
 )
 from nki_mlir.migration.names import operator
 
@@ -239,6 +240,14 @@ class Calls(Diagonals):
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
         """Several values."""
         return self.note(updated_node, self.several(updated_node))
+
+    def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
+        """Record what the values are, if they are alike."""
+        values: Fact = NoElement()
+        for element in updated_node.elements:
+            value = self.fact(element.value)
+            values = value if isinstance(values, NoElement) else join(values, value)
+        return self.note(updated_node, Many(values, True))
 
     def several(self, node: cst.Tuple | cst.List) -> Fact:
         """Return the facts of the elements of a tuple or list."""

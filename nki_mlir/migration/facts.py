@@ -69,9 +69,10 @@ class Items(Fact):
 
 @dataclass(frozen=True)
 class Many(Fact):
-    """A list or iterator whose elements are alike."""
+    """A list or iterator whose elements are alike, or a dictionary whose values are."""
 
     element: Fact
+    is_dictionary: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def join(left: Fact, right: Fact) -> Fact:
         return left
     if isinstance(left, Many) and isinstance(right, Many):
         return Many(right.element if isinstance(left.element, NoElement) else left.element if isinstance(
-            right.element, NoElement) else join(left.element, right.element))
+            right.element, NoElement) else join(left.element, right.element), left.is_dictionary or right.is_dictionary)
     if isinstance(left, TensorFact) and isinstance(right, TensorFact):
         if left.on_chip != right.on_chip:
             return Unknown()

@@ -162,7 +162,7 @@ class Indices(Expressions):
     def element(self, fact: Fact) -> Fact:
         """Return the fact of an element that an iteration over a value yields."""
         if isinstance(fact, Many):
-            return fact.element
+            return Fact() if fact.is_dictionary else fact.element
         if isinstance(fact, Items) and fact.items:
             first = fact.items[0]
             if all(type(f) is type(first) for f in fact.items) and isinstance(first, TensorFact):

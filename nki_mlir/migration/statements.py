@@ -19,6 +19,7 @@ from nki_mlir.migration.facts import (
     Fact,
     IndexFact,
     Items,
+    Many,
     MaskFact,
     NumberFact,
     TensorFact,
@@ -304,11 +305,11 @@ class Statements(FunctionCalls):
         if result.expression and not result.condition and not result.part:
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
-            target = name
-            if any(name in terms_read(text) for text in self._texts_of(result)):
+            target = self.fresh(result.name) if name == "_" else name
+            if any(target in terms_read(text) for text in self._texts_of(result)):
                 target = self.fresh(name)
             texts = [t for text in self.allocated(target, result) for t in [self.settled(text)]]
-            if target != name:
+            if target != name != "_":
                 texts.append(f"{name} = {target}")
             self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")
         self.bind(name, self._received(name, result.fact))
@@ -328,7 +329,15 @@ class Statements(FunctionCalls):
         return self.lasting(fact) if isinstance(fact, TensorFact) else fact
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
-        """Rewrite t[...] = value."""
+        """Rewrite t[...] = value. An item of a list or dictionary gets another value, as in Python."""
+        if isinstance(target.value, cst.Name) and isinstance(before := self.scope.facts.get(target.value.value), (
+                Items, Many)):
+            text = self.text(value)
+            value_fact = self.lasting(fact) if isinstance(fact, TensorFact) else fact
+            items = Many(self.element(before)) if isinstance(before, Items) else before
+            self.scope.facts[target.value.value] = join(items, Many(value_fact))
+            parts = [e.with_changes(slice=self._rewritten_slice(e.slice)) for e in target.slice]
+            return [f"{self.code(target.with_changes(slice=parts))} = {text}"]
         subscript = self.rewritten(target)
         target_fact = self.fact(subscript)
         if isinstance(target_fact, TensorFact) and isinstance(fact, Unknown):
