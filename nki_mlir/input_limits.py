@@ -25,7 +25,7 @@ class LimitText(NkiMlirError):
 class InputTooLarge(NkiMlirError):
     code = "NKI-INPUT-SIZE"
     message = "{what} takes {size:,} {unit}, {limit:,} are allowed"
-    why = "reading it takes a multiple of that in memory"
+    why = "to read it takes several times as much memory"
     fix = "set {variable} to a larger number of {unit}"
 
 

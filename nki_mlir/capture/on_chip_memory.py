@@ -37,7 +37,7 @@ class HeldAtOnce(TargetRule):
 
 class AddressesCollide(TargetRule):
     code = "NKI-ADDRESS"
-    message = "{a} and {b} have addresses that overlap in {memory}, and {a} is still used when {b} is"
+    message = "{a} and {b} have addresses that overlap in {memory}, and the kernel uses {b} before its last use of {a}"
     fix = "choose addresses that do not overlap, or use one only after the other's last use"
 
 

@@ -41,7 +41,7 @@ class TransferNull(Fault):
     kind = "tcm-null"
     code = "NKI-GPSIMD-TCM-NULL"
     message = "a transfer uses a null pointer for tightly coupled memory"
-    why = "tcm_malloc returns null where the pool of 16,384 bytes has no such block left"
+    why = "tcm_malloc returns null if the pool of 16,384 bytes has no block of that size left"
     fix = "use smaller blocks, or process a row in parts; compare the result of tcm_malloc with nullptr"
 
 
@@ -77,7 +77,7 @@ class AccessNull(Fault):
     kind, fields = "access-null", ("does", "size", "distance")
     code = "NKI-GPSIMD-ACCESS-NULL"
     message = "the kernel {does} {size} bytes through a null pointer"
-    why = "tcm_malloc returns null where the pool of 16,384 bytes has no such block left"
+    why = "tcm_malloc returns null if the pool of 16,384 bytes has no block of that size left"
     fix = "use smaller blocks; compare the result of tcm_malloc with nullptr"
 
 

@@ -240,7 +240,7 @@ def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program
 class BadArguments(NkiMlirError, TypeError):
     code = "NKI-STABLEHLO-ARGUMENTS"
     message = "argument {number} is {found}; @{function} takes {expected}"
-    fix = "give one array for each parameter, of its shape and dtype"
+    fix = "pass one array for each parameter, with its shape and dtype"
 
 
 def checked(arguments: Sequence[object], expected: Sequence[tuple[tuple[int, ...], np.dtype]], function: str

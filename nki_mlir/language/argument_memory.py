@@ -23,7 +23,7 @@ class ReadOnlyArgument(BadArgument):
 
 
 class RepeatedElements(BadArgument):
-    message = ("the kernel writes its parameter {name}, and elements of the array given for it share memory "
+    message = ("the kernel writes its parameter {name}, but elements of the array passed for it share memory "
                "(shape {shape}, strides {strides})")
     fix = "pass an array that has memory for each element: np.array(x)"
 

@@ -447,7 +447,7 @@ class NoDerivative(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-GRADIENT"
     message = "kernel {name} is called with a tensor that {has}, and a kernel has no derivative"
     why = "its result has no {what}, so the {derivative} of that tensor would lack the terms of the kernel"
-    fix = ("call it in the forward of a torch.autograd.Function and give that a {rule}; where no gradient is wanted, "
+    fix = ("call it in the forward of a torch.autograd.Function that has a {rule}; if you need no gradient, "
            "call it {without}")
 
 

@@ -200,7 +200,7 @@ def beta_tile_of_an_ended_loop(x):
     return out
 
 
-@case("error", "a and b have addresses that overlap in SBUF, and a is still used when b is", "choose addresses")
+@case("error", "a and b have addresses that overlap in SBUF, and the kernel uses b before its last use of a", "choose addresses")
 @nki.jit
 def current_tiles_at_one_address(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

@@ -156,7 +156,7 @@ def test_elements_that_share_memory__are_not_written(on):
     target = np.lib.stride_tricks.as_strided(row, (8, 8), (0, 4))
     with pytest.raises(TypeError) as error:
         read_after_write.on(on)(np.ones((8, 8), np.float32), target)
-    assert error.value.headline == ("the kernel writes its parameter b, and elements of the array given for it share "
+    assert error.value.headline == ("the kernel writes its parameter b, but elements of the array passed for it share "
                                     "memory (shape (8, 8), strides (0, 4))")
     assert not row.any()
 

@@ -186,5 +186,5 @@ def test_addresses_collide(on):
     np.testing.assert_array_equal(run(on, nki.jit(at(0, 256)), X), X + X * X)
     with pytest.raises(AddressesCollide) as error:
         run(on, nki.jit(at(0, 128)), X)
-    assert error.value.headline == "a and b have addresses that overlap in SBUF, and a is still used when b is"
+    assert error.value.headline == "a and b have addresses that overlap in SBUF, and the kernel uses b before its last use of a"
     assert error.value.at is not None and error.value.at.line == at.__code__.co_firstlineno + 3

@@ -26,7 +26,7 @@ COMPLETIONS = Machine.dma_engines       # a finished transfer adds one for each 
 
 class NoEncoding(NkiMlirError):
     code = "NKI-NO-ENCODING"
-    message = "'{op}' has no instruction: its class gives no {missing}"
+    message = "'{op}' has no instruction: its class has no {missing}"
     fix = "lower it to nisa operations that have a mnemonic and an opcode"
 
 

@@ -109,6 +109,6 @@ def test_error__class_without_an_opcode():
         src: In
 
     Unfinished.name, Unfinished.mnemonic, Unfinished.tiles = "unfinished", "UNFINISHED", ()
-    with pytest.raises(NoEncoding, match=r"'nisa.unfinished' has no instruction: its class gives no opcode"):
+    with pytest.raises(NoEncoding, match=r"'nisa.unfinished' has no instruction: its class has no opcode"):
         operation_text(Unfinished())
     assert isinstance(Instruction(Unfinished()), Instruction)

@@ -12,7 +12,7 @@ constexpr size_t TCM_BYTES = 16384;
 namespace torch {
 namespace neuron {
 
-void* tcm_malloc(size_t bytes, gpsimd::Place at = gpsimd::here());      // null where the pool has no such block left
+void* tcm_malloc(size_t bytes, gpsimd::Place at = gpsimd::here());      // null if the pool has no block of that size left
 void tcm_free(void* block, gpsimd::Place at = gpsimd::here());
 
 }  // namespace neuron
