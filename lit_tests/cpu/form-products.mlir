@@ -5,41 +5,46 @@
 
 // Blocks of the summed axis are packed for all rows, on the pool.
 // CHECK:      // @matmul_tiled(a_t, b, out)
-// CHECK-NEXT: //   nki_parallel(&%0, %2, [[PACK:L[0-9]+]], [[K:[0-9]+]], 0, 1, 2, {{[0-9]+}}, 0, [[PACKED:L[0-9]+]])
+// CHECK-NEXT: //   nki_parallel(&%0, %2, [[PACK:L[0-9]+]], [[K:[0-9]+]], 0, 1, 8, {{[0-9]+}}, 0, [[PACKED:L[0-9]+]])
 // CHECK-NEXT: // [[PACK]]:
-// CHECK-NEXT: //   copy_32x{{[0-9x]+}}_float32_{{[0-9a-f]+}}(a_t + 524288 * %[[K]], memory + 524288 * %[[K]])
+// CHECK-NEXT: //   copy_8x{{[0-9x]+}}_float32_ahead_{{[0-9a-f]+}}(a_t + 131072 * %[[K]], memory + 131072 * %[[K]])
 // CHECK:      // [[PACKED]]:
-// Then columns, in as many iterations as there is work for.
-// CHECK-NEXT: //   nki_parallel(&%0, %2, [[COLUMNS:L[0-9]+]], [[J:[0-9]+]], 0, 1, 2, {{[0-9]+}}, {{[0-9]+}}, [[END:L[0-9]+]])
+// Then columns, in as many iterations as there is work for; a block of them is packed, and multiplied by all rows.
+// CHECK-NEXT: //   nki_parallel(&%0, %2, [[COLUMNS:L[0-9]+]], [[J:[0-9]+]], 0, 1, 1, {{[0-9]+}}, {{[0-9]+}}, [[END:L[0-9]+]])
 // CHECK-NEXT: // [[COLUMNS]]:
-// CHECK:      //   copy_32x{{[0-9x]+}}_float32_{{[0-9a-f]+}}(b + 1024 * %[[J]] + 1048576 * %[[B:[0-9]+]], %[[OWN:[0-9]+]] + 524288 * %[[B]])
-// The first block starts the sums, where the result is; the next one adds to them.
-// CHECK:      //   add_{{[0-9x]+}}x512_float32_panels_{{[0-9a-f]+}}(memory, %[[OWN]], out + 1024 * %[[J]])
-// CHECK-NEXT: //   add_{{[0-9x]+}}x512_float32_panels_{{[0-9a-f]+}}(memory + 524288, %[[OWN]] + 524288, out + 1024 * %[[J]])
+// CHECK-NEXT: //   copy_8x{{[0-9x]+}}_float32_ahead_{{[0-9a-f]+}}(b + 2048 * %[[J]], %[[BLOCK:[0-9]+]])
+// The first block starts the sums, where the result is; the next ones add to them.
+// CHECK-NEXT: //   add_{{[0-9x]+}}x128_float32_panels_[[FRESH:[0-9a-f]+]](memory, %[[BLOCK]], out + 2048 * %[[J]])
+// CHECK:      // [[NEXT:L[0-9]+]]:
+// CHECK-NEXT: //   copy_8x{{[0-9x]+}}_float32_ahead_{{[0-9a-f]+}}(b + 2048 * %[[J]] + 262144 * %[[N:[0-9]+]] + 262144, %[[BLOCK]])
+// CHECK-NEXT: //   add_{{[0-9x]+}}x128_float32_panels_{{[0-9a-f]+}}(memory + 131072 * %[[N]] + 131072, %[[BLOCK]], out + 2048 * %[[J]])
+// CHECK-NEXT: //   nki_next(&%[[N]], 1, 7, [[NEXT]])
 // CHECK-NEXT: //   end
 // CHECK-NEXT: // [[END]]:
 
 // A tile of the result is prefetched before it is computed, four positions of the summed axis in an iteration.
 // CHECK: llvm.func internal @add_{{.*}}_panels_
 // CHECK:   "llvm.intr.prefetch"(%{{[0-9]+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
-// CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64
+// CHECK:   scf.for %{{.*}} = %c0_i64 to %c128_i64
 // CHECK:     math.fma %{{[0-9]+}}, %{{[0-9]+}}, %{{[a-z0-9]+}} : vector<{{[0-9]+}}xf32>
 
-// The pass alone: panels of a, then of b for each half of the columns, and their product.
+// The pass alone: panels of a, then of each block of b, and their product. Packing prefetches the rows that come next.
 // ALONE-LABEL: func.func @matmul_tiled(
-// ALONE-SAME:    %[[A:[a-z0-9]+]]: {{.*}} %[[B:[a-z0-9]+]]: {{.*}} %[[OUT:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 256 x 512 x 1024 in blocks of 256 rows, 256 columns, depth 512, float32: 37.2 MB beyond L1, 4.7 MB beyond L2, 3.7 MB beyond L3"]
+// ALONE-SAME:    %[[A:[a-z0-9]+]]: {{.*}} %[[B:[a-z0-9]+]]: {{.*}} %[[OUT:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 256 x 512 x 1024 in blocks of 256 rows, 512 columns, depth 128, float32: 42.5 MB beyond L1, 3.7 MB beyond L2, 3.7 MB beyond L3"]
 // ALONE:         %[[ROWS:.*]] = memref.alloc() : memref<262144xf32, "sbuf">
-// ALONE:         scf.for %{{.*}} = %c0 to %c2 step %c1 {
-// ALONE:           %[[FROM:.*]] = memref.reinterpret_cast %[[A]] to offset: [%[[AT:.*]]], sizes: [32, {{.*}}]
-// ALONE:           %[[TO:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [%[[AT]]], sizes: [32, {{.*}}]
-// ALONE:           linalg.copy {native.fixed} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] : {{.*}})
+// ALONE:         scf.for %{{.*}} = %c0 to %c8 step %c1 {
+// ALONE:           %[[FROM:.*]] = memref.reinterpret_cast %[[A]] to offset: [%[[AT:.*]]], sizes: [8, {{.*}}]
+// ALONE:           %[[TO:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [%[[AT]]], sizes: [8, {{.*}}]
+// ALONE:           linalg.copy {native.ahead = {{\[\[}}0, 16384]], native.fixed} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] : {{.*}})
 // ALONE:         } {native.on_pool}
-// ALONE:         scf.for %[[J:.*]] = %c0 to %c2 step %c1 {
-// ALONE:           %[[COLUMNS:.*]] = memref.alloc() : memref<262144xf32, "sbuf">
-// ALONE:             linalg.copy {native.fixed}
-// ALONE:           %[[FIRST:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [0], sizes: [16, 512, 16]
-// ALONE:           %[[SECOND:.*]] = memref.reinterpret_cast %[[COLUMNS]] to offset: [0], sizes: [8, 512, 32]
-// ALONE:           %[[RESULT:.*]] = memref.reinterpret_cast %[[OUT]] to offset: [%{{.*}}], sizes: [256, 256], strides: [512, 1]
-// ALONE:           "native.packed_product"(%[[FIRST]], %[[SECOND]], %[[RESULT]]) {depth = 512 : i64, fresh = true, line = 512 : i64, panels = array<i64: 16, 8>, sizes = array<i64: 16, 32>, tile = array<i64: 8, 2>, unit = "float32"}
-// ALONE:           "native.packed_product"(%{{.*}}, %{{.*}}, %[[RESULT]]) {depth = 512 : i64, fresh = false,
+// ALONE:         scf.for %[[J:.*]] = %c0 to %c1 step %c1 {
+// ALONE:           %[[COLUMNS:.*]] = memref.alloc() : memref<65536xf32, "sbuf">
+// ALONE:           linalg.copy {native.ahead = {{\[\[}}0, 32768]], native.fixed}
+// ALONE:           %[[FIRST:.*]] = memref.reinterpret_cast %[[ROWS]] to offset: [0], sizes: [16, 128, 16]
+// ALONE:           %[[SECOND:.*]] = memref.reinterpret_cast %[[COLUMNS]] to offset: [0], sizes: [16, 128, 32]
+// ALONE:           %[[RESULT:.*]] = memref.reinterpret_cast %[[OUT]] to offset: [%{{.*}}], sizes: [256, 512], strides: [512, 1]
+// ALONE:           "native.packed_product"(%[[FIRST]], %[[SECOND]], %[[RESULT]]) {depth = 128 : i64, fresh = true, line = 512 : i64, panels = array<i64: 16, 16>, sizes = array<i64: 16, 32>, tile = array<i64: 8, 2>, unit = "float32"}
+// ALONE:           scf.for %{{.*}} = %c0 to %c7 step %c1 {
+// ALONE:             linalg.copy {native.ahead
+// ALONE:             "native.packed_product"(%{{.*}}, %[[SECOND]], %[[RESULT]]) {depth = 128 : i64, fresh = false,
 // ALONE:         } {native.on_pool}

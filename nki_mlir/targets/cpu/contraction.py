@@ -20,6 +20,7 @@ from nki_mlir.waist.recognize import product_of
 
 VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
 ROWS = {16: 8, 8: 6, 4: 6}
+MOST_LINES = 32                     # cache lines of the next panel that a tile prefetches at most
 UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
@@ -140,6 +141,7 @@ class Contraction:
         product_axes = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
+        self.positions: dict[int, Value] = {}       # of the outer loops, by axis
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.over(self.outer, list(pointers), self.tiles)
@@ -148,8 +150,10 @@ class Contraction:
         """Emit a plain loop for each axis."""
         if not axes:
             return body(pointers)
-        self.code.loop(range(self.nest.extents[axes[0]]), [],
-                       lambda i, _: self.over(axes[1:], self.moved(pointers, axes[0], i), body))
+        def inside(position: Value, _: list[Value]) -> None:
+            self.positions[axes[0]] = position
+            self.over(axes[1:], self.moved(pointers, axes[0], position), body)
+        self.code.loop(range(self.nest.extents[axes[0]]), [], inside)
         return None
 
     def tiles(self, pointers: list[Value]) -> None:
@@ -190,8 +194,10 @@ class Contraction:
 
         def old() -> list[Value]:
             return [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(targets)]
-        for target in targets if self.panels is not None else ():
-            code.prefetch(target)
+        if self.panels is not None:
+            for target in targets:
+                code.prefetch(target)
+            self.prefetch_next_panel(pointers[product.broadcast])
         zero = code.constant(code.shaped(code.element(out.dtype), self.lanes), 0.0)
         if self.panels is None:
             sums = self.sum(self.summed, pointers, [zero] * len(targets) if self.fresh else old(), rows, active)
@@ -200,6 +206,16 @@ class Contraction:
             sums = sums if self.fresh else [code.add(a, b) for a, b in zip(old(), sums)]
         for k, (p, value) in enumerate(zip(targets, sums)):
             code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
+
+    def prefetch_next_panel(self, panel: Value) -> None:
+        """Prefetch a part of the next panel of rows into the second cache: the tiles of a panel together prefetch all
+        of it. What the last panel prefetches lies behind the factor, where a prefetch does nothing."""
+        code, (_, across, height, _, depth) = self.code, self.nest.extents
+        size = height * depth * self.nest.inputs[self.product.broadcast].dtype.itemsize
+        lines = min(-(-size // (host.LINE * across)), MOST_LINES)
+        start = code.linear(size, [(self.positions[1], lines * host.LINE)])
+        for line in range(lines):
+            code.prefetch(panel, code.linear(line * host.LINE, [(start, 1)]))
 
     def sum(self, axes: Sequence[int], pointers: list[Value], sums: list[Value], rows: int,
             active: list[Value | None]) -> list[Value]:

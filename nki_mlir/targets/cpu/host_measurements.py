@@ -27,7 +27,9 @@ from nki_mlir.targets.runtime.host import Caches
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 ROUNDS = 20
-DEPTH, PANELS = 256, (16, 4)        # sizes of the timed product, whose factors fit the first two caches
+DEPTH, PANELS = 512, (16, 8)        # sizes of the timed product, whose factors fit the second cache
+LINE = 1024                         # columns of its result, at least: many results have rows of whole pages
+CLOSE = 0.97                        # a rate of this share of the best counts as equal
 ARGUMENTS = 1 << 13                 # arguments of a timed function: they and its table fit the first cache
 SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
 MOST_READ = 128 << 20              # bytes to measure memory by
@@ -47,9 +49,11 @@ def rates() -> Rates:
 
 
 def fastest_tiles() -> list[RegisterTile]:
-    """List the register tiles of this host, the fastest first."""
+    """List the register tiles of this host, the fastest first; of tiles that are about as fast, the first of ``tiles``,
+    whose panels take whole vectors to pack."""
     rates_of = dict(zip(tiles(), memoized("tiles")))
-    return sorted(rates_of, key=rates_of.__getitem__, reverse=True)
+    best = max(rates_of.values())
+    return sorted(rates_of, key=lambda tile: min(rates_of[tile], CLOSE * best), reverse=True)
 
 
 def words_of_unit(unit: str) -> float:
@@ -145,13 +149,13 @@ def read_rate(size: int) -> float:
 def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
     """Return the multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
     (down, across), rows, width = PANELS, tile.panel, tile.width
-    line = across * width
+    line = max(across * width, LINE)
     nest = Nest((*PANELS, rows, width, DEPTH), frozenset({4}),
                 (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * width, 0, 1, width))), 0,
                 (Operand(FLOAT32, (rows * line, width, line, 1, 0)),), MULTIPLY_ADD, (4,))
-    sizes = down * DEPTH * rows, line * DEPTH, down * rows * line
+    sizes = down * DEPTH * rows, across * width * DEPTH, down * rows * line
     seconds = _seconds(PanelProduct(nest, True, pairs, tile), [aligned_zeros(size) for size in sizes])
-    return down * rows * line * DEPTH / seconds
+    return down * rows * across * width * DEPTH / seconds
 
 
 def aligned_zeros(count: int) -> np.ndarray:

@@ -3,9 +3,11 @@
 
 ``out[m, n] = sum over k of a[k, m] * b[k, n]``. First ``a`` is packed, then each block of columns runs by itself:
 
-pack the columns of b
-for each block of rows:  for each block of k:
+for each block of k:  pack the columns of b
     for each panel of a, which stays in the first cache:  for each panel of b:  out's tile += panel of a * panel of b
+
+A block of ``b`` fits the second cache. Sums that an epilogue reads are finished in blocks of rows, with the last block
+of ``k``.
 
 The order in which numbers are added does not depend on the number of threads.
 """
@@ -30,13 +32,14 @@ from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct, RegisterTile
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
+from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
-PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
+PIECE = 16                         # positions of k that are packed at a time: as many streams of reads
 UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
 
@@ -70,12 +73,17 @@ class PackingOptions:
             candidates = host_measurements.fastest_tiles()
         return next((tile for tile in candidates if columns % tile.width == 0), None)
 
-    def most_depth(self, rows: int) -> int:
-        """Return the words of the summed axis of a block: a panel of these rows takes two thirds of the first cache.
+    def most_depth(self) -> int:
+        """Return the words of the summed axis of a block: panels of both factors take half of the first cache.
 
         The order of sums follows from it, so that it is the same for all tiles of vectors.
         """
-        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * rows)
+        words = 2 * ROWS[host.lanes()] + VECTORS * host.lanes()
+        return self.depth or host_measurements.caches().first // 2 // (4 * words)
+
+    def most_depth_on_tiles(self) -> int:
+        """Return the same for tile registers: a panel of rows takes two thirds of the first cache."""
+        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * PANEL)
 
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
         """Choose which of ``UNITS`` multiplies rows by columns of this depth: the one that an option names, else the
@@ -113,7 +121,11 @@ class PackedFactor:
         return self.start.plus(along, stride).plus(summed, depth * (1 + self.pairs))
 
     def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
-        """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs."""
+        """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs.
+
+        Rows of the factor lie apart, where the processor does not predict them: each prefetches the row that is read
+        ``PIECE`` steps later.
+        """
         across, summed = self.memory.strides
         step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
         extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * across, step, across)
@@ -122,12 +134,21 @@ class PackedFactor:
             is_paired = self.memory.dtype is BFLOAT16
             source, target = Operand(UINT16 if is_paired else self.memory.dtype, strides), Operand(UINT32, written)
             join = JOIN if is_paired else NARROWED_JOIN
-            code.emit(Nest(extents, frozenset(), (source, source), 0, (target,), join, (2 + len(join),)), start,
+            nest = Nest(extents, frozenset(), (source, source), 0, (target,), join, (2 + len(join),))
+            code.emit(self.with_prefetches(nest, piece * step), start,
                       start.plus(Linear(summed * self.memory.dtype.itemsize)), panels)
             return
         steps = () if self.memory.dtype is FLOAT32 else (Step("convert", FLOAT32, (0,)),)
-        code.emit(Nest(extents, frozenset(), (Operand(self.memory.dtype, strides),), 0, (Operand(FLOAT32, written),),
-                       steps, (2,) if steps else (0,)), start, panels)
+        nest = Nest(extents, frozenset(), (Operand(self.memory.dtype, strides),), 0, (Operand(FLOAT32, written),),
+                    steps, (2,) if steps else (0,))
+        code.emit(self.with_prefetches(nest, piece * step), start, panels)
+
+    def with_prefetches(self, nest: Nest, distance: int) -> Nest | AddressedNest:
+        """Return the nest with prefetches of its inputs that many elements ahead, if their rows lie apart."""
+        if self.memory.strides[0] != 1:
+            return nest
+        ahead = distance * self.memory.dtype.itemsize
+        return AddressedNest(nest, MemoryUse(ahead=tuple([(k, ahead) for k in range(len(nest.inputs))])))
 
 
 class PackedProduct:
@@ -159,14 +180,15 @@ class PackedProduct:
     def chosen_blocks(self) -> ProductBlocks:
         """Return the blocks that the options name, or of those that fit the product the ones that cost least."""
         options, panel, tile = self.options, self.a.width, self.b.width
-        caches, shared = host_measurements.caches(), self.columns // (2 * host.threads())
+        caches = host_measurements.caches()
+        shared = self.columns // (2 * host.threads() if host.threads() > 1 else 1)
         step = PIECE if self.unit == "amx" else 1               # positions of the summed axis in a register
-        most_depth = options.most_depth(PANEL if self.unit == "amx" else 2 * ROWS[host.lanes()])
+        most_depth = options.most_depth_on_tiles() if self.unit == "amx" else options.most_depth()
         depth = step * divisor(self.depth // step, most_depth // step)
         rates = replace(host_measurements.rates(), multiply_adds=host_measurements.words_of_unit(self.unit))
         most = min(options.columns or caches.third // 4 // (4 * most_depth), shared, self.most)
         columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
-        most = options.rows or max(caches.third // 4 // (4 * columns[0]), panel)
+        most = options.rows or (self.m if self.finish is None else max(caches.second // 4 // (4 * columns[0]), panel))
         rows = [n * panel for n in divisors(self.m // panel, most // panel)]
         # An option is a bound: the largest block within it. Else blocks are compared.
         return chosen([ProductBlocks(self.rows, self.columns, self.depth, panel, row, column, depth)
@@ -200,38 +222,44 @@ class PackedProduct:
         return self.packed.plus(row, 4 * self.k).plus(k, 4 * self.k * self.m)
 
     def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
-        """Write the work of one iteration: all rows, from those on, of some columns."""
-        packed = self.code.allocate(4 * self.n * self.depth, memory).base
-        sums = None
+        """Write the work of one iteration: all rows, from those on, of some columns.
+
+        A block of ``b`` stays in the second cache while all rows are multiplied by it.
+        """
+        packed = self.code.allocate(4 * self.n * self.k, memory).base
+        last, sums = self.depth // self.k - 1, None
         if self.finish is not None:
-            sums = self.code.allocate(4 * self.block * self.n, memory).base
-        with self.code.repeated(self.depth // self.k) as k:
-            self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)),
-                        packed.plus(k, 4 * self.n * self.k))
-        for first_row, count in self.pieces:
-            block = min(self.block, count)
-            with self.code.repeated(count // block) as number:
-                row = Linear(first_row).plus(number, block)
-                self.write_rows(row, block, packed, sums, self.address(rows.plus(row), columns))
+            sums = self.code.allocate(4 * self.n * (self.m if last else self.block), memory).base
+
+        def multiply(k: Linear, number: int) -> None:
+            """Write the product of a block of the summed axis; ``number`` is -1 where the variable of a loop has it."""
+            self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)), packed)
+            for first_row, count in self.pieces:
+                block = min(self.block, count)
+                with self.code.repeated(count // block) as blocks:
+                    row = Linear(first_row).plus(blocks, block)
+                    to = self.address(rows.plus(row), columns)
+                    into, line = to, self.result.strides[0]
+                    if sums is not None:
+                        into, line = sums.plus(row, 4 * self.n) if last else sums, self.n
+                    product = self.product(block, line)
+                    self.code.emit(replace(product, fresh=number == 0), self.panel(row, k), packed, into)
+                    if self.finish is not None and number == last:
+                        self.code.emit(replace(self.finish, extents=(block, self.n), outputs=(self.result,),
+                                               inputs=(Operand(FLOAT32, (self.n, 1)),)), into, to)
+
+        multiply(Linear(), 0)
+        alike = last if self.finish is None else last - 1
+        if alike > 0:
+            with self.code.repeated(alike) as number:
+                multiply(number.plus(Linear(1)), -1)
+        if last > alike:
+            multiply(Linear(last), last)
 
     def address(self, row: Linear, column: Linear) -> Linear:
         """Return the address of an element of the result."""
         line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
         return self.out.plus(row, line).plus(column, step)
-
-    def write_rows(self, row: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
-        """Write a block of rows, with sums in a buffer if an epilogue reads them."""
-        blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
-        fresh, into = self.product(count, line), to if sums is None else sums
-        self.code.emit(fresh, self.panel(row, Linear()), packed, into)
-        if blocks > 1:
-            with self.code.repeated(blocks - 1) as number:
-                k = number.plus(Linear(1))
-                panel = packed.plus(k, 4 * self.n * self.k)
-                self.code.emit(replace(fresh, fresh=False), self.panel(row, k), panel, into)
-        if self.finish is not None:
-            self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
-                                   outputs=(self.result,)), into, to)
 
     def product(self, rows: int, line: int) -> PanelProduct | TileRegisterProduct:
         """Multiply panels of rows by panels of columns; rows of the result, from 0 on, are ``line`` elements apart."""
@@ -270,7 +298,7 @@ def can_pack(product: PlacedNest, worth: int, options: PackingOptions) -> bool:
     rows, columns, depth = nest.extents
     tile = options.tile(columns)
     return (moves == [(False, True, True), (True, False, True)] and tile is not None and rows >= tile.panel
-            and divisor(depth, options.most_depth(2 * ROWS[host.lanes()])) >= LEAST_DEPTH)
+            and divisor(depth, options.most_depth()) >= LEAST_DEPTH)
 
 
 def divisor(number: int, most: int) -> int:

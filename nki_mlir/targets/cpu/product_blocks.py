@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How a packed product is cut into blocks, by what the host's caches hold and how fast they are read.
 
-A panel of ``a`` stays in the first cache while panels of ``b`` stream by. What varies is how many rows and columns a
-block has: with more columns ``a`` is read again less often, with fewer the block of ``b`` fits the second cache. Where
-the third cache is fast enough, a block of ``b`` streams from there while numbers are multiplied, and costs nothing.
+A panel of ``a`` stays in the first cache while panels of ``b`` stream by; a block of ``b`` is multiplied by all rows
+before the next one is packed. What varies is how many columns a block has: with more ``a`` is read again less often,
+with fewer the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied, and cost nothing
+where the third cache is fast enough. Blocks of rows are those in which an epilogue finishes sums.
 
 The depth of a block, which is where sums are rounded to memory and added to, follows from the size of the first cache
 alone: the order of sums does not depend on measurements, nor on threads.
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from nki_mlir.targets.runtime.host import Caches
 
-HIDDEN = 0.5                        # reads that take up to this share of the time of the multiply-adds cost nothing
+HIDDEN = 0.5                        # sums that take up to this share of the time of the multiply-adds cost nothing
 
 
 @dataclass(frozen=True)
@@ -57,29 +58,33 @@ class ProductBlocks:
     def streamed(self, caches: Caches) -> int:
         """Return the bytes of ``b`` that come from beyond the second cache."""
         fits = 4 * self.depth * self.columns <= caches.second * 3 // 4
-        return 4 * self.n * self.k * (-(-self.m // self.rows) if fits else -(-self.m // self.panel))
+        return 4 * self.n * self.k * (1 if fits else -(-self.m // self.panel))
 
-    def others(self, caches: Caches) -> int:
-        """Return the bytes of ``a`` and of sums that come from there, or go there."""
-        a = 4 * self.m * self.k * -(-self.n // self.columns)
-        fit = 4 * self.columns * (self.depth + self.rows) <= caches.second
-        times = 1 if fit else 2 * (self.k // self.depth) - 1
-        return a + 4 * self.m * self.n * times
+    def sums(self, caches: Caches) -> int:
+        """Return the bytes of sums that come from there, or go there: code prefetches them."""
+        fit = 4 * self.columns * (self.depth + self.m) <= caches.second
+        return 4 * self.m * self.n * (1 if fit else 2 * (self.k // self.depth) - 1)
+
+    @property
+    def rows_read(self) -> int:
+        """The bytes of ``a`` that come from there."""
+        return 4 * self.m * self.k * -(-self.n // self.columns)
 
     def traffic(self, caches: Caches) -> CacheTraffic:
         b, out, blocks = 4 * self.n * self.k, 4 * self.m * self.n, self.k // self.depth
         a = 4 * self.m * self.k
-        from_memory = b * -(-self.m // self.panel) + a * -(-self.n // self.columns) + out * (2 * blocks - 1)
-        stays = 4 * self.columns * (self.k + self.rows) <= caches.third * 3 // 4
+        from_memory = b * -(-self.m // self.panel) + self.rows_read + out * (2 * blocks - 1)
+        stays = 4 * (self.columns * (self.depth + self.m) + self.depth * self.m) <= caches.third * 3 // 4
         again = 1 if a <= caches.third // 2 else -(-self.n // self.columns)
         third = b + a * again + out * (1 if stays else 2 * blocks - 1)
-        return CacheTraffic(from_memory, self.streamed(caches) + self.others(caches), third)
+        return CacheTraffic(from_memory, self.streamed(caches) + self.rows_read + self.sums(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:
-        """Return the time of reads besides the multiply-adds, which hide some of the streamed reads."""
+        """Return the time of reads besides the multiply-adds, which hide some of those of the sums."""
         multiplied = self.m * self.n * self.k / rates.multiply_adds
-        streamed = self.streamed(caches) / rates.third - HIDDEN * multiplied
-        return max(0.0, streamed) + self.others(caches) / rates.third + self.traffic(caches).third / rates.memory
+        sums = max(0.0, self.sums(caches) / rates.third - HIDDEN * multiplied)
+        read = (self.streamed(caches) + self.rows_read) / rates.third
+        return read + sums + self.traffic(caches).third / rates.memory
 
     def __str__(self) -> str:
         return (f"{self.m} x {self.n} x {self.k} in blocks of {self.rows} rows, {self.columns} columns, "

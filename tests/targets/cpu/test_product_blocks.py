@@ -27,9 +27,16 @@ def test_a_slow_third_cache__gets_blocks_that_fit_the_second() -> None:
     assert slow.columns == 512
 
 
-def test_a_fast_third_cache__streams_blocks_of_many_columns() -> None:
-    small = Caches(48 * KIB, MIB, 32 * MIB)
-    assert [blocks(rate, small).columns for rate in (15e9, 100e9)] == [256, 1024]
+@pytest.mark.parametrize("third", [15e9, 100e9])
+def test_blocks_fit_the_second_cache__however_fast_the_third_is(third: float) -> None:
+    assert [blocks(third, Caches(48 * KIB, size * MIB, 32 * MIB)).columns for size in (1, 2, 4)] == [256, 512, 1024]
+
+
+def test_sums_that_wait__make_blocks_smaller() -> None:
+    """Sums of few columns stay in the second cache, which counts where a block's depth is small."""
+    candidates = [ProductBlocks(512, 2048, 2048, 16, 512, columns, 32) for columns in SIZES]
+    rates = [Rates(third, 10e9, 113e9) for third in (15e9, 100e9)]
+    assert [chosen(candidates, CACHES, rate).columns for rate in rates] == [512, 1024]
 
 
 def test_traffic__is_what_blocks_read_again() -> None:
