@@ -14,7 +14,6 @@ import numpy as np
 
 from nki_mlir.calibration.measurements import BadMeasurements, Measurement
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.targets.neuron.codegen.engine_choice import ISSUERS
 
 CHAINS = 4                      # of the kernels called stream, whose instructions are so many times ``reps``
 SHORT = 64                      # elements of a partition of short transfers, at most
@@ -104,9 +103,8 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
     dma, short, long = machine.costs.dma, fits["short transfers"], fits["long transfers"]
-    issuers = len(ISSUERS) if machine.generates_descriptors else 1      # as the vendor's compiler spreads them
-    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]) * issuers,
-                              float(short.errors[1]) * issuers))
+    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]),
+                              float(short.errors[1])))
     round_trip_ns = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
     rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / round_trip_ns * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),

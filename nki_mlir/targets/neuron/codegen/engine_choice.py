@@ -21,14 +21,13 @@ ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer 
 class EngineChoice:
     """``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too. Without, each has its
     class's first. ``written``: as the vendor's compiler evidently chooses, which gives the GpSimd engine nothing that
-    the kernel does not, has several engines trigger transfers only where that takes an engine long, and orders products
-    as if the tensor engine had its full speed. The engines of each form of instruction are worked out once, and its
-    ``forms``."""
+    the kernel does not, has the sync engine trigger transfers, and orders products as if the tensor engine had its full
+    speed. The engines of each form of instruction are worked out once, and its ``forms``."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
         self.machine, self.balanced, self.ramps = machine, balanced, not written
-        self.issued = issued and (machine.generates_descriptors or not written)
+        self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.known: dict[object, tuple[Engine, ...]] = {}
         self.forms: dict[object, Any] = {}      # what steps of a form have in common (``scheduling_graph.py``)

@@ -176,11 +176,12 @@ def multiplied(a, b, ahead):
     """a [M, 64], b [64, N] to a @ b; ``ahead`` tiles of 128 rows are transposed before their products."""
     out = nl.ndarray((a.shape[0], b.shape[1]), dtype=b.dtype, buffer=nl.shared_hbm)
     right = nl.load(b)
+    tiles, p, f = nl.arange(a.shape[0] // 128)[None, :, None], nl.arange(128)[:, None, None], nl.arange(64)[None, None, :]
+    rows = nl.load(a.reshape((a.shape[0] // 128, 128, 64))[tiles, p, f])
     for i in nl.affine_range(a.shape[0] // (128 * ahead)):
         left = nl.ndarray((ahead, nl.par_dim(64), 128), dtype=b.dtype, buffer=nl.sbuf)
         for r in nl.affine_range(ahead):
-            tile = nl.load(a[nl.ds((i * ahead + r) * 128, 128), :])
-            left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile))
+            left[r] = nisa.activation(nl.copy, nisa.nc_transpose(rows[:, i * ahead + r, :]))
         for r in nl.affine_range(ahead):
             for j in nl.affine_range(b.shape[1] // 512):
                 product = nisa.nc_matmul(left[r], right[:, nl.ds(j * 512, 512)])
