@@ -25,7 +25,8 @@ from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField, same_value
+from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField
+from nki_mlir.dialects.operation_kind import same_value
 from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify, verify_mask

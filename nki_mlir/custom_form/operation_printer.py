@@ -17,7 +17,8 @@ from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import MalformedAttribute, read_access
 from nki_mlir.dialects.mlir_ops import STRUCTURAL, recognize
-from nki_mlir.dialects.op import Op, same_value
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.operation_kind import same_value
 
 ALL = "every attribute"
 RAW = "as MLIR's attribute: "           # of a mask, which has a form between

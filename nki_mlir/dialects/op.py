@@ -3,8 +3,7 @@
 
 A class lists its tiles and attributes as annotated fields. An instance is one operation: its tiles are ``Tile``
 records, its attributes plain Python values. Eager execution, capture, the interpreter, the conversions and the emitter
-all work on such instances; ``dialects.mlir_ops`` builds the MLIR operations from the same classes. This file does not
-use MLIR.
+work on such instances; ``dialects.mlir_ops`` builds MLIR operations from the same classes. This file uses no MLIR.
 """
 
 import inspect
@@ -19,6 +18,7 @@ import numpy as np
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.interface_turns import slowest
+from nki_mlir.dialects.operation_kind import KIND, OperationKind, kind_of, same_value
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import SHARING, Engine, Work
@@ -225,8 +225,8 @@ class Op:
         values.update(fields)
         if len(values) != len(self.tiles) + len(self.attributes):
             field_names = {*(tile.name for tile in self.tiles), *self.attributes}
-            unknown = [n for n in values if n not in field_names]
             missing = ", ".join(n for n in field_names if n not in values)
+            unknown = [n for n in values if n not in field_names]
             problem = f"has no field {', '.join(unknown)}" if unknown else f"lacks {missing}"
             raise TypeError(f"{self.full_name()} {problem}")
         self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
@@ -236,7 +236,7 @@ class Op:
         """Return a key that is equal for operations that differ only in their buffers, masks and limits."""
         values = self.__dict__
         tiles = [None if (tile := values[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
-        return (type(self), *tiles, *[same_value(values[name]) for name in self.attributes])
+        return (self.kind(), *tiles)
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
@@ -247,7 +247,13 @@ class Op:
         """Return that key of the operation itself."""
         values = self.__dict__
         forms = [None if (tile := values[f.name]) is None else tile._form or tile.form for f in self.tiles]
-        return (type(self), *forms, *[same_value(values[name]) for name in self.attributes])
+        return (self.kind(), *forms)
+
+    def kind(self) -> OperationKind:
+        """Return what operations of one class with equal attributes share, and copies with other tiles with them."""
+        values = self.__dict__
+        return values.get(KIND) or values.setdefault(       # type: ignore[no-any-return]
+            KIND, kind_of((type(self), *[same_value(values[name]) for name in self.attributes])))
 
     # -- common to all ops ---------------------------------------------------------------------------------------------
     @classmethod
@@ -355,6 +361,8 @@ def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
     for f in op.tiles:
         if (old := values[f.name]) is not None:
             values[f.name] = tile(old)
+    if not op.attributes.keys().isdisjoint(fields):
+        values.pop(KIND, None)
     values.update(fields)
     return copy
 
@@ -376,14 +384,6 @@ def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O
 def affine_attributes(op: Op) -> dict[str, Linear]:
     """Return the attributes of an operation that are affine forms of its axes and symbols, by name."""
     return {name: getattr(op, name) for name, kind in op.attributes.items() if kind is Linear}
-
-
-def same_value(value: Any) -> object:
-    """Return a key that is equal for identical values. Equal numbers may differ: 1 and True, 0.0 and -0.0."""
-    kind = type(value)
-    if kind is str:
-        return value
-    return kind, value if kind in (float, bool, int) and value > 0 else repr(value)
 
 
 class NkiOp(Op):

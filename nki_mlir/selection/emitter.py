@@ -23,6 +23,7 @@ from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.operation_kind import KIND
 from nki_mlir.dialects.target_findings import is_transfer
 from nki_mlir.dialects.target_rules import is_spread, starts_legally
 from nki_mlir.machine import Engine, Machine
@@ -250,6 +251,7 @@ def named(op: NisaOp, engine: Engine) -> None:
     """Let the engine have the instruction. It stays open which one does where that is the class's choice of several:
     ``schedule-instructions`` chooses among these, and who triggers transfers."""
     if op.runs_on is not engine or len(op.engines if op.queued else op.shared_engines) < 2:
+        op.__dict__.pop(KIND, None)
         op.engine = engine.value
 
 

@@ -7,7 +7,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.mlir_ops import read_op
-from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.costs import NOTHING
@@ -146,3 +146,16 @@ def test_pattern__in_another_dtype_counts_in_its_elements() -> None:
     arrays = arrays_of(op)
     after = run(op, arrays)
     assert np.array_equal(after["dst"], arrays["src"].view(np.int16)[:, 1::2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kind__is_one_object_for_equal_attributes_alone(name: str) -> None:
+    op, other = SAMPLES[name].make(), SAMPLES[name].make()
+    assert op.kind() is other.kind() is changed(op, lambda tile: tile).kind()
+    for attribute, value in op.attribute_values().items():
+        if isinstance(value, float):
+            zeros = [changed(op, lambda tile: tile, **{attribute: zero}).kind() for zero in (0.0, -0.0, 0)]
+            assert len({op.kind(), *zeros}) >= 3
+        elif isinstance(value, bool):
+            assert changed(op, lambda tile: tile, **{attribute: not value}).kind() is not op.kind()
+    assert changed(op, lambda tile: tile, mask=()).kind() is op.kind()

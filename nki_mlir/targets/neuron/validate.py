@@ -18,6 +18,7 @@ from nki_mlir.dialects.isa.instruction import (
 )
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.operation_kind import OperationKind
 from nki_mlir.dialects.verification import in_buffer, verify
 from nki_mlir.machine import ENGINES, Engine, machine_named
 
@@ -43,6 +44,8 @@ class Validator:
         self.program = program
         self.machine = machine_named(program.target)
         self.seen: set[object] = set()
+        self.kinds: set[OperationKind] = set()
+        self.files: set[str] = set()            # names of source files that can be printed
         self.within: set[Tile] = set()
 
     def header(self) -> None:
@@ -86,7 +89,9 @@ class Validator:
 
     def instruction(self, instruction: Instruction, engine: Engine, length: int) -> None:
         at = instruction.location
-        require(at is None or at.file.isprintable(), "the name of its source file cannot be printed")
+        if at is not None and at.file not in self.files:
+            require(at.file.isprintable(), "the name of its source file cannot be printed")
+            self.files.add(at.file)
         require(len(instruction.waits) <= 3, "an instruction has more than 3 waits")
         for wait in instruction.waits:
             self.semaphore(wait.semaphore)
@@ -138,8 +143,11 @@ class Validator:
 
     def operation(self, op: Op, engine: Engine) -> None:
         require(engine in (op.engines or ENGINES), f"{op.mnemonic} does not run on {engine.asm}")
-        for name, kind in op.attributes.items():
-            require(kind is not str or not SURROGATE.search(getattr(op, name)), f"{name} is no text")
+        kind = op.kind()
+        if kind not in self.kinds:
+            for name, form in op.attributes.items():
+                require(form is not str or not SURROGATE.search(getattr(op, name)), f"{name} is no text")
+            self.kinds.add(kind)
         for symbol in op.symbols:
             require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")
         key = op.form()

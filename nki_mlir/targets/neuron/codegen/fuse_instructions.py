@@ -20,10 +20,10 @@ rule of the target, or on another engine than the kernel names for one of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile, dense
+from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile, dense, same_buffer
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
@@ -60,8 +60,8 @@ class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
 
 def fuse_instructions(code: Code) -> int:
     """Fuse instructions in place, and return the number of those that it removed."""
-    uses, judged = uses_of(code), dict[object, bool]()
-    return sum(_FusedRun(code.machine, block, run, uses, judged).fused for block in blocks(code.body)
+    uses, pairs = uses_of(code), FusedPairs(code.machine)
+    return sum(_FusedRun(code.machine, block, run, uses, pairs).fused for block in blocks(code.body)
                for run in list(runs_of(block.nodes)) if len(run) > 1)
 
 
@@ -90,27 +90,23 @@ def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
 
 
 def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
+    """Note the buffers that a step uses."""
     for _, tile in step.op.targets():
-        of_buffer(uses, tile.handle).writers[step] = None
+        if (buffer_uses := uses.get(tile.handle)) is None:
+            buffer_uses = uses[tile.handle] = BufferUses()
+        buffer_uses.writers[step] = None
     for _, tile in step.op.sources():
-        of_buffer(uses, tile.handle).readers[step] = None
-
-
-def of_buffer(uses: dict[DeviceBuffer, BufferUses], buffer: DeviceBuffer) -> BufferUses:
-    """Return the uses of a buffer, which are none at first."""
-    buffer_uses = uses.get(buffer)
-    if buffer_uses is None:
-        buffer_uses = uses[buffer] = BufferUses()
-    return buffer_uses
+        if (buffer_uses := uses.get(tile.handle)) is None:
+            buffer_uses = uses[tile.handle] = BufferUses()
+        buffer_uses.readers[step] = None
 
 
 class _FusedRun:
-    """One run of steps, which are taken in order as the first of two. ``judged``: whether operations that differ in
-    their buffers alone may become one."""
+    """One run of steps, which are taken in order as the first of two."""
 
     def __init__(self, machine: Machine, block: Block, run: Sequence[InstructionStep],
-                 uses: dict[DeviceBuffer, BufferUses], judged: dict[object, bool]) -> None:
-        self.machine, self.block, self.uses, self.judged = machine, block, uses, judged
+                 uses: dict[DeviceBuffer, BufferUses], pairs: "FusedPairs") -> None:
+        self.machine, self.block, self.uses, self.pairs = machine, block, uses, pairs
         self.steps: list[InstructionStep | None] = list(run)
         self.position = {step: k for k, step in enumerate(run)}
         self.fused = 0
@@ -153,69 +149,30 @@ class _FusedRun:
     # -- the first step takes over -------------------------------------------------------------------------------------
     def fuse_copy(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """Let the first step write to the destination of the copy of its result; return whether that is possible."""
-        op = second.op
-        assert isinstance(op, TensorCopyOp)
-        if type(first.op) not in REDIRECTED or first.op.compute is not FLOAT32 or op.dst.shape != intermediate.shape:
+        pair = self.pairs.fused(redirected, first.op, second.op, intermediate)
+        if pair is None or self.touched_between(first, second, written_by(second)):
             return False
-        if intermediate.dtype is not FLOAT32 and intermediate.dtype is not op.dst.dtype:
+        if first.op.runs_on is Engine.TENSOR and not all(in_one_bank(t, self.machine) for _, t in second.op.targets()):
             return False
-        if (first.op.mask or op.mask or first.op.limits or op.limits) and (first.op.mask, first.op.limits) != (
-                op.mask, op.limits):
-            return False
-        if self.touched_between(first, second, {op.dst.handle}) or reads(first.op, op.dst.handle):
-            return False
-        first_op, copy = in_one(first.op, op)
-        assert isinstance(copy, TensorCopyOp)
-        if first_op.runs_on is Engine.TENSOR and not in_one_bank(copy.dst, self.machine):
-            return False
-        new = changed(first_op, lambda tile: copy.dst if tile.handle is intermediate.handle else tile)
-        return self.put(first, second, new, first)
+        return self.put(first, second, pair)
 
     def fuse_reduction(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """Let the first step reduce its result, too; return whether that is possible."""
-        op = second.op
-        assert isinstance(op, TensorReduceOp)
-        if intermediate.dtype is not FLOAT32 or op.negate or not reads_whole(op, intermediate) or (
-                first.op.compute is not FLOAT32 or op.compute is not FLOAT32):
+        pair = self.pairs.fused(reducing, first.op, second.op, intermediate)
+        if pair is None or self.touched_between(first, second, written_by(second)):
             return False
-        if (first.op.mask, first.op.limits) != (op.mask, op.limits) or reads(first.op, op.dst.handle):
-            return False
-        if self.touched_between(first, second, {op.dst.handle}):
-            return False
-        first_op, reduction = in_one(first.op, op)
-        assert isinstance(reduction, TensorReduceOp)
-        rows, *_ = reduction.dst.access.dims
-        total = reduction.dst.patterned(dims=(rows, (1, 1))) if reduction.dst.free_elements == 1 else reduction.dst
-        common: dict[str, Any] = {**shared(first_op), "reduce_res": total, "reduce_op": reduction.op}
-        new: Op
-        if isinstance(first_op, ActivationOp) and reduction.op == "add":
-            new = ActivationReduceOp(dst=first_op.dst, src=first_op.src, bias=first_op.bias, scale=first_op.scale,
-                                     fn=first_op.fn,
-                                     imm=first_op.imm, **common)
-        elif isinstance(first_op, TensorScalarOp) and first_op.op1 == "bypass" and not first_op.reverse0:
-            new = TensorScalarReduceOp(dst=first_op.dst, src=first_op.src, operand0=first_op.operand0, op0=first_op.op0,
-                                       imm0=first_op.imm0, **common)
-        else:
-            return False
-        return self.put(first, second, new, first)
+        return self.put(first, second, pair)
 
     # -- the second step takes over ------------------------------------------------------------------------------------
-    def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile,
-                pattern: "Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None]") -> bool:
+    def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile, pattern: "Pattern") -> bool:
         """Put one step in place of the second, if the sources of the first are unchanged; return whether it did."""
-        if intermediate.dtype is not FLOAT32 or first.op.compute is not FLOAT32 or second.op.compute is not FLOAT32:
+        pair = self.pairs.fused(pattern, first.op, second.op, intermediate)
+        if pair is None or self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
             return False
-        if (first.op.mask, first.op.limits) != (second.op.mask, second.op.limits):
-            return False
-        if self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
-            return False
-        fused = pattern(*in_one(first.op, second.op), intermediate)
-        if fused is None:
-            return False
-        new, negated = fused
+        negated = pair.negated
         if negated is not None and not self.can_negate(negated, first):
             return False
-        if not self.put(first, second, new, second):
+        if not self.put(first, second, pair):
             return False
         if negated is not None:
             reduction, = self.uses[negated.handle].writers
@@ -232,38 +189,90 @@ class _FusedRun:
                 and self.position.get(writer, APART) < self.position[reader])
 
     # -- what is common ------------------------------------------------------------------------------------------------
-    def put(self, first: InstructionStep, second: InstructionStep, new: Op, where: InstructionStep) -> bool:
-        """Put an operation in place of two, if the target has it and it takes no longer."""
-        if any(op.engine not in (Engine.UNKNOWN.value, new.runs_on.value) for op in (first.op, second.op)):
-            return False                        # an engine that the kernel names
-        other = second if where is first else first
-        if any(tile.handle.fixed or tile.handle.addresses for tile in tiles_of(other)):
+    def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
+        """Put an operation in place of two, unless the kernel chose the address of a tile of the one that goes."""
+        where, other = (second, first) if pair.place else (first, second)
+        handles = [tile.handle for step in (first, second) for _, tile in step.op.operands()]
+        if any([tile.handle.fixed or tile.handle.addresses for _, tile in other.op.operands()]):
             return False                        # another tile may have that address in the meantime
-        if not self.pays(first.op, second.op, new):
-            return False
-        for step in (first, second):
-            for uses in {self.uses[tile.handle]: None for tile in tiles_of(step)}:
+        for handle in handles:
+            uses = self.uses[handle]
+            for step in (first, second):
                 uses.writers.pop(step, None)
                 uses.readers.pop(step, None)
         self.steps[self.position.pop(other)] = None
-        where.op, where.work = new, None
+        where.op, where.work = pair.op, None
         note(self.uses, where)
         return True
 
-    def pays(self, first: Op, second: Op, new: Op) -> bool:
-        """Return whether the target has the fused operation and it takes no longer than the two. The result is
-        memoized for forms of operations without masks and symbols."""
-        ops = first, second, new
-        if any([op.mask or op.limits or op.symbols for op in ops]):
-            return self.judge(*ops)
-        numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
-        buffers = [numbers.setdefault(tile.handle, len(numbers)) for op in ops for _, tile in op.operands()]
-        key = *[op.outline() for op in ops], *buffers
-        if key not in self.judged:
-            self.judged[key] = self.judge(*ops)
-        return self.judged[key]
+    def between(self, first: InstructionStep, second: InstructionStep) -> list[InstructionStep]:
+        return [step for step in self.steps[self.position[first] + 1:self.position[second]] if step is not None]
 
-    def judge(self, first: Op, second: Op, new: Op) -> bool:
+    def written_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
+        return any(tile.handle in buffers for step in self.between(first, second) for _, tile in step.op.targets())
+
+    def touched_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
+        return any(tile.handle in buffers for step in self.between(first, second) for tile in tiles_of(step))
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+class FusedPair(NamedTuple):
+    """The operation that two become. ``place``: whose place and discardable attributes it has (0 or 1); ``negated``: a
+    tile of the first that has to be negated for it."""
+
+    op: Op
+    place: int
+    negated: Tile | None = None
+
+
+Pattern = Callable[[Op, Op, Tile], FusedPair | None]
+
+
+class PairForm(NamedTuple):
+    """What pairs become that differ in their buffers alone: the operation of one of them. ``tiles``: the field of each
+    of its tiles, which operation (0 or 1) has that tile in which field, and its pattern if it has another one;
+    ``negated``: likewise the tile to negate."""
+
+    op: Op
+    place: int
+    tiles: tuple[tuple[str, int, str, Access | None], ...]
+    negated: tuple[int, str] | None
+
+
+class FusedPairs:
+    """Decides what two operations become, by operations and buffers alone. The result is memoized for pairs without
+    masks and symbols that differ in their buffers alone."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.forms: dict[object, PairForm | None] = {}
+
+    def fused(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+        """Return what a pattern makes of two operations, if the target has it and it takes no longer than the two."""
+        if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
+            return self.judged(pattern, first, second, intermediate)
+        numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
+        buffers = [numbers.setdefault(tile.handle, len(numbers)) for op in (first, second) for _, tile in op.operands()]
+        key = pattern, first.outline(), second.outline(), *buffers
+        if key not in self.forms:
+            pair = self.judged(pattern, first, second, intermediate)
+            self.forms[key] = None if pair is None else form_of(pair, (first, second))
+        form = self.forms[key]
+        return None if form is None else pair_of(form, (first, second))
+
+    def judged(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+        if (first.mask, first.limits) != (second.mask, second.limits) and (
+                first.mask or second.mask or first.limits or second.limits):
+            return None
+        pair = pattern(first, second, intermediate)
+        if pair is None:
+            return None
+        if any(op.engine not in (Engine.UNKNOWN.value, pair.op.runs_on.value) for op in (first, second)):
+            return None                         # an engine that the kernel names
+        return pair if self.pays(first, second, pair.op) else None
+
+    def pays(self, first: Op, second: Op, new: Op) -> bool:
+        """Return whether the target has the fused operation and it takes no longer than the two."""
         try:
             verify(new)
         except NkiMlirError:
@@ -276,19 +285,39 @@ class _FusedRun:
     def ns(self, op: Op) -> float:
         return float(self.machine.cost(op.runs_on, op.work()).busy)
 
-    def between(self, first: InstructionStep, second: InstructionStep) -> list[InstructionStep]:
-        return [step for step in self.steps[self.position[first] + 1:self.position[second]] if step is not None]
 
-    def written_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
-        return any(tile.handle in buffers for step in self.between(first, second) for _, tile in step.op.targets())
+def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
+    """Return the form of a pair of operations."""
+    sources = [(number, source.name, tile) for number, op in enumerate(ops) for source, tile in op.operands()]
+    pair.op.kind()                              # known to copies, too
+    tiles: list[tuple[str, int, str, Access | None]] = []
+    for tile_field, tile in pair.op.operands():
+        same = [(number, name, None) for number, name, other in sources if other is tile]
+        moved = [(number, name, tile.access) for number, name, other in sources if same_buffer(other, tile)]
+        tiles.append((tile_field.name, *(same or moved)[0]))
+    negated = [(number, name) for number, name, tile in sources if tile is pair.negated]
+    return PairForm(pair.op, pair.place, tuple(tiles), negated[0] if negated else None)
 
-    def touched_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
-        return any(tile.handle in buffers for step in self.between(first, second) for tile in tiles_of(step))
+
+def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
+    """Return what a pair of that form becomes."""
+    op = object.__new__(type(form.op))
+    values, sources = op.__dict__, (ops[0].__dict__, ops[1].__dict__)
+    values.update(form.op.__dict__)
+    for name, number, source, access in form.tiles:
+        tile = sources[number][source]
+        values[name] = tile if access is None else tile.starting(tile.handle, access)
+    values["extra"] = ops[form.place].extra
+    return FusedPair(op, form.place, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
 
 
 def plain(op: Op) -> bool:
     """Return whether an operation may be fused: it has no effect but on its tiles, and may move."""
     return not op.acts_outside and NO_REORDER not in op.extra and not op.queued
+
+
+def written_by(step: InstructionStep) -> set[object]:
+    return {tile.handle for _, tile in step.op.targets()}
 
 
 def reads(op: Op, buffer: object) -> bool:
@@ -354,8 +383,52 @@ def shared(op: Op) -> dict[str, Any]:
     return {"mask": op.mask, "limits": op.limits, "symbols": op.symbols, "ranges": op.ranges, "extra": op.extra}
 
 
-def scaled_activation(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
-    """fn(x * scale), fn(x - tile), fn(x + tile): (the activation, a tile that has to be negated)."""
+def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    """The first operation, which writes to where the second copies its result."""
+    assert isinstance(second, TensorCopyOp)
+    if type(first) not in REDIRECTED or first.compute is not FLOAT32 or second.dst.shape != intermediate.shape:
+        return None
+    if intermediate.dtype is not FLOAT32 and intermediate.dtype is not second.dst.dtype:
+        return None
+    if reads(first, second.dst.handle):
+        return None
+    first, copy = in_one(first, second)
+    assert isinstance(copy, TensorCopyOp)
+    return FusedPair(changed(first, lambda tile: copy.dst if tile.handle is intermediate.handle else tile), 0)
+
+
+def reducing(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    """The first operation, which also reduces its result as the second does."""
+    assert isinstance(second, TensorReduceOp)
+    if intermediate.dtype is not FLOAT32 or second.negate or not reads_whole(second, intermediate) or (
+            first.compute is not FLOAT32 or second.compute is not FLOAT32):
+        return None
+    if reads(first, second.dst.handle):
+        return None
+    first, reduction = in_one(first, second)
+    assert isinstance(reduction, TensorReduceOp)
+    rows, *_ = reduction.dst.access.dims
+    total = reduction.dst.patterned(dims=(rows, (1, 1))) if reduction.dst.free_elements == 1 else reduction.dst
+    common: dict[str, Any] = {**shared(first), "reduce_res": total, "reduce_op": reduction.op}
+    if isinstance(first, ActivationOp) and reduction.op == "add":
+        return FusedPair(ActivationReduceOp(dst=first.dst, src=first.src, bias=first.bias, scale=first.scale,
+                                            fn=first.fn, imm=first.imm, **common), 0)
+    if isinstance(first, TensorScalarOp) and first.op1 == "bypass" and not first.reverse0:
+        return FusedPair(TensorScalarReduceOp(dst=first.dst, src=first.src, operand0=first.operand0, op0=first.op0,
+                                              imm0=first.imm0, **common), 0)
+    return None
+
+
+def in_float32(first: Op, second: Op, intermediate: Tile) -> bool:
+    """Return whether both operations compute in float32, and the tile between them has it."""
+    return intermediate.dtype is FLOAT32 and first.compute is FLOAT32 and second.compute is FLOAT32
+
+
+def scaled_activation(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    """fn(x * scale), fn(x - tile), fn(x + tile): the activation; what is subtracted has to be negated."""
+    if not in_float32(first, second, intermediate):
+        return None
+    first, second = in_one(first, second)
     assert isinstance(first, TensorScalarOp) and isinstance(second, ActivationOp | ActivationReduceOp)
     if second.src.handle is not intermediate.handle or second.scale is not None or second.imm != 1.0 or reads_again(
             second, intermediate) or first.op1 != "bypass":
@@ -374,31 +447,38 @@ def scaled_activation(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Ti
         return None
     if tile is not None and tile.dtype is not FLOAT32:
         return None
-    return changed(second, lambda t: first.src if t.handle is intermediate.handle else t, **fields), negated
+    new = changed(second, lambda t: first.src if t.handle is intermediate.handle else t, **fields)
+    return FusedPair(new, 1, negated)
 
 
-def two_scalars(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
+def two_scalars(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    if not in_float32(first, second, intermediate):
+        return None
+    first, second = in_one(first, second)
     assert isinstance(first, TensorScalarOp) and isinstance(second, TensorScalarOp)
     if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, intermediate) or (
             first.src.dtype is not FLOAT32):
         return None
     if second.src.handle is not intermediate.handle or first.engine != second.engine:
         return None
-    return TensorScalarOp(dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0,
-                          op0=first.op0, imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0,
-                          reverse1=second.reverse0, engine=second.engine, **shared(second)), None
+    return FusedPair(TensorScalarOp(
+        dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0, op0=first.op0,
+        imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0, reverse1=second.reverse0,
+        engine=second.engine, **shared(second)), 1)
 
 
-def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> tuple[Op, Tile | None] | None:
+def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    if not in_float32(first, second, intermediate):
+        return None
+    first, second = in_one(first, second)
     assert isinstance(first, TensorScalarOp) and isinstance(second, TensorTensorOp)
     if first.op1 != "bypass" or first.src.dtype is not FLOAT32 or second.runs_on is not Engine.VECTOR or (
             first.runs_on is not Engine.VECTOR) or second.lhs.handle is second.rhs.handle:
         return None
     turned = second.rhs.handle is intermediate.handle
-    return ScalarTensorTensorOp(dst=second.dst, src=first.src, operand0=first.operand0,
-                                rhs=second.lhs if turned else second.rhs, op0=first.op0, op1=second.op,
-                                imm0=first.imm0, reverse0=first.reverse0, reverse1=turned,
-                                **shared(second)), None
+    return FusedPair(ScalarTensorTensorOp(
+        dst=second.dst, src=first.src, operand0=first.operand0, rhs=second.lhs if turned else second.rhs,
+        op0=first.op0, op1=second.op, imm0=first.imm0, reverse0=first.reverse0, reverse1=turned, **shared(second)), 1)
 
 
 def reads_again(op: Op, intermediate: Tile) -> bool:
@@ -406,7 +486,7 @@ def reads_again(op: Op, intermediate: Tile) -> bool:
     return sum(tile.handle is intermediate.handle for _, tile in op.sources()) > 1
 
 
-PATTERNS: dict[tuple[type[Op], type[Op]], tuple[Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None], ...]] = {
+PATTERNS: dict[tuple[type[Op], type[Op]], tuple[Pattern, ...]] = {
     (TensorScalarOp, ActivationOp): (scaled_activation,),
     (TensorScalarOp, ActivationReduceOp): (scaled_activation,),
     (TensorScalarOp, TensorScalarOp): (two_scalars,),

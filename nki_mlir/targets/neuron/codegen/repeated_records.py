@@ -107,6 +107,7 @@ class Templates:
         buffers = [*(self.buffers[source.number] for source in template.first.buffers), *template.new]
         slots = {buffer: slot for slot, buffer in enumerate(buffers) if buffer is not None}
         recognized, _ = recognize(operation)
+        op.kind()                                           # known to copies, too
         tiles = list[tuple[str, Tile, int]]()
         for (tile_field, tile), (_, unread) in zip(op.operands(), recognized.op.operands()):
             slot = slots.get(tile.handle)

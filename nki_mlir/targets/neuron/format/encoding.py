@@ -14,6 +14,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, Scalar, Update, Wait, by_opcode
 from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scaled
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.operation_kind import OperationKind
 from nki_mlir.machine import ENGINES, Engine, Machine
 from nki_mlir.scalar.dtypes import ALL, MICROSCALING
 from nki_mlir.targets.neuron.format.assembly_operation import check_plain
@@ -79,6 +80,9 @@ class Encoder:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
         self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile equals itself only
+        self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
+        self.places: dict[Location, int] = {}
+        self.signals: dict[Update | None, bytes] = {None: bytes(UPDATE.size)}
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update
@@ -87,25 +91,35 @@ class Encoder:
             body = self.control(op)
         else:
             check_plain(op)
-            present = sum(1 << k for k, f in enumerate(op.tiles) if getattr(op, f.name) is not None)
-            body = b"".join([*(self.tile(type(op), t, op.symbols) for _, t in op.operands()), *self.attributes(op)])
+            operands = op.operands()
+            present = (1 << len(operands)) - 1
+            if len(operands) < len(op.tiles):
+                present = sum(1 << k for k, f in enumerate(op.tiles) if getattr(op, f.name) is not None)
+            body = b"".join([*[self.tile(type(op), t, op.symbols) for _, t in operands], self.attributes(op)])
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
             flags, queue = flags | HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
-            flags, location = flags | HAS_LOCATION, self.locations.number((self.strings.number(at.file), at.line))
-        waits = b"".join(pack(WAIT, "the wait", w.semaphore, 0, w.value) for w in instruction.waits)
-        signal = bytes(UPDATE.size)
+            flags, location = flags | HAS_LOCATION, self.place(at)
+        waits = b"".join([pack(WAIT, "the wait", w.semaphore, 0, w.value) for w in instruction.waits])
         if update is not None:
             flags |= HAS_UPDATE
-            by_one = abs(update.amount) == 1
-            kind = (INC if by_one else ADD) if update.amount > 0 else (DEC if by_one else SUB)
-            signal = pack(UPDATE, "the update", update.semaphore, kind, abs(update.amount), 0)
+        signal = self.signals.get(update)
+        if signal is None:
+            assert update is not None
+            signal = self.signals[update] = signal_of(update)
         size = HEADER.size + WAIT.size * WAITS + UPDATE.size + len(body)
         slots = -(-size // SLOT)
         head = pack(HEADER, f"the header of {op.mnemonic}", op.opcode, flags, ENGINES.index(engine), slots,
                     len(instruction.waits), queue, present, location)
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
+
+    def place(self, at: Location) -> int:
+        """Return the number of a source location."""
+        number = self.places.get(at)
+        if number is None:
+            number = self.places[at] = self.locations.number((self.strings.number(at.file), at.line))
+        return number
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Register, ...]) -> bytes:
@@ -136,9 +150,15 @@ class Encoder:
               sorted(terms, key=lambda t: (t[1], t[0])))])
 
     # -- attributes ----------------------------------------------------------------------------------------------------
-    def attributes(self, op: Op) -> list[bytes]:
-        return [self.attribute(name, getattr(op, name), kind, op.symbols) for name, kind in op.attributes.items()
-                if name != "engine"]
+    def attributes(self, op: Op) -> bytes:
+        kind = op.kind()
+        data = self.kinds.get(kind)
+        if data is None:
+            data = b"".join([self.attribute(name, getattr(op, name), form, op.symbols)
+                             for name, form in op.attributes.items() if name != "engine"])
+            if not op.has_linear_attributes:
+                self.kinds[kind] = data
+        return data
 
     def attribute(self, name: str, value: Any, kind: object, symbols: tuple[object, ...]) -> bytes:
         if kind is str:
@@ -168,6 +188,12 @@ class Encoder:
             else:
                 parts.append(pack(_WORD, name, value))
         return b"".join(parts)
+
+
+def signal_of(update: Update) -> bytes:
+    by_one = abs(update.amount) == 1
+    kind = (INC if by_one else ADD) if update.amount > 0 else (DEC if by_one else SUB)
+    return pack(UPDATE, "the update", update.semaphore, kind, abs(update.amount), 0)
 
 
 _STRING, _COUNT, _INT = struct.Struct("<H"), struct.Struct("<B"), struct.Struct("<q")

@@ -21,7 +21,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions, in_one_bank
+from nki_mlir.targets.neuron.codegen.fuse_instructions import FusedPairs, fuse_instructions, in_one_bank
 from nki_mlir.targets.neuron.codegen.records import Code, copied, steps_in
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -99,6 +99,20 @@ def test_values__stay_bit_for_bit(seed):
     code = replace(one.b.code, body=copied(one.b.code.body))
     fuse_instructions(code)
     np.testing.assert_array_equal(one.result(code), one.result(one.b.code))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pairs_that_differ_in_their_buffers__become_what_each_becomes_alone(monkeypatch, seed):
+    one = Expressions(seed)
+    quick, plain = (replace(one.b.code, body=copied(one.b.code.body)) for _ in range(2))
+    fuse_instructions(quick)
+    monkeypatch.setattr(FusedPairs, "fused", FusedPairs.judged)
+    fuse_instructions(plain)
+    for a, b in zip(steps_in(quick.body), steps_in(plain.body), strict=True):
+        assert (a.op.full_name(), a.op.attribute_values(), a.op.extra) == (
+            b.op.full_name(), b.op.attribute_values(), b.op.extra)
+        assert [(f.name, t.handle, t.access, t.label) for f, t in a.op.operands()] == [
+            (f.name, t.handle, t.access, t.label) for f, t in b.op.operands()]
 
 
 def test_random_code__has_what_fuses():

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The class and the attributes of operations, as one object for equal ones, so that keys of passes are short."""
+
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any
+
+KIND = "_kind"                  # the field of an operation that has its kind, once known
+
+
+class OperationKind:
+    """What operations of one class with equal attributes have in common (``Op.kind``)."""
+
+    __slots__ = ()
+
+
+@lru_cache(1 << 16)
+def kind_of(key: Hashable) -> OperationKind:
+    """Return the kind of operations with that class and those keys of attributes (``same_value``)."""
+    return OperationKind()
+
+
+def same_value(value: Any) -> Hashable:
+    """Return a key that is equal for identical values. Equal numbers may differ: 1 and True, 0.0 and -0.0."""
+    kind = type(value)
+    if kind is str:
+        text: str = value
+        return text
+    return kind, value if kind in (float, bool, int) and value > 0 else repr(value)
