@@ -84,11 +84,11 @@ class OperationForm:
     """What equal tile operations have in common. ``outline`` does not depend on where tiles start in HBM; ``starts``
     has these starts, by the number of the operand."""
 
-    op: Op
     tiles: int
     outline: Outline
     starts: tuple[tuple[int, int], ...]
     may_fold: bool
+    stays: bool                 # is not grouped
 
 
 class TileOperation(NamedTuple):
@@ -281,8 +281,8 @@ class Groups:
             self.masked |= self.splits and is_masked(op)
             key, starts = outline_of(recognized.op)
             form = self.forms[recognized] = OperationForm(
-                recognized.op, len(recognized.op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
-                may_fold(recognized.op))
+                len(recognized.op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
+                may_fold(recognized.op), recognized.op.acts_outside)
         return form, operands
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
@@ -313,20 +313,18 @@ class Groups:
         if not operations:
             return
         self.open, self.inside = [], []
+        used, symbols, starts = operations[0].buffers, operations[0].symbols, operations[0].form.starts
+        stays = operations[0].form.stays
+        for operation in operations[1:]:
+            starts = (*starts, *[(len(used) + number, start) for number, start in operation.form.starts])
+            used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
+            stays |= operation.form.stays
         numbers: dict[SourceBuffer, int] = {}
-        slots, starts = list[int](), dict[int, int]()
-        symbols: Sequence[Value] = operations[0].symbols
-        stays = False
-        for operation in operations:
-            base, form = len(slots), operation.form
-            slots += [numbers.setdefault(buffer, len(numbers)) for buffer in operation.buffers]
-            starts |= {slots[base + number]: start for number, start in form.starts}
-            stays |= form.op.acts_outside
-        stays |= any([slots.count(slot) > 1 for slot in starts])        # its patterns may overlap
+        slots = [numbers.setdefault(buffer, len(numbers)) for buffer in used]
+        stays |= any([slots.count(slots[number]) > 1 for number, _ in starts])      # its patterns may overlap
         origins: list[object] = [buffer.origin for buffer in numbers]
         allocated: tuple[tuple[int, int], ...] = ()
         if len(operations) > 1:
-            symbols = [symbol for operation in operations for symbol in operation.symbols]
             members = {operation.position for operation in operations}
             origins = [(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
                        for buffer in numbers]
@@ -336,7 +334,8 @@ class Groups:
                 allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
         if stays or None in origins:
             return
-        group = OperationGroup(operations, list(numbers), starts, tuple([number for _, number in allocated]))
+        group = OperationGroup(operations, list(numbers), {slots[number]: start for number, start in starts},
+                               tuple([number for _, number in allocated]))
         key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
                        tuple(symbols), allocated)
         first = self.by_key.setdefault(key, group)
@@ -346,7 +345,8 @@ class Groups:
         group.number = first.number
         self.firsts[first.number] = first
         self.repeated[operations[0].position] = group
-        self.omitted.update([operation.position for operation in operations])
+        for operation in operations:
+            self.omitted.add(operation.position)
 
     def is_omitted(self, buffer: SourceBuffer) -> bool:
         """Whether operations use a buffer, and all of them repeat others."""

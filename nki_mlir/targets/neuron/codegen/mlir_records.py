@@ -127,7 +127,8 @@ class _Reader:
             case TileInstruction():
                 into.nodes.append(InstructionStep(self.instruction(node.op), location_of(node.op)))
             case BufferAllocation():
-                into.buffers.append(self.allocation(node.op))
+                self.buffers[node.result] = buffer = self.allocation(node.op)
+                into.buffers.append(buffer)
             case ScalarValue():
                 self.values[node.result] = self.value(node)
             case ForLoop():
@@ -215,7 +216,6 @@ class _Reader:
             if len(buffer.addresses) == 1:
                 (buffer.address,), buffer.addresses, buffer.fixed = buffer.addresses, (), True
         buffer.attributes = marks
-        self.buffers[op.results[0]] = buffer
         return buffer
 
     def block_address(self, numbers: list[int]) -> tuple[int, int]:

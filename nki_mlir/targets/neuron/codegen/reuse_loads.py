@@ -10,7 +10,6 @@ one can stay in SBUF until the last use of the second: between, program order fi
 with it. The same holds for copies by DMA from SBUF, by which a row is repeated in all partitions.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -64,22 +63,27 @@ def has_repeated_loads(run: Sequence[InstructionStep], spaces: Sequence[str]) ->
 
 def loaded_once(code: Code, spaces: Sequence[str]) -> dict[DeviceBuffer, InstructionStep]:
     """Return tiles in SBUF without an address whose only write is such a copy: that copy."""
-    writes: dict[DeviceBuffer, list[InstructionStep]] = {}
-    elsewhere: set[DeviceBuffer] = set()
+    writers: dict[DeviceBuffer, InstructionStep | None] = {}        # None: several, or something else
     for node in nodes_in(code.body):
         if isinstance(node, InstructionStep):
             for _, tile in node.op.targets():
-                writes.setdefault(tile.handle, []).append(node)
+                writers[tile.handle] = None if tile.handle in writers else node
         else:
-            elsewhere.update(tile.handle for tile in tiles_of(node))
-    return {buffer: steps[0] for buffer, steps in writes.items()
-            if len(steps) == 1 and buffer.space == SBUF and buffer not in elsewhere and is_load(steps[0], spaces)
+            writers.update((tile.handle, None) for tile in tiles_of(node))
+    return {buffer: step for buffer, step in writers.items()
+            if step is not None and buffer.space == SBUF and is_load(step, spaces)
             and not (buffer.fixed or buffer.addresses or buffer.attributes)}
 
 
-def users_of(nodes: Iterable[object]) -> Counter[DeviceBuffer]:
+def users_of(nodes: Iterable[object]) -> dict[DeviceBuffer, int]:
     """Return the number of nodes that use each buffer."""
-    return Counter(buffer for node in nodes for buffer in {tile.handle for tile in tiles_of(node)})
+    users: dict[DeviceBuffer, int] = {}
+    for node in nodes:
+        handles = [tile.handle for tile in tiles_of(node)]
+        for number, handle in enumerate(handles):
+            if handle not in handles[:number]:
+                users[handle] = users.get(handle, 0) + 1
+    return users
 
 
 def is_load(step: InstructionStep, spaces: Sequence[str]) -> bool:
@@ -93,21 +97,23 @@ class _Reuse:
     """One run. ``level``: bytes of a partition of SBUF that program order has in use at each step."""
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
-                 loaded: dict[DeviceBuffer, InstructionStep], users: Counter[DeviceBuffer], room: int) -> None:
+                 loaded: dict[DeviceBuffer, InstructionStep], users: dict[DeviceBuffer, int], room: int) -> None:
         self.dropped: list[Op] = []
-        local, users_here = set(block.buffers), users_of(run)
+        local = set(block.buffers)
         first_use: dict[DeviceBuffer, int] = {}
         last_use: dict[DeviceBuffer, int] = {}
+        users_here: dict[DeviceBuffer, int] = {}
         for k, step in enumerate(run):
             for _, tile in step.op.operands():
-                if tile.space == SBUF:
-                    first_use.setdefault(tile.handle, k)
-                    last_use[tile.handle] = k
-        changes = np.zeros(len(run) + 1, np.int64)
+                if tile.space == SBUF and last_use.get(buffer := tile.handle) != k:
+                    first_use.setdefault(buffer, k)
+                    last_use[buffer] = k
+                    users_here[buffer] = users_here.get(buffer, 0) + 1
+        changes = [0] * (len(run) + 1)
         for buffer, k in first_use.items():
             changes[k if buffer in local else 0] += buffer.bytes_per_partition
             changes[(last_use[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
-        level = np.cumsum(changes)
+        level = np.cumsum(np.array(changes, np.int64))
         limit = code.machine.sbuf_bytes_per_partition * room // 100
         loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the source
         replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
@@ -124,8 +130,7 @@ class _Reuse:
             buffer = op.dst.handle
             if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
                 continue
-            key = (type(op), op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
-                   *op.attribute_values().items())
+            key = op.kind(), op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols
             same_source = loaded_before.setdefault(op.src.handle, {})
             before = same_source.setdefault(key, buffer)
             if before is buffer:
@@ -142,7 +147,7 @@ class _Reuse:
             return
         self.dropped = [step.op for step in run if step in dropped_steps and step.op.sources()[0][1].space == HBM]
         for step in run:
-            if step not in dropped_steps and any(tile.handle in replacement for _, tile in step.op.sources()):
+            if step not in dropped_steps and any([tile.handle in replacement for _, tile in step.op.sources()]):
                 step.op = changed(step.op, lambda tile: in_tile(tile, replacement))
         block.nodes = [node for node in block.nodes if node not in dropped_steps]
         block.buffers = [buffer for buffer in block.buffers if buffer not in replacement]
