@@ -191,7 +191,7 @@ class _FusedRun:
     # -- what is common ------------------------------------------------------------------------------------------------
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
         """Put an operation in place of two, unless the kernel chose the address of a tile of the one that goes."""
-        where, other = (second, first) if pair.place else (first, second)
+        where, other = (second, first) if pair.step else (first, second)
         handles = [tile.handle for step in (first, second) for _, tile in step.op.operands()]
         if any([tile.handle.fixed or tile.handle.addresses for _, tile in other.op.operands()]):
             return False                        # another tile may have that address in the meantime
@@ -217,11 +217,11 @@ class _FusedRun:
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
 class FusedPair(NamedTuple):
-    """The operation that two become. ``place``: whose place and discardable attributes it has (0 or 1); ``negated``: a
-    tile of the first that has to be negated for it."""
+    """The operation that two become. ``step``: which one (0 or 1) becomes it, and gives it its discardable attributes;
+    ``negated``: a tile of the first that has to be negated for it."""
 
     op: Op
-    place: int
+    step: int
     negated: Tile | None = None
 
 
@@ -234,7 +234,7 @@ class PairForm(NamedTuple):
     ``negated``: likewise the tile to negate."""
 
     op: Op
-    place: int
+    step: int
     tiles: tuple[tuple[str, int, str, Access | None], ...]
     negated: tuple[int, str] | None
 
@@ -296,7 +296,7 @@ def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
         moved = [(number, name, tile.access) for number, name, other in sources if same_buffer(other, tile)]
         tiles.append((tile_field.name, *(same or moved)[0]))
     negated = [(number, name) for number, name, tile in sources if tile is pair.negated]
-    return PairForm(pair.op, pair.place, tuple(tiles), negated[0] if negated else None)
+    return PairForm(pair.op, pair.step, tuple(tiles), negated[0] if negated else None)
 
 
 def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
@@ -307,8 +307,8 @@ def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
     for name, number, source, access in form.tiles:
         tile = sources[number][source]
         values[name] = tile if access is None else tile.starting(tile.handle, access)
-    values["extra"] = ops[form.place].extra
-    return FusedPair(op, form.place, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
+    values["extra"] = ops[form.step].extra
+    return FusedPair(op, form.step, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
 
 
 def plain(op: Op) -> bool:

@@ -81,7 +81,7 @@ class Encoder:
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
         self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile equals itself only
         self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
-        self.places: dict[Location, int] = {}
+        self.location_numbers: dict[Location, int] = {}
         self.signals: dict[Update | None, bytes] = {None: bytes(UPDATE.size)}
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
@@ -100,7 +100,7 @@ class Encoder:
         if instruction.queue is not None:
             flags, queue = flags | HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
-            flags, location = flags | HAS_LOCATION, self.place(at)
+            flags, location = flags | HAS_LOCATION, self.location(at)
         waits = b"".join([pack(WAIT, "the wait", w.semaphore, 0, w.value) for w in instruction.waits])
         if update is not None:
             flags |= HAS_UPDATE
@@ -114,11 +114,11 @@ class Encoder:
                     len(instruction.waits), queue, present, location)
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
 
-    def place(self, at: Location) -> int:
+    def location(self, at: Location) -> int:
         """Return the number of a source location."""
-        number = self.places.get(at)
+        number = self.location_numbers.get(at)
         if number is None:
-            number = self.places[at] = self.locations.number((self.strings.number(at.file), at.line))
+            number = self.location_numbers[at] = self.locations.number((self.strings.number(at.file), at.line))
         return number
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
