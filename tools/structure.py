@@ -54,7 +54,7 @@ QUESTIONS = (
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
     Question("key a table by the address of an object",
-             r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|map\(id,|, id\(\w+\)[\])]",
+             r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|tuple\(map\(id,|, id\(\w+\)[\])]",
              ("targets",), 14))
 
 

@@ -149,7 +149,7 @@ class _FusedRun:
     # -- the first step takes over -------------------------------------------------------------------------------------
     def fuse_copy(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """Let the first step write to the destination of the copy of its result; return whether that is possible."""
-        pair = self.pairs.fused(redirected, first.op, second.op, intermediate)
+        pair = self.pairs.decided(redirected, first.op, second.op, intermediate)
         if pair is None or self.touched_between(first, second, written_by(second)):
             return False
         if first.op.runs_on is Engine.TENSOR and not all(in_one_bank(t, self.machine) for _, t in second.op.targets()):
@@ -158,7 +158,7 @@ class _FusedRun:
 
     def fuse_reduction(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """Let the first step reduce its result, too; return whether that is possible."""
-        pair = self.pairs.fused(reducing, first.op, second.op, intermediate)
+        pair = self.pairs.decided(reducing, first.op, second.op, intermediate)
         if pair is None or self.touched_between(first, second, written_by(second)):
             return False
         return self.put(first, second, pair)
@@ -166,7 +166,7 @@ class _FusedRun:
     # -- the second step takes over ------------------------------------------------------------------------------------
     def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile, pattern: "Pattern") -> bool:
         """Put one step in place of the second, if the sources of the first are unchanged; return whether it did."""
-        pair = self.pairs.fused(pattern, first.op, second.op, intermediate)
+        pair = self.pairs.decided(pattern, first.op, second.op, intermediate)
         if pair is None or self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
             return False
         negated = pair.negated
@@ -247,7 +247,7 @@ class FusedPairs:
         self.machine = machine
         self.forms: dict[object, PairForm | None] = {}
 
-    def fused(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
+    def decided(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         """Return what a pattern makes of two operations, if the target has it and it takes no longer than the two."""
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)

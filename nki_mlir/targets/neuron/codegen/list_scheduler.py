@@ -23,7 +23,7 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, Choices, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.timing.ramp import RampState
@@ -75,8 +75,7 @@ class _ListScheduler:
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
         choices = graph.shared(order.share, order.issue)
-        alternatives = {id(step_choices): step_choices for step_choices in choices}.values()
-        used_engines = {choice.engine for step_choices in alternatives for choice in step_choices}
+        used_engines = {choice.engine for step_choices in set(choices) for choice in step_choices}
         self.engines = [engine for engine in FIRST if engine in used_engines]
         self.name_choices(choices)
         self.ranks = graph.ranks(order.ahead)
@@ -108,17 +107,16 @@ class _ListScheduler:
         self.order: list[int] = []
         self.end = 0.0
 
-    def name_choices(self, choices: list[tuple[Choice, ...]]) -> None:
+    def name_choices(self, choices: list[Choices]) -> None:
         """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
-        forms: dict[int, tuple[tuple[int, ...], int, list[Choice | None]]] = {}     # by object
-        for step_choices in choices:
-            if id(step_choices) not in forms:
-                numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
-                by_engine: list[Choice | None] = [None] * len(self.engines)
-                for e, choice in zip(numbers, step_choices):
-                    by_engine[e] = choice
-                forms[id(step_choices)] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
-        step_forms = [forms[id(step_choices)] for step_choices in choices]
+        forms: dict[Choices, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
+        for step_choices in set(choices):
+            numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
+            by_engine: list[Choice | None] = [None] * len(self.engines)
+            for e, choice in zip(numbers, step_choices):
+                by_engine[e] = choice
+            forms[step_choices] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
+        step_forms = [forms[step_choices] for step_choices in choices]
         self.engines_of = [form[0] for form in step_forms]
         self.only = [form[1] for form in step_forms]
         self.on = [form[2] for form in step_forms]

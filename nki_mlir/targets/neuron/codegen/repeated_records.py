@@ -142,7 +142,7 @@ class Templates:
     def write_in_front(self, operation: Operation, into: Block) -> None:
         """Write the records of what was omitted in front of an operation."""
         position = self.repeats.before.get(operation)
-        if position is None and operation.name == "memref.alloc" and (source := self.allocation(operation)) is not None:
+        if position is None and (source := self.allocation(operation)) is not None:
             position = source.position
         if position is not None:
             self.write_until(position, into)

@@ -51,25 +51,12 @@ class StepForm(NamedTuple):
 
 
 class StepForms:
-    """The forms of operations, each worked out once. ``quick``: by parts of operations, which are the same objects
-    where one record repeats another one, as ``alive`` keeps them."""
+    """The forms of operations, each worked out once."""
 
     def __init__(self, machine: Machine, choice: EngineChoice) -> None:
         self.machine, self.choice = machine, choice
-        self.quick: dict[tuple[int, ...], StepForm] = {}
-        self.alive: list[Op] = []
 
     def of(self, op: Op) -> StepForm:
-        values = op.__dict__
-        key = (id(type(op)), *[id(values[name]) for name in op.attributes], *[
-            0 if (tile := values[field.name]) is None else id(tile._form or tile.form) for field in op.tiles])
-        form = self.quick.get(key)
-        if form is None:
-            self.alive.append(op)
-            form = self.quick[key] = self.worked_out(op)
-        return form
-
-    def worked_out(self, op: Op) -> StepForm:
         key = op.form()
         form: StepForm | None = self.choice.forms.get(key)
         if form is None:
