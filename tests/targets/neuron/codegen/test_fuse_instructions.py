@@ -106,7 +106,7 @@ def test_pairs_that_differ_in_their_buffers__become_what_each_becomes_alone(monk
     one = Expressions(seed)
     quick, plain = (replace(one.b.code, body=copied(one.b.code.body)) for _ in range(2))
     fuse_instructions(quick)
-    monkeypatch.setattr(FusedPairs, "fused", FusedPairs.judged)
+    monkeypatch.setattr(FusedPairs, "decided", FusedPairs.judged)
     fuse_instructions(plain)
     for a, b in zip(steps_in(quick.body), steps_in(plain.body), strict=True):
         assert (a.op.full_name(), a.op.attribute_values(), a.op.extra) == (
