@@ -2,6 +2,8 @@
 // RUN: nki-opt --transpose-loads %s | FileCheck %s
 // RUN: nki-opt --transpose-loads=stated=true %s | FileCheck %s --check-prefix=STATED
 
+!half = memref<64x128xf16, "hbm">
+!half_tile = memref<128x64xf16, "sbuf">
 !hbm = memref<64x128xf32, "hbm">
 !tile = memref<128x64xf32, "sbuf">
 !narrow = memref<128x64xbf16, "sbuf">
@@ -10,6 +12,8 @@
 #columns = #nki.access<f32, affine_map<() -> (0)>, [[1, 128], [128, 64]]>
 #rows = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#half_columns = #nki.access<f16, affine_map<() -> (0)>, [[1, 128], [128, 64]]>
+#half_tile = #nki.access<f16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
 #narrow = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
 
 // Neighbouring partitions get neighbouring elements: the DMA engines read rows of x and transpose.
@@ -47,12 +51,15 @@ func.func @stays(%x: !hbm) {
   return
 }
 
-// The kernel states a transpose.
+// The kernel states transposes: of these the vendor's compiler leaves those of 2 bytes to the DMA engines.
 // STATED-LABEL: func.func @stated(
-// STATED:         "nisa.dma_transpose"(%[[T:[a-z0-9_]+]], %[[X:[a-z0-9]+]])
+// STATED:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %[[X:[a-z0-9]+]])
+// STATED-NEXT:    "nisa.dma_transpose"(%[[H:[a-z0-9_]+]], %[[Y:[a-z0-9]+]])
 // STATED-NEXT:    return
-func.func @stated(%x: !hbm) {
+func.func @stated(%x: !hbm, %y: !half) {
   %t = memref.alloc() : !tile
+  %h = memref.alloc() : !half_tile
   "nisa.dma_copy"(%t, %x) {access = [#tile, #columns], engine = "sync", mask = #all, nki.transposes} : (!tile, !hbm) -> ()
+  "nisa.dma_copy"(%h, %y) {access = [#half_tile, #half_columns], engine = "sync", mask = #all, nki.transposes} : (!half_tile, !half) -> ()
   return
 }

@@ -41,7 +41,7 @@ VIOLATIONS = {
     "nisa.activation(dst=y, op=nl.add, data=x)": "is not an activation function",
     "nisa.activation(dst=y, op=nl.exp, data=x, scale=x)": "scale has shape",
     "nisa.tensor_tensor(dst=y, data1=x, data2=z, op=nl.add)": "64 partitions, dst has 128",
-    "nisa.tensor_tensor(dst=y, data1=p, data2=p, op=nl.add)": "at most one of lhs and rhs",
+    "nisa.tensor_tensor(dst=y, data1=p, data2=p, op=nl.add)": "at most one of data1 and data2",
     "nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=x)": "operand0 has shape",
     "nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=1.0, operand1=2.0)": "has no op1",
     "nisa.tensor_reduce(dst=r, op=nl.add, data=x, axis=0)": "axis 0 is the partition axis",

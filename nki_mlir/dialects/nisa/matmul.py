@@ -16,12 +16,12 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32
 WIDE = (FLOAT32, TFLOAT32)
 
 
-def work_of_product(stationary: Tile, moving: Tile) -> Work:
+def work_of_product(law: str, stationary: Tile, moving: Tile) -> Work:
     """Return the work of a pass for each column of ``moving``. Weights load meanwhile; they take longer if they are
     apart in memory."""
     columns, factor = moving.free_elements, turns(stationary)
     weights = stationary.free_elements * factor / columns if factor > 1 else 0.0
-    return Work(f"product.{moving.dtype}", columns, max(turns(moving), weights))
+    return Work(f"{law}.{moving.dtype}", columns, max(turns(moving), weights))
 
 
 class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
@@ -49,7 +49,7 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
 
     def work(self) -> Work:
         """The engine takes time for each column of ``moving``, by its dtype."""
-        return work_of_product(self.stationary, self.moving)
+        return work_of_product("product", self.stationary, self.moving)
 
 
 class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TENSOR, Engine.VECTOR),
@@ -120,4 +120,4 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
 
     def work(self) -> Work:
         """The engine takes time for each column of ``moving``, by its dtype."""
-        return work_of_product(self.stationary, self.moving)
+        return work_of_product("product", self.stationary, self.moving)

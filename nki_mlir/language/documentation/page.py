@@ -103,11 +103,13 @@ def cost(cls: type[Op]) -> str:
 
 
 def names_of_laws(cls: type[Op]) -> list[str]:
-    """Return the laws that a class's own ``work`` names, without their variants, which follow a dot."""
-    calls = [node for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls.work))))
-             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Work"]
-    texts = [node.value for call in calls for node in ast.walk(call.args[0])
-             if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    """Return the names that a class's own ``work`` builds its law from, without their variants, which follow a dot: the
+    first is ``law`` if ``work`` reads that. Other texts of ``work`` are no laws of a machine."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
+    assert isinstance(body, ast.FunctionDef)
+    nodes = [node for statement in body.body[1:] for node in ast.walk(statement)]
+    texts = [cls.law for node in nodes if isinstance(node, ast.Attribute) and node.attr == "law"]
+    texts += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return list(dict.fromkeys(name for text in texts if (name := text.partition(".")[0])))
 
 

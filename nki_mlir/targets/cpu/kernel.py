@@ -80,7 +80,7 @@ class NativeKernel:
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
                                 *launched], np.int64)           # the words that the machine's launch reads
-        self.launch, self.launch_watched = machine().launch_arrays, machine().launch_arrays_watched
+        self.launch = machine().launch_arrays
         self.where = self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
@@ -119,7 +119,8 @@ class NativeKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        launch = self.launch if self.short or get_ident() != main_thread().ident else self.launch_watched
+        is_watched = not self.short and get_ident() == main_thread().ident
+        launch = machine().launch_arrays_watched if is_watched else self.launch
         status = launch(self.where, self.pack(*map(id, inputs), *map(id, shared)))
         if status:
             raise self.error(status)
