@@ -33,19 +33,14 @@ def pages(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _references(block: mmap.mmap) -> int:
-    return sys.getrefcount(block)
+# Whether Python counts references exactly; without the GIL it counts some of them later.
+COUNTS = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+references = getattr(sys, "getrefcount", id)
 
 
-def _references_of_a_free_block() -> int:
-    """Return how many references Python counts for a block to which one variable refers; -1 where it does not count
-    them exactly."""
-    block = pages(STEP)
-    counts = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
-    return _references(block) if counts else -1
-
-
-FREE = _references_of_a_free_block()
+class _Unused:
+    """An object to which one variable refers, as to a free block: how many references Python counts for that depends
+    on its version, and on tools that trace it or evaluate frames."""
 
 
 def _reused(size: int, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray | None:
@@ -55,10 +50,11 @@ def _reused(size: int, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray | N
         return None
     in_use: list[mmap.mmap] = []
     array: np.ndarray | None = None
+    unused = _Unused()
     with _lock:
         while blocks:
             block = blocks.pop()                # first, so that nobody else takes it while its references are counted
-            if _references(block) == FREE:
+            if references(block) == references(unused):
                 array = np.ndarray(shape, kind, block)
                 break
             in_use.append(block)
@@ -108,7 +104,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
             _forget_oldest(0)
         return np.empty(shape, kind)
     array: np.ndarray = np.ndarray(shape, kind, block)
-    if size <= MOST_BYTES and FREE > 0:
+    if size <= MOST_BYTES and COUNTS:
         with _lock:
             blocks = _blocks.setdefault(size, [])
             blocks.append(block)

@@ -5,6 +5,8 @@ import errno
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -94,13 +96,14 @@ def test_memory__is_taken_once_where_a_collection_runs_a_kernel_meanwhile(monkey
     free, inner = recycled.empty(SHAPE, np.float32), []
     where = address(free)
     del free
-    count = recycled._references
+    references = recycled.references
 
     def interrupted(block: object) -> int:
-        monkeypatch.setattr(recycled, "_references", count)
+        monkeypatch.setattr(recycled, "references", references)
         inner.append(recycled.empty(SHAPE, np.float32))         # as code of the user's does in a garbage collection
-        return recycled.FREE
-    monkeypatch.setattr(recycled, "_references", interrupted)
+        unused = object()
+        return references(unused)
+    monkeypatch.setattr(recycled, "references", interrupted)
     outer = recycled.empty(SHAPE, np.float32)
     assert address(outer) == where != address(inner[0])
     assert {address(recycled.empty(SHAPE, np.float32)) for _ in range(3)}.isdisjoint({where, address(inner[0])})
@@ -223,3 +226,31 @@ def test_forked_child__does_not_wait_for_a_thread_that_only_its_parent_has() -> 
     assert status_of_child(work) == 0
     leave.set()
     thread.join()
+
+
+
+FRAMES = """
+import sys
+import numpy as np
+from torch._C._dynamo.eval_frame import set_eval_frame
+
+set_eval_frame(False if sys.argv[1] == "import" else None)      # calls count a reference more meanwhile
+from nki_mlir import recycled
+set_eval_frame(False if sys.argv[1] == "use" else None)
+first, second = recycled.empty((300, 1024), np.float32), recycled.empty((300, 1024), np.float32)
+third = recycled.empty((300, 1024), np.float32)
+addresses = {array.ctypes.data for array in (first, second, third)}
+where = third.ctypes.data
+del third
+reused = recycled.empty((300, 1024), np.float32).ctypes.data
+set_eval_frame(None)
+assert len(addresses) == 3 and reused == where, (addresses, reused)
+"""
+
+
+@pytest.mark.parametrize("when", ["import", "use"])
+def test_frames_that_torch_evaluates__change_no_count(when: str) -> None:
+    """In them a call of Python refers to its arguments once more, by which memory in use would be taken as free."""
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", FRAMES, when], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
