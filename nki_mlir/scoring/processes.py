@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from nki_mlir.scoring.capture import capture_in_sandbox
 from nki_mlir.scoring.reference import Described
-from nki_mlir.scoring.sandbox import CandidateLimits, end_with_parent, enter_namespaces
+from nki_mlir.scoring.sandbox import CandidateLimits, enter_namespaces, fork_bound
 
 MOST_BYTES = 256 << 20                  # of a message of a process
 HEADER = struct.Struct("!Q")
@@ -84,7 +84,7 @@ def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
     """Run ``body`` in a forked process, which leads a new process group, and return the bytes that it writes within so
     many seconds."""
     reader, writer = os.pipe()
-    pid = os.fork()
+    pid = fork_bound()
     if pid == 0:
         os.close(reader)
         run_and_exit(body, writer)
@@ -102,7 +102,6 @@ def run_and_exit(body: Callable[[BinaryIO], None], writer: int) -> NoReturn:
     code = 1
     try:
         os.setpgid(0, 0)
-        end_with_parent()
         with open(writer, "wb") as out:
             body(out)
         code = 0
@@ -118,11 +117,10 @@ class Nursery:
 
     def __init__(self) -> None:
         self.socket, other = socket.socketpair()
-        self.pid = os.fork()
+        self.pid = fork_bound()
         if self.pid == 0:
             self.socket.close()
             try:
-                end_with_parent()
                 tend(other)
             finally:
                 os._exit(0)
@@ -169,7 +167,7 @@ def tend(connection: socket.socket) -> None:
             return
         request: CaptureRequest = pickle.loads(exactly(connection, HEADER.unpack(header)[0]))
         results, statuses = descriptors
-        pid = os.fork()
+        pid = fork_bound()
         if pid == 0:
             guard(request, results, statuses, connection)
         try:
@@ -187,11 +185,9 @@ def guard(request: CaptureRequest, results: int, statuses: int, connection: sock
     try:
         os.setpgid(0, 0)
         connection.close()
-        end_with_parent()
         enter_namespaces()
-        pid = os.fork()
+        pid = fork_bound()
         if pid == 0:
-            end_with_parent()
             os.close(statuses)
             with open(results, "wb") as out:
                 capture_in_sandbox(Path(request.file), request.entry, request.target, request.signatures,

@@ -56,6 +56,29 @@ def enter_namespaces() -> None:
         libc.unshare(namespaces | CLONE_USER)
 
 
+def fork_bound() -> int:
+    """Fork a process that the system ends when this one ends, if it supports that. Return like ``os.fork``.
+
+    The child writes into a pipe after it has requested that signal. The write fails if the parent ended before, in
+    which case no signal would come.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        end_with_parent()
+        try:
+            os.write(writer, b"\0")
+        except BrokenPipeError:
+            os._exit(1)
+        os.close(writer)
+        return 0
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+    return pid
+
+
 def end_with_parent() -> None:
     """Have the system end this process when its parent ends, if it supports that."""
     if sys.platform.startswith("linux"):

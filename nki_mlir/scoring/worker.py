@@ -268,6 +268,12 @@ def main() -> int:
     """Serve standard input; what anything prints besides goes to standard error."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    inherited = [out.fileno()]             # children close it, so that the client notices the end of this process
+
+    def close_in_child() -> None:
+        while inherited:                # the child of a child closes nothing: the number may be another file's
+            os.close(inherited.pop())
+    os.register_at_fork(after_in_child=close_in_child)
 
     def answer(text: str) -> None:
         out.write(text + "\n")

@@ -154,3 +154,62 @@ def test_a_stopped_worker__is_not_started_again(folder):
     scorer.stop()
     thread.join(60)
     assert ended == ["CancelledError"] and scorer.process is None
+
+
+
+def script(code):
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=path))
+
+
+# The child asks the system to end it with its parent only when the parent has ended.
+LATE = """
+import os, time
+from nki_mlir.scoring import sandbox
+end_with_parent = sandbox.end_with_parent
+
+def late():
+    parent = os.getppid()
+    print(os.getpid(), flush=True)
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    end_with_parent()
+sandbox.end_with_parent = late
+if sandbox.fork_bound() == 0:
+    while True:
+        time.sleep(0.01)
+"""
+
+
+def test_a_process_whose_parent_ends_early__ends_too():
+    with script(LATE) as parent:
+        child = int(parent.stdout.readline())
+        parent.kill()
+    until(lambda: not runs(child), "the end of the child")
+
+
+# The worker's child and its child, whose numbers are the answer, go on when the worker ends.
+SURVIVORS = """
+import os, time
+from nki_mlir.scoring import worker
+
+def serve(lines, answer):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        again = os.pipe()                       # has the number of the closed file
+        if os.fork() == 0:
+            os.write(again[1], b"open")
+            os.write(writer, b"%s %d %d" % (os.read(again[0], 4), os.getppid(), os.getpid()))
+        time.sleep(1_000)
+    answer(os.read(reader, 100).decode())
+worker.serve = serve
+worker.main()
+"""
+
+
+def test_the_end_of_a_worker_is_noticed__while_its_children_go_on():
+    with script(SURVIVORS) as worker:
+        state, child, grandchild = worker.communicate(timeout=60)[0].split()
+    os.kill(int(child), signal.SIGKILL)
+    os.kill(int(grandchild), signal.SIGKILL)
+    assert state == b"open"
