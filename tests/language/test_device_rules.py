@@ -48,7 +48,7 @@ def line_of(function):
     return start + next(k for k, line in enumerate(lines) if "# here" in line)
 
 
-@case(BROKEN, "start partition", "operand 'src' of 'activation' begins at partition 5 and has 20 partitions")
+@case(BROKEN, "start partition", "operand 'data' of 'activation' begins at partition 5 and has 20 partitions")
 def starts_anywhere(x):
     return output(nisa.activation(np.exp, nl.load(x)[5:25, :]))                                         # here
 
@@ -63,7 +63,7 @@ def function_starts_anywhere(x):
     return output(nl.exp(nl.load(x)[5:25, :]))
 
 
-@case(BROKEN, "start partition of a loop", "operand 'src' of 'reciprocal' begins at partition")
+@case(BROKEN, "start partition of a loop", "operand 'data' of 'reciprocal' begins at partition")
 def starts_anywhere_in_a_loop(x):
     tile, out = nl.load(x), nl.ndarray((8, 16, 64), x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(8):
@@ -103,7 +103,7 @@ def scalar_power(x):
     return output(nisa.tensor_scalar(nl.abs(nl.load(x)), np.power, 2.0))
 
 
-@case(BROKEN, "power in PSUM", "Expected operand 'lhs' of 'tensor_tensor' to be in address space 'sbuf'")
+@case(BROKEN, "power in PSUM", "Expected operand 'data1' of 'tensor_tensor' to be in address space 'sbuf'")
 def power_in_psum(x):
     tile = nl.load(x)
     product = nl.matmul(tile, tile, transpose_x=True)

@@ -256,7 +256,7 @@ def test_all_reduce_of_bits(on, dtype):
 
 
 def test_all_reduce_of_a_float_s_bits_is_an_error(on):
-    with pytest.raises(WrongDtype, match="operand 'src' of 'all_reduce' has dtype float32, which must be an integer"):
+    with pytest.raises(WrongDtype, match="operand 'x' of 'all_reduce' has dtype float32, which must be an integer"):
         run(on, bits_of_all[3], numbers(3, 16, 8))
 
 

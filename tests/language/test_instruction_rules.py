@@ -113,7 +113,7 @@ RULES = {
         CONTESTED, "'tensor_scalar': divide is not in the documents' table of operators",
         lambda t: nisa.tensor_scalar(t, np.divide, 2.0), lambda t: nisa.tensor_scalar(t, np.multiply, 0.5), "trn2"),
     "steps of a pattern": (
-        BROKEN, "operand 'src' of 'reciprocal' steps by 32768 elements",
+        BROKEN, "operand 'data' of 'reciprocal' steps by 32768 elements",
         lambda t: nisa.reciprocal(rows(32768)[:, :, 0], dtype=nl.float32),
         lambda t: nisa.reciprocal(rows(32767)[:, :, 0], dtype=nl.float32), "trn2"),
     "activation bias": (
@@ -197,7 +197,7 @@ RULES = {
         lambda t: nisa.nc_transpose(full((32, 33)), engine=nisa.vector_engine),
         lambda t: nisa.nc_transpose(full((32, 32)), engine=nisa.vector_engine), "trn2"),
     "tensor_tensor in PSUM": (
-        BROKEN, "at most one of lhs and rhs may be in PSUM", lambda t: nisa.tensor_tensor(psum(t), psum(t), np.add),
+        BROKEN, "at most one of data1 and data2 may be in PSUM", lambda t: nisa.tensor_tensor(psum(t), psum(t), np.add),
         lambda t: nisa.tensor_tensor(psum(t), t, np.add), "trn2"),
     "tensor_tensor_scan in PSUM": (
         BROKEN, "at most one of data0 and data1 may be in PSUM",
@@ -207,7 +207,7 @@ RULES = {
         BROKEN, "which must be an integer type", lambda t: nisa.tensor_scalar(t, np.bitwise_and, 1),
         lambda t: nisa.tensor_scalar(full((32, 32), 1, nl.int32), np.bitwise_and, 1), "trn2"),
     "bn_stats of too many": (
-        BROKEN, "size of dimension 1 in 'src[32, 513]' of 'bn_stats' exceed architecture limitation of 512.",
+        BROKEN, "size of dimension 1 in 'data[32, 513]' of 'bn_stats' exceed architecture limitation of 512.",
         lambda t: nisa.bn_stats(full((32, 513))), lambda t: nisa.bn_stats(full((32, 512))), "trn2"),
     "bn_aggr": (BROKEN, "'bn_aggr': takes triples, got 8 values", lambda t: nisa.bn_aggr(full((32, 8))),
                 lambda t: nisa.bn_aggr(full((32, 9))), "trn2"),

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The decorator of the functions of ``nki.isa``, the handle they return, and the checks of their operators."""
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
 
 from nki_mlir.capture.builder import active
-from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
@@ -20,7 +18,6 @@ ACTIVATION_FUNCTIONS = frozenset((
     "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
     "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "erf", "erf_dx", "exp", "log", "sin",
     "arctan", "sqrt", "rsqrt", "reciprocal"))
-NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields of op classes that sentences can only mean as names
 
 
 class NkiInstruction:
@@ -51,7 +48,6 @@ def instruction(function: Callable[..., object]) -> Any:
     if not hasattr(function, "__signature__"):
         CURRENT.with_defaults(function, table_name(function))
     kind, shown = function.__name__, [*signature(function).parameters.values()]
-    names = [p.name for p in shown]
     position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
@@ -59,37 +55,13 @@ def instruction(function: Callable[..., object]) -> Any:
         builder = active(f"nisa.{kind}")
         name = arguments[position] if len(arguments) > position else keywords.pop("name", None)
         if not writes_nothing(kind, arguments, keywords):
-            try:
-                function(*arguments[:position], **keywords)
-            except KernelError as error:
-                call = dict(zip(names, arguments)) | keywords
-                name_parameters(error, {parameter: call[parameter] for parameter in names if parameter in call})
-                raise
+            function(*arguments[:position], **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
     name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
     issue.__signature__ = Signature([*shown[:position], name, *shown[position:]])         # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)
-
-
-def name_parameters(error: KernelError, arguments: Mapping[str, object]) -> None:
-    """Replace the fields of an operation's class in its error by the parameters that the user wrote.
-
-    Fields and parameters with the same buffer correspond in their order. In sentences, a field that is also an English
-    word (``seed``, ``values``) stays, unless its shape follows.
-    """
-    parameters: dict[object, list[str]] = {}
-    for name, value in arguments.items():
-        if isinstance(value, NkiTensor) and name not in error.fields:
-            parameters.setdefault(value.storage.buffer, []).append(name)
-    renamed = {field: names.pop(0) for field, buffer in error.fields.items()
-               if field not in arguments and (names := parameters.get(buffer))}
-    if renamed:
-        terms = "|".join(renamed.keys() & NOT_ENGLISH) or "$^"
-        pattern = re.compile(rf"^(?:{'|'.join(renamed)})(?=\[|$)|\b(?:{'|'.join(renamed)})(?=\[|'|=)|\b(?:{terms})\b")
-        error.values = {key: pattern.sub(lambda match: renamed[match[0]], value)
-                        if isinstance(value, str) and key != "op" else value for key, value in error.values.items()}
 
 
 def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...], keywords: dict[str, object]

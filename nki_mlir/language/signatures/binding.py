@@ -20,6 +20,7 @@ from nki_mlir.capture.builder import require_generation
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
+from nki_mlir.language.signatures.parameter_names import name_parameters
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
 
 STRICT = "NKI_MLIR_STRICT"
@@ -40,11 +41,14 @@ class BindingForm(NamedTuple):
 
     signature: Signature
     arguments: tuple[BoundArgument, ...]
-
-
     placed: bool                        # positions are those of the function's own parameters
     direct: bool                        # keywords are, too, and all are the newest signature's
     crosses: bool                       # the signature is the other generation's
+
+    def by_name(self, positional: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
+        """Return the arguments of a call by the signature's names, in its order."""
+        named = dict(zip(self.signature.positional, positional)) | keywords
+        return {name: named[name] for name in dict.fromkeys((*self.signature.names, *named)) if name in named}
 
 
 class BindingPlan(NamedTuple):
@@ -456,15 +460,16 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                             named = named | {name: converted}
                     else:
                         return run(*values, **named)
-            bound_arguments = arguments[:skip]
-            resolved, keywords, form = record.resolve(plan, arguments[skip:], keywords)
+            resolved, named, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
                 if os.environ.get(STRICT):
                     generation.report(record.departure(form))
                 if form.crosses:
-                    return generation.cross(record, keywords)
-            return run(*bound_arguments, *resolved, **keywords)
+                    return generation.cross(record, named)
+            return run(*arguments[:skip], *resolved, **named)
         except KernelError as error:
+            if error.fields:
+                name_parameters(error, plan.forms[0].by_name(arguments[skip:], keywords))
             translated = generation.translated(error)
             if translated is error:
                 raise

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names in the errors of op classes: the parameters that the user wrote instead of the class's fields."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+
+NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields of op classes that sentences can only mean as names
+
+
+def buffer_of(value: Any) -> object:
+    """Return the buffer of a tile of either generation, or None for another value."""
+    return getattr(getattr(value, "storage", value), "buffer", None)
+
+
+def name_parameters(error: KernelError, arguments: Mapping[str, object]) -> None:
+    """Replace the fields of an operation's class in its error by the parameters that the user wrote.
+
+    Fields and parameters with the same buffer correspond in their order. In sentences, a field that is also an English
+    word (``seed``, ``values``) stays, unless its shape follows.
+    """
+    parameters: dict[object, list[str]] = {}
+    for name, value in arguments.items():
+        if name not in error.fields and (buffer := buffer_of(value)) is not None:
+            parameters.setdefault(buffer, []).append(name)
+    renamed = {field: names.pop(0) for field, buffer in error.fields.items()
+               if field not in arguments and (names := parameters.get(buffer))}
+    if not renamed:
+        return
+    terms = "|".join(renamed.keys() & NOT_ENGLISH) or "$^"
+    pattern = re.compile(rf"^(?:{'|'.join(renamed)})(?=\[|$)|\b(?:{'|'.join(renamed)})(?=\[|'|=)|\b(?:{terms})\b")
+    error.values = {key: pattern.sub(lambda match: renamed[match[0]], value)
+                    if isinstance(value, str) and key != "op" else value for key, value in error.values.items()}
+    error.fields = {renamed.get(field, field): buffer for field, buffer in error.fields.items()}
