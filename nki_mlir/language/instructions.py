@@ -44,6 +44,16 @@ class DestinationDtype(KernelError, TypeError):
     fix = "leave dtype out, or make the destination with that dtype"
 
 
+class TransposedAxes(KernelError):
+    code = "NKI-TRANSPOSE-AXES"
+    message = ("dma_transpose axes {axes} of a tensor of {rank} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are "
+               "supported")
+    fix = "leave axes out, or reshape the tensor first"
+
+
+DMA_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}       # the permutation of a DMA transpose by the number of axes
+
+
 def check_destination(op: str, dst: View, dtype: object) -> None:
     """Check that ``dtype``, if given, is the dtype of the destination."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:

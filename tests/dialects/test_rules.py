@@ -121,6 +121,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.sequence_bounds", {"segment_ids": "sbuf 2xFxi32"}, "'sequence_bounds': segment_ids have one partition"),
     ("nisa.nc_stream_shuffle", {"shuffle": (0,) * 31}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     ("nisa.nc_stream_shuffle", {"shuffle": (32,) * 32}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+    ("nisa.nc_stream_shuffle", {"shuffle": (4,) * 32}, "'nc_stream_shuffle': the mask names partitions of src, 0 to 3, or 255"),
     ("nisa.nc_stream_shuffle", {"src": "sbuf PxFxbf16"},
      "'nc_stream_shuffle': dst and src have the same dtype and free shape"),
     ("nisa.local_gather", {"index": "sbuf 32x1xui16"},

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A mistake that both generations refuse has one code and one fix: the rule is the op class's.
 
-The mistakes are in the examples of ``help()``: a tile of another dtype, in HBM, or of more rows than partitions.
+The mistakes are in the examples of ``help()``: a tile of another dtype, in HBM, or of more rows than partitions; and
+in calls with wrong numbers, operators and axes.
 """
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -60,3 +62,42 @@ def test_mistake__has_one_code_and_one_fix(name, monkeypatch):
 
 def test_most_instructions__have_a_mistake_that_both_refuse():
     assert not COMPARED or len(COMPARED) >= 50
+
+
+# Calls with a mistake: of beta, and of the current generation with a tile ``y`` for the result. ``x`` is a tile of 8 x 8.
+CALLS = {
+    "an operator of softmax": ("nisa.tensor_scalar(x, nl.softmax, 1.0)", "nisa.tensor_scalar(y, x, nl.softmax, 1.0)"),
+    "an operand without an operation": ("nisa.tensor_scalar(x, nl.add, 1.0, operand1=2.0)",
+                                        "nisa.tensor_scalar(y, x, nl.add, 1.0, operand1=2.0)"),
+    "an operation without its operand": ("nisa.tensor_scalar(x, nl.add, 1.0, op1=nl.multiply)",
+                                         "nisa.tensor_scalar(y, x, nl.add, 1.0, op1=nl.multiply)"),
+    "bits with arithmetic": (
+        "nisa.scalar_tensor_tensor(data=x, op0=nl.bitwise_and, operand0=1, op1=nl.add, operand1=x)",
+        "nisa.scalar_tensor_tensor(y, x, nl.bitwise_and, 1, nl.add, x)"),
+    "bits of floats": ("nisa.tensor_scalar(x, nl.bitwise_and, 1)", "nisa.tensor_scalar(y, x, nl.bitwise_and, 1)"),
+    "an axis twice": ("nisa.tensor_reduce(nl.add, x, axis=(1, 1))", "nisa.tensor_reduce(y, nl.add, x, (1, 1))"),
+    "an axis that is not there": ("nisa.tensor_reduce(nl.add, x, axis=2)", "nisa.tensor_reduce(y, nl.add, x, 2)"),
+    "the partition axis": ("nisa.tensor_reduce(nl.add, x, axis=0)", "nisa.tensor_reduce(y, nl.add, x, 0)"),
+    "a shuffle of 31 entries": ("nisa.nc_stream_shuffle(x, y, [0] * 31)", "nisa.nc_stream_shuffle(y, x, [0] * 31)"),
+    "a shuffle of absent partitions": ("nisa.nc_stream_shuffle(x, y, [8] * 32)",
+                                       "nisa.nc_stream_shuffle(y, x, [8] * 32)"),
+    "axes of a DMA transpose": ("nisa.dma_transpose(x_in, axes=(0, 1))", "nisa.dma_transpose(y, x_in, axes=(0, 1))"),
+    "a part of the array": ("nisa.nc_matmul(x, x, tile_size=(64, 64))", "nisa.nc_matmul(p, x, x, tile_size=(64, 64))"),
+    "8 values of too few": ("nisa.max8(src=x[:, 0:7])", "nisa.max8(y, x[:, 0:7])"),
+}
+
+
+def error_of_call(generation, call):
+    load = {BETA: ["x, y = nl.load(x_in), nl.ndarray((8, 8), nl.float32)"],
+            CURRENT: ["x, y = nl.ndarray((8, 8), nl.float32), nl.ndarray((8, 8), nl.float32)",
+                      "p = nl.ndarray((8, 8), nl.float32, buffer=nl.psum)", "nisa.dma_copy(x, x_in)"]}[generation]
+    module = source(generation, ["x"], [*load, call])
+    with pytest.raises(NkiMlirError) as caught:
+        module.nki.jit(module.example, mode="simulation")(np.ones((8, 8), np.float32))
+    return caught.value.code, caught.value.advice
+
+
+@pytest.mark.parametrize("mistake", CALLS)
+def test_wrong_argument__has_one_code_and_one_fix(mistake):
+    beta, current = CALLS[mistake]
+    assert error_of_call(CURRENT, current) == error_of_call(BETA, beta)

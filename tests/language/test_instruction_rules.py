@@ -178,7 +178,8 @@ RULES = {
     "dma_copy of PSUM": (
         BROKEN, "to be in address space 'hbm|sbuf'", lambda t: copied(psum(t)), copied, "trn2"),
     "dma_transpose axes": (
-        BROKEN, "dma_transpose with axes (1, 2, 0) is not supported; for that many dimensions use (2, 1, 0)",
+        BROKEN, "dma_transpose axes (1, 2, 0) of a tensor of 3 dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are "
+        "supported",
         lambda t: dma_transposed(t, (1, 2, 0)), lambda t: dma_transposed(t, (2, 1, 0)), "trn2"),
     "nc_matmul of integers": (
         BROKEN, "operand 'moving' of 'nc_matmul' has dtype int8, which must be a float type",

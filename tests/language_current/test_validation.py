@@ -82,7 +82,7 @@ CASES = {
     "index type": (lambda: nisa.nc_find_index8(tile(8, 8), tile(8, 16), tile(8, 8)), "uint16 or uint32"),
     "shuffle mask": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32] * 32), "32 entries of 0..31 or 255"),
     "shuffle source": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(4, 4), [5] * 32),
-                       "names partition 5, src has 4"),
+                       "the mask names partitions of src, 0 to 3, or 255"),
     "shuffle type": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0] * 32),
                      "have the same dtype"),
     "iota pattern": (lambda: nisa.iota(tile(8, 4), [[1, 5]]), "has 5 elements, dst 4"),

@@ -118,6 +118,10 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
         check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
                    f"takes {QUADRANT} entries of 0..31 or 255",
                    "give a source for each partition of a quadrant; 255 keeps the partition's value")
+        partitions = self.src.shape[0]
+        check.rule(all(m < partitions or m >= QUADRANT for m in self.shuffle[:self.dst.shape[0]]),
+                   f"the mask names partitions of src, 0 to {partitions - 1}, or 255",
+                   "name partitions that src has; 255 keeps the partition's value")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
                    "dst and src have the same dtype and free shape", "give dst the dtype and the free shape of src")
 

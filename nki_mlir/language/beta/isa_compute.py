@@ -275,22 +275,15 @@ def combine(dst: Any, src: Any, op: object, mask: Any) -> None:
     move(dst, ops.binary(op, before, value, mask=mask, dtype=dst.dtype), mask)
 
 
-class TransposedAxes(KernelError):
-    code = "NKI-TRANSPOSE-AXES"
-    message = "dma_transpose with axes {axes} is not supported; for that many dimensions use {legal}"
-    fix = "leave axes out, or permute the tensor's view"
-
-
 def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype: object,
                   dge_mode: dge_mode = enums.dge_mode.unknown) -> Tensor:
     """Return src with its axes permuted, through DMA; by default (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
-    defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-    permutation = tuple(int(a) for a in axes) if axes is not None else defaults.get(src.ndim, ())
-    if permutation != defaults.get(src.ndim, permutation):
-        active("nisa.dma_transpose").report(TransposedAxes(axes=permutation, legal=defaults[src.ndim]),
-                                            contested=False)
+    default = core.DMA_AXES.get(src.ndim, ())
+    permutation = tuple(int(a) for a in axes) if axes is not None else default
+    if permutation != default or not default:
+        active("nisa.dma_transpose").report(core.TransposedAxes(axes=permutation, rank=src.ndim), contested=False)
     if sorted(permutation) != list(range(src.ndim)):
         raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").here()
     shape = tuple(src.shape[k] for k in permutation)

@@ -23,13 +23,9 @@ from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT32
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-
-
-QUADRANT = Machine.quadrant
 
 
 # -- affine patterns ---------------------------------------------------------------------------------------------------
@@ -157,12 +153,7 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> 
             fix="give a list of 32 integers")
     mask = tuple(integer(m, f"{op} shuffle_mask") for m in shuffle_mask)
     with low.writing(dst, op, reads=True, flat=True) as out:
-        target = low.flat_view(out)
-        missing = [m for m in mask if source.shape[0] <= m < QUADRANT]
-        require(not missing,
-                f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}",
-                fix=f"name partitions from 0 to {source.shape[0] - 1}, or 255 for none")
-        emit(movement.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
+        emit(movement.StreamShuffleOp, {"dst": low.flat_view(out), "src": source}, shuffle=mask)
 
 
 @instruction

@@ -11,6 +11,7 @@ from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
 from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongDtype
+from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history
@@ -23,8 +24,6 @@ from nki_mlir.language.current.memory import Storage, VirtualRegister, check_reg
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
-
-DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
@@ -102,10 +101,9 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
     check_skip(op, oob_mode, dst, src)
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
-    permutation = DEFAULT_AXES.get(src.ndim, ())
-    require(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
-            f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported",
-            fix="use one of them, or reshape the tensor first")
+    permutation = core.DMA_AXES.get(src.ndim, ())
+    core_rule(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
+              core.TransposedAxes, axes=axes, rank=src.ndim)
     expected = tuple(src.shape[k] for k in permutation)
     dst = padded(dst, expected)
     if src.indirection is not None:
