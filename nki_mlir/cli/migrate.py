@@ -103,12 +103,13 @@ def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tupl
 
 
 def checked(migrated_files: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:
-    """Compare values before and after, and print a line for each executor. Return 1 if values differ."""
+    """Compare values before and after, and print a line for each executor. Return 1 if values differ or a kernel raises
+    an error."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     lines = [line for file in migrated_files for line in (
         check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid))]
     print("\n".join(lines), file=sys.stderr)
-    return int(any(line.startswith("DIFFERS") for line in lines))
+    return int(any(line.startswith(("DIFFERS", "FAILS")) for line in lines))
 
 
 if __name__ == "__main__":

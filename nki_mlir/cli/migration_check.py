@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.command import KernelRaised, raised_at
 from nki_mlir.cli.run import error_of
 from nki_mlir.cli.source import load_kernel, run_file
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
 
 
 def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...]) -> list[str]:
-    """Compare the old and the new kernel on each executor. Return a line for each, with ``DIFFERS`` first if values
-    differ."""
+    """Compare the old and the new kernel on each executor. Return a line for each, which begins with ``DIFFERS`` if
+    values differ and with ``FAILS`` if a kernel raises an error."""
     suffix = f":{name}" if name else ""
     old = load_kernel(f"{file.path}{suffix}", grid=grid)
     with new_text_as_file(file) as path:
@@ -95,10 +97,18 @@ def flat(result: object) -> list[np.ndarray]:
 
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
              grid_argument: dict[str, object], on: str) -> str:
-    """Compare the results of two kernels on an executor and return a line about them."""
-    before = flat(old.run(copied(positional), keywords, on))
-    after = flat(new.run(copied(positional), {**keywords, **grid_argument}, on))
-    label = f"{old.__name__} on {on}"
+    """Compare the results of two kernels on an executor and return a line about them, or the error of one of them."""
+    label, version = f"{old.__name__} on {on}", "old"
+    try:
+        before = flat(old.run(copied(positional), keywords, on))
+        version = "new"
+        after = flat(new.run(copied(positional), {**keywords, **grid_argument}, on))
+    except Exception as error:
+        if not isinstance(error, NkiMlirError) and (at := raised_at(error)) is None:
+            raise                               # a defect of the toolchain
+        shown = error if isinstance(error, NkiMlirError) else KernelRaised(
+            kind=type(error).__name__, text=error).located(at)
+        return f"FAILS: {label}, the {version} kernel: {shown}"
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         return (f"DIFFERS: {label} gives {', '.join(f'{a.dtype}{list(a.shape)}' for a in after)}, "
                 f"not {', '.join(f'{a.dtype}{list(a.shape)}' for a in before)}")

@@ -24,7 +24,8 @@ LOWEST = "-3.4028234663852886e38"
 IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": LOWEST, "minimum": LOWEST[1:]}
 ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", *(f"nisa.{name}" for name in (
     "activation", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_copy", "reciprocal", "memset",
-    "iota", "affine_select", "tensor_reduce")), *(f"nl.{name}" for name in ("sum", "prod", "max", "min"))}
+    "iota", "affine_select", "tensor_reduce")), *(f"nl.{name}" for name in ("sum", "prod", "max", "min", "mean", "var",
+                                                                                   "softmax"))}
 
 
 def pattern(index: IndexFact, shape: tuple[str, ...] = ()) -> tuple[str, str, str]:

@@ -98,6 +98,9 @@ class Expressions(cst.CSTTransformer):
         self.conditions: dict[int, str] = {}
         self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
         self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
+        self.vectors: set[str] = set()              # index vectors and counts, left out where nothing reads them
+        self.added_conditions: set[str] = set()
+        self.shorter: dict[tuple[str, ...], str] = {}               # assignments by the statements that do the same
         self.line = 0
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
 
@@ -140,12 +143,16 @@ class Expressions(cst.CSTTransformer):
             dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
             texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.settled(result.expression)})"]
         create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={dtype}, buffer={self.nl}.{memory})"
+        if result.expression and not result.part and len(texts) == 1:
+            texts = [self.settled(text) for text in texts]
+            self.shorter[create, texts[0]] = f"{name} = {self.settled(result.expression)}"
         return [create, *self.under(result.condition, texts)]
 
     def under(self, condition: str, texts: list[str]) -> list[str]:
         """Statements that are executed under a condition of the host."""
         if not condition:
             return texts
+        self.added_conditions.add(condition)
         body = "\n".join("    " + line for text in texts for line in text.splitlines())
         return [f"if {condition}:\n{body}"]
 

@@ -12,6 +12,7 @@ from nki_mlir.migration.facts import (
     LambdaFact,
     Many,
     NumberFact,
+    Span,
     TensorFact,
     TileClass,
     TileFunction,
@@ -78,6 +79,12 @@ class FunctionCalls(Calls):
                 return NumberFact(kinds.pop() if len(kinds) == 1 else "")
             case "tuple" | "list" | "reversed" | "sorted" if len(facts) == 1:
                 return facts[0]
+            case "slice" if len(node.args) == 2:
+                start, stop = (self.text(a.value) for a in node.args)
+                size = terms.difference(stop, start) or ""
+                return Span(start, size if self.stable(size or "?") else "")
+            case "slice":
+                return Span("", "")
             case "enumerate" if facts:
                 return Many(Items((NumberFact("int"), self.element(facts[0]))))
             case "zip":

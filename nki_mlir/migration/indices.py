@@ -90,6 +90,7 @@ class Indices(Expressions):
         name = self.fresh(hint or ("num_rows" if axis == 0 else "num_columns"))
         self.prelude[-1].append(f"{name} = {text}")
         self.scope.counts[text] = name
+        self.vectors.add(name)
         self.scope.facts[name] = NumberFact("int")
         self.report.changed(self.line, f"the mask becomes the number of elements that it selects, {name}")
         return name

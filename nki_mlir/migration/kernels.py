@@ -12,6 +12,7 @@ from nki_mlir.migration.facts import PSUM, SBUF, Fact, Items, NumberFact, Tensor
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.statements import Statements, parsed
 
@@ -165,8 +166,7 @@ class Kernels(Statements):
             used_names |= self.scope.taken
         self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
-        vectors: set[str] = getattr(self, "vectors", set())
-        self.vectors = set()
+        vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])
         self.returned = []
         if is_kernel:
@@ -183,7 +183,7 @@ class Kernels(Statements):
                 body = self.returning(node, tree, body)
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
-            body = without_spare(body, self.vectors)
+            body = with_shared_conditions(without_spare(body, self.vectors), self.added_conditions, self.shorter)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))
         finally:

@@ -17,6 +17,7 @@ from nki_mlir.migration.facts import (
     Fact,
     IndexFact,
     Many,
+    MaskFact,
     NumberFact,
     ShapeOf,
     Span,
@@ -281,6 +282,8 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
     operators = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+    if a.mask is not None and a.diagonals and name in ("mean", "var"):
+        return moment(calls, a, a.mask, name)
     if a.mask is not None and a.diagonals:
         text, source = calls.selected(text, source, a.mask, operators.get(name, name))
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
@@ -294,15 +297,41 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
         if name in operators and not a.dtype:
             return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{operators[name]}, data={data}, "
                     f"axis={shown}{keep_argument})"]
-        again = expression if a.dtype else f"{calls.nl}.{name}({data}, axis={shown}, dtype={dst}.dtype{keep_argument})"
-        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={again})"]
-    return OperationText(fact, expression, into, calls.shape_text(fact, data), a.dtype or f"{text}.dtype", name)
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
+    return OperationText(fact, expression, into, calls.shape_text(fact, data),
+                         a.dtype or source.dtype or f"{terms.factor(text)}.dtype", name)
+
+
+def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
+    """Return the mean or the variance of the elements that a mask selects: their sum divided by their number."""
+    text, source = a.tensor("x")
+    axes, nl = axes_of(a), calls.nl
+    if axes not in ([1], [-1]) or source.rank != 2:
+        raise LeftForAPerson(f"nl.{name} under a mask that does not select a box, of more than two dimensions")
+
+    def total(of: str) -> str:
+        return f"{nl}.sum({of}, axis=1, dtype={nl}.float32, keepdims=True)"
+    values, _ = calls.selected(text, source, mask, "add")
+    number = f"{nl}.maximum({total(calls.predicate(mask, source))}, 1.0)"
+    count = calls.scope.counts.get(number) or calls.named(number, "count")
+    calls.scope.counts[number] = count
+    if name == "var":
+        mean = calls.named(f"{nl}.divide({total(values)}, {count})", "mean")
+        wide = calls.stretched(mean, source.like((source.shape or ("?",))[:1] + ("1",)), source.shape or (), text)
+        squares = calls.named(f"{nl}.square({nl}.subtract({text}, {wide}, dtype={nl}.float32))", "squares")
+        values, _ = calls.selected(squares, TensorFact(SBUF, source.shape, "nl.float32"), mask, "add")
+    fact = calls.on_chip(source.like(reduced(source, axes, True), a.dtype_meaning or source.dtype))
+    dtype = a.dtype or ("" if source.dtype == "nl.float32" else f"{terms.factor(text)}.dtype")
+    expression = f"{nl}.divide({total(values)}, {count}{f', dtype={dtype}' if dtype else ''})"
+    return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name)
 
 
 @recipe("softmax")
 def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a softmax along the last free axes."""
     text, source = a.tensor("x")
+    if a.mask is not None and a.diagonals:
+        text, source = calls.selected(text, source, a.mask, "maximum")
     if "compute_dtype" in a:
         calls.report.changed(calls.line, "nl.softmax computes in float32")
     return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{dtype_argument(a)})",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index vectors that a rewritten function no longer reads: their assignments go, comments stay before the next."""
+"""Removes the assignments of index vectors and of counts of masks that a function does not read; comments stay."""
 
 import ast
 from collections.abc import Sequence

@@ -53,7 +53,6 @@ class Statements(FunctionCalls):
 
     line_of: dict[int, int] = {}
     returned: list[Fact]
-    vectors: set[str]                   # index vectors whose assignments are left out where nothing reads them
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
@@ -385,8 +384,6 @@ class Statements(FunctionCalls):
             if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
                 self.left("an update of an index vector")
             return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
-        if result is not None and result.mask is not None and result.mask.diagonals:
-            self.left("an update under a mask that does not select a box of elements")
         target_fact = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
         dst, into = self.viewed(subscript, result.mask if result else None) if isinstance(fact, TensorFact) else (
             self.text(subscript), target_fact)
@@ -402,19 +399,22 @@ class Statements(FunctionCalls):
         nl, nisa = self.nl, self.nisa
         rows, _ = self.operand(dst, into)
         write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
-        dst = rows
-        if not isinstance(value_fact, TensorFact):
-            operand = self.text(value)
+        is_tile = isinstance(value_fact, TensorFact)
+        text = self.text(value)
+        if is_tile:
+            text, source = self.operand(*self.viewed(value)) if result is None else (text, result.fact)
+            if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
+                text = self.stretched(text, source, into.shape)
+            if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
+                text = f"{nl}.copy({text})"
+
+        def write(to: str, _: TensorFact) -> list[str]:
             if name in NO_INSTRUCTION:
-                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))",
-                        *write_back]
-            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})", *write_back]
-        text, source = self.operand(*self.viewed(value)) if result is None else (self.text(value), result.fact)
-        if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
-            text = self.stretched(text, source, into.shape)
-        if name in NO_INSTRUCTION:
-            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))", *write_back]
-        if into.memory == PSUM and source.memory == PSUM:
-            text = f"{nl}.copy({text})"
-        return self.under(condition, [
-            f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})", *write_back])
+                return [f"{nisa}.tensor_copy(dst={to}, src={nl}.{name}({rows}, {text}, dtype={rows}.dtype))"]
+            if is_tile:
+                return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
+            return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
+        texts = write(rows, into)
+        if result is not None and result.mask is not None and result.mask.diagonals:
+            texts = self.predicated(rows, into, result.mask, write, name)
+        return self.under(condition, [*texts, *write_back])

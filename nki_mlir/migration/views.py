@@ -56,8 +56,7 @@ class SubscriptText:
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
     """Return the text of a subscript of ``size`` elements from ``start``."""
     if step != "1":
-        last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
-        return f"{start}:{terms.add(last, '1')}:{step}"
+        return f"{start}:{_stop(start, size, step, dimension)}:{step}"
     if start == "0" and dimension and terms.same(size, dimension):
         return ":"
     if start == "0":
@@ -65,6 +64,18 @@ def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
     if terms.number(start) is not None and terms.number(size) is not None:
         return f"{start}:{terms.add(start, size)}"
     return f"nl.ds({start}, {size})"
+
+
+def _stop(start: str, size: str, step: str, dimension: str) -> str:
+    """Return the stop of a slice with a step: the element after the last, or the end of ``size`` steps if these are
+    certainly within the dimension."""
+    first, by = terms.number(start), terms.number(step)
+    if first is not None and by is not None and 0 <= first < by:
+        if first == by - 1 or size == f"{dimension} // {step}":
+            return terms.multiply(step, size)
+        return terms.simplified(f"{step} * ({size}) - {by - 1 - first}")
+    last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
+    return terms.add(last, "1")
 
 
 def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
@@ -189,7 +200,7 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
             order.append(axes[0])
         elif isinstance(item, Part):
             texts.append(item.text)
-            shape.append(item.size)
+            shape.append(extent if item.text == ":" else item.size)
         elif spare and (k == 0 or k == len(items) - 1):
             order.append(spare.pop(0))
             texts.append(span(base, "1"))
@@ -304,7 +315,8 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
     total = len(known_shape) if known_shape is not None else len(items)
     dimensions = sum(isinstance(i, Part) for i in items) + total - len(items)
     for k, item in enumerate(items):
-        size = known_shape[k] if known_shape is not None and k < len(known_shape) else ""
+        size = known_shape[k] if known_shape is not None and k < len(known_shape) else (
+            f"{text}.shape[{k}]" if known_shape is None and terms.SIMPLE.match(text) else "")
         if isinstance(item, Integer):
             if (tensor.on_chip and k == 0) or (dimensions < 2 and k == len(items) - 1 and total >= 2):
                 texts.append(span(item.text, "1"))

@@ -70,6 +70,36 @@ def test_what_is_left(file, capsys):
     assert "nl.all_reduce(nl.load(x), op=nl.add, program_axes=[0])" in out
 
 
+CASES = """
+
+@nki.jit
+def wide(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    assert x.shape[0] > 128, "narrow"
+    nl.store(out, nl.load(x))
+    return out
+
+
+def cases():
+    import numpy as np
+    x = np.ones((64, 32), np.float32)
+    return [(double, (x,)), (wide, (x,)), (double, (np.zeros((200, 32), np.float32),)), (double, (x,))]
+"""
+
+
+def test_check_reports_every_case(file, capsys):
+    """A kernel that raises an error ends neither the check nor the report."""
+    file.write_text(KERNEL + CASES)
+    assert main([str(file), "--quiet", "--check", "cases"]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if " on " in line and line[0] != " "]
+    executors = "eager", "interpreter", "jit", "isa"
+    assert lines[:4] == lines[12:] == [f"double on {on}: the same values" for on in executors]
+    assert lines[4:8] == [f"FAILS: wide on {on}, the old kernel: {file}:15:12: error: AssertionError: narrow "
+                          "[NKI-KERNEL-RAISED]" for on in executors]
+    assert all(line.startswith(f"FAILS: double on {on}, the old kernel: {file}:8:") and "200" in line
+               for line, on in zip(lines[8:12], executors, strict=True))
+
+
 TRIANGLE = '''import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 

@@ -31,12 +31,11 @@ def migrated(line):
     ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is no conjunction of comparisons"),
     ("tile[p, f] = nl.load(x[p, f + p], mask=p + f < 8)",
      "a mask on an index of several axes, which may be out of bounds without the mask"),
-    ("tile[...] = nl.softmax(tile, axis=1, mask=p > f)", "nl.softmax under a mask that does not select a box of elements"),
-    ("tile[...] = nl.mean(tile, axis=1, mask=p > f)", "nl.mean under a mask that does not select a box of elements"),
+    ("tile[...] = nl.rms_norm(tile, tile, axis=1, n=8, mask=p > f)",
+     "nl.rms_norm under a mask that does not select a box of elements"),
     ("tile[...] = nisa.tensor_reduce(np.subtract, tile, axis=1, mask=p > f)",
      "a reduction under a mask that does not select a box of elements"),
     ("tile = nl.exp(tile[p > f])", "a mask as an index that does not select a box of elements"),
-    ("tile[p, f] += nl.exp(tile[p, f], mask=p > f)", "an update under a mask that does not select a box of elements"),
     ("nl.store(out[p, f], tile[p, f], mask=p > 2 * f)",
      "a store under a mask whose index steps over several columns"),
     ("nl.store(out[p, f], tile[p, f], mask=p != f)", "a store under a mask that leaves out one element"),
@@ -74,6 +73,8 @@ def test_line_is_left(line, why):
      "src=tile[:, 0:4])"),
     ("tile[...] = nl.maximum(tile, nl.finfo(nl.bfloat16).min)",
      "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.maximum, operand0=-3.3895313892515355e+38)"),
+    ("tile[p, f] += nl.exp(tile[p, f], mask=p > f)",
+     "    nisa.tensor_copy_predicated(dst=tile, src=add, predicate=is_selected)"),
     ("tile += 1", "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1)")])
 def test_line_is_rewritten(line, new):
     left, text = migrated(line)
@@ -91,6 +92,59 @@ def test_line_is_rewritten(line, new):
 def test_functions_and_spans_as_values(lines, new):
     left, text = migrated(lines)
     assert left == [] and new in text
+
+
+@pytest.mark.parametrize(("lines", "new"), [
+    ("columns = slice(2, 6)\n    tile[:, columns] = nl.load(x[:, columns])",      # a slice, not one column
+     "    nisa.dma_copy(dst=tile[:, columns], src=x[:, columns])"),
+    ("rows = slice(compute * 4, compute * 4 + 4)\n    part = nisa.reciprocal(nl.load(x[rows, :]))",
+     "    part = nl.ndarray((4, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)"),
+    ("even = nl.copy(tile[p, 2 * nl.arange(4)[None, :]])", "    even = nl.copy(tile[:, 0:7:2])"),
+    ("odd = nl.copy(tile[p, 2 * nl.arange(4)[None, :] + 1])", "    odd = nl.copy(tile[:, 1:8:2])"),
+    ("_, n = x.shape\n    even = nl.copy(nl.load(x)[p, 2 * nl.arange(n // 2)[None, :]])",
+     "    even = nl.copy(nl.load(x)[0:16, 0:2 * (n // 2):2])")])
+def test_slices(lines, new):
+    left, text = migrated(lines)
+    assert left == [] and new in text
+
+
+def test_count_that_nothing_reads_is_no_statement():
+    left, text = migrated("tile[...] = nisa.affine_select(pred=(f < compute), on_true_tile=tile, on_false_value=0.0)")
+    assert left == [] and not any("num_columns" in line for line in text)
+
+
+LOOP = """    for j in nl.sequential_range(4):
+        seen = compute >= j if compute else None
+        # what is seen
+        part = nl.load(x[nl.ds(j * 4, 4), :], mask=seen)
+        if compute > 2:
+            square = nl.square(part, mask=seen)
+        else:
+            square = nisa.activation(np.exp, part, mask=seen)
+        tile[0:4, :] = nl.copy(square, mask=seen)
+        total = nl.sum(part, axis=1, mask=seen)
+        tile[0:4, :] = nl.copy(tile[4:8, :], mask=j > 1)
+    nl.store(out[0:4, 0:1], total)
+"""
+
+
+def test_instructions_under_one_condition_have_one_if():
+    """Tiles that are read elsewhere, too, are created before it."""
+    left, text = migrated(LOOP.strip())
+    expected = """        seen = compute >= j if compute else None
+        total = nl.ndarray((4, 1), dtype=x.dtype, buffer=nl.sbuf)
+        if seen is None or seen:
+            # what is seen
+            part = nl.load(x[nl.ds(j * 4, 4), :])
+            if compute > 2:
+                square = nl.square(part)
+            else:
+                square = nl.ndarray((4, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+                nisa.activation(dst=square, op=nl.exp, data=part)
+            nisa.tensor_copy(dst=tile[0:4, :], src=square)
+            nisa.tensor_reduce(dst=total, op=nl.add, data=part, axis=1)
+"""
+    assert left == [] and expected in "\n".join(text)
 
 
 @pytest.mark.parametrize(("line", "new"), [

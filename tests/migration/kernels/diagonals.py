@@ -122,6 +122,51 @@ def last_columns(x, first):
     return out
 
 
+@nki.jit
+def causal_norm(x, eps=1e-5):
+    """Mean and variance of the elements up to the diagonal."""
+    n, m = x.shape
+    out = nl.ndarray((n, m), dtype=x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:n, 0:m]
+    causal = (j <= i) & (i < n)
+    t = nl.load(x)
+    mean = nl.mean(t, axis=1, keepdims=True, mask=causal)
+    var = nl.var(t, axis=1, mask=causal)
+    res = nl.zeros((n, m), dtype=x.dtype)
+    res[i, j] = nl.multiply(nl.subtract(t, mean), nl.rsqrt(var + eps), mask=causal)
+    nl.store(out, res)
+    return out
+
+
+@nki.jit
+def causal_softmax(x):
+    """A softmax of the elements up to the diagonal, 0 elsewhere."""
+    n, m = x.shape
+    out = nl.ndarray((n, m), dtype=nl.float32, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:n, 0:m]
+    t = nl.load(x)
+    p = nl.zeros((n, m), dtype=nl.float32, buffer=nl.sbuf)
+    p[i, j] = nl.softmax(t[i, j], axis=[1], mask=(j <= i))
+    nl.store(out, p)
+    return out
+
+
+@nki.jit
+def moments(x):
+    """Moments with and without a mask, written into columns of another dtype."""
+    n, m = x.shape
+    out = nl.ndarray((n, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:n, 0:m]
+    t = nl.load(x)
+    columns = nl.ndarray((nl.par_dim(n), 4), dtype=nl.float32)
+    columns[:, 0:1] = nl.var(t, axis=[1])
+    columns[:, 1:2] = nl.mean(t, axis=[1])
+    columns[:, 2:3] = nl.var(t[i, j], axis=[1], mask=(j <= i))
+    columns[:, 3:4] = nl.mean(t[i, j], axis=[1], mask=(j < i + 4), dtype=nl.float32)
+    nl.store(out, columns)
+    return out
+
+
 def cases():
     r = np.random.default_rng(0)
 
@@ -130,4 +175,5 @@ def cases():
     return [(masked_scores, (f(32, 128), f(32, 128))), (band, (f(16, 48), f(16, 48), 12)), (stored_triangle, (f(32, 24),)),
             (stored_triangle, (f(16, 24), 5)), (reduced_triangles, (f(24, 32),)), (loaded_triangle, (f(24, 32),)),
             (heads, (f(4, 8, 10),)), (middle_columns, (f(16, 32), 5, 20)),
-            (last_columns, (f(16, 32), 5))]
+            (last_columns, (f(16, 32), 5)), *((kernel, (f(16, 24).astype(dtype),)) for dtype in (np.float32, nl.bfloat16)
+                                              for kernel in (causal_norm, causal_softmax, moments))]
