@@ -219,6 +219,9 @@ RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "p
 RETIRED_LOCALS = {"asked", "found", "given", "gone", "held", "here", "how", "kept", "known", "made", "mine", "now",
                   "others", "own", "place", "places", "said", "seen", "taken", "theirs", "there", "told", "what", "when",
                   "whole", "whose"}
+# The same of fields, attributes and methods of classes.
+RETIRED_MEMBERS = {"found", "given", "gone", "held", "kept", "known", "made", "own", "place", "rest", "said", "taken", "told",
+                   "what"}
 GENERATIONS = "what the language has in each of its generations, under the language's name"
 LEVELS = "an operation of one name at two levels; classes are named after their operation"
 SHARED_NAMES = {
@@ -243,6 +246,24 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_modules__have_no_retired_names(files: list[Path]) -> None:
     names = [(file, *one) for file in files for one in ((0, file.stem), *defined(parsed(file)))]
     assert not [f"{name(file)}:{line}: {word}" for file, line, word in names if word.strip("_").lower() in RETIRED]
+
+
+def members(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of the members of classes. Keys of a ``TypedDict`` are what a document has, not members."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        if "TypedDict" not in map(ast.unparse, cls.bases):
+            yield from ((node.lineno, node.name) for node in cls.body if isinstance(node, ast.FunctionDef))
+            yield from ((node.lineno, node.id) for statement in cls.body if isinstance(statement, ast.Assign | ast.AnnAssign)
+                        for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+@by_folder(PACKAGE)
+def test_members__have_no_retired_names(files: list[Path]) -> None:
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in members(parsed(file))
+                if word.strip("_") in RETIRED_MEMBERS]
 
 
 def locals_of(file: Path) -> Iterator[tuple[int, str]]:

@@ -39,7 +39,7 @@ class Box:
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]
-    rest: Mask
+    mask: Mask
 
 
 def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[int, int]:
@@ -110,8 +110,8 @@ def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callab
     mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
     if mask or limits:
         box = box_of(mask, op.iteration().extents, interval)
-        if box is None or (box.rest and not _depends(box.rest)
-                           and not access.active_elements(box.rest, box.counts).any()):
+        if box is None or (box.mask and not _depends(box.mask)
+                           and not access.active_elements(box.mask, box.counts).any()):
             return None
         limits = tuple(remaining for c in limits if (remaining := _limit(c, box, interval, executes)) is not None)
         small = in_box(op, box, limits)
@@ -167,12 +167,12 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
     """Return a bound that must be checked at run time, None if the box or the rest of the mask proves it."""
     form = limit.form.moved(box.starts)
     low, _ = extremes(form, box.counts, interval)
-    if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
+    if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.mask if not c.equal):
         return None
-    if not _depends(box.rest):                          # the active elements are known
+    if not _depends(box.mask):                          # the active elements are known
         reach = replace(form, const=0, symbols=())
-        active = access.active_elements(box.rest, box.counts)
-        least = int(access.values_of(reach, box.counts)[active].min()) if box.rest else extremes(
+        active = access.active_elements(box.mask, box.counts)
+        least = int(access.values_of(reach, box.counts)[active].min()) if box.mask else extremes(
             reach, box.counts, lambda f: (f.const, f.const))[0]
         low, high = (end + least for end in interval(replace(form, axes=())))
         if low >= 0:
@@ -193,7 +193,7 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
         starts = [0 if keep else box.starts[axis] for keep, axis in zip(uncut, axes)]
         counts = [1 if keep else box.counts[axis] for keep, axis in zip(uncut, axes)]
         fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
-    return changed(op, lambda tile: tile, mask=box.rest, limits=limits, **fields)
+    return changed(op, lambda tile: tile, mask=box.mask, limits=limits, **fields)
 
 
 def lawful(op: O) -> O:

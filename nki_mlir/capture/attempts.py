@@ -148,5 +148,5 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             current.reset(token)
         results = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
-        variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.known(outputs))
+        variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.coverage(outputs))
         return variant, program_of(builder)

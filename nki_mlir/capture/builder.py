@@ -60,7 +60,7 @@ def require_generation(generation: int, feature: str, instead: str) -> None:
 
 
 # A memo for the operations of one outline or form, by keys that the builder chooses.
-Known: TypeAlias = dict[Any, Any]
+Memo: TypeAlias = dict[Any, Any]
 Marks: TypeAlias = Mapping[str, Any]                 # attributes of an allocation, such as an address
 
 
@@ -85,8 +85,8 @@ class Builder:
         self.masking = False                        # an operation has had a mask
         self.independent_programs = False           # programs must write disjoint elements
         # Memos of operations by outline, and by form; the memo of an outline has the one of its form as "form".
-        self.known: dict[tuple[object, ...], Known] = {}
-        self.forms: dict[tuple[object, ...], Known] = {}
+        self.memos: dict[tuple[object, ...], Memo] = {}
+        self.forms: dict[tuple[object, ...], Memo] = {}
         self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
@@ -122,7 +122,7 @@ class Builder:
         """Begin another iteration of an unrolled loop; capture counts them against the limit."""
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                memo: Known) -> None:
+                memo: Memo) -> None:
         """Perform an operation. ``views`` are its operands, ``symbols`` those that the operands' patterns are over.
 
         ``memo`` is a memo for the builder, common to operations that differ only in their buffers.
@@ -182,8 +182,8 @@ class Builder:
     def rename(self, buffer: Buffer, name: str) -> None:
         """Name a buffer after the variable it is assigned to: in messages and, where it is output, in the IR."""
         buffer.name = name
-        if buffer.held is not None:
-            buffer.held.name = name
+        if buffer.live_range is not None:
+            buffer.live_range.name = name
 
     def check_shared(self) -> None:
         if not self.at_top_level():
@@ -240,12 +240,12 @@ class Builder:
         fields: dict[str, Any] = {f.name: tile for f, tile in operands}
         op = cls(**attributes, **fields)
         key = outline_of(cls, operands, attributes)
-        memo = self.known.get(key)
+        memo = self.memos.get(key)
         if memo is None:
             form = op.form_of(op.outline())
             if form not in self.forms:
                 verify(op, operands)
-            memo = self.known[key] = {"form": self.forms.setdefault(form, {}),
+            memo = self.memos[key] = {"form": self.forms.setdefault(form, {}),
                                       "fields": op.__dict__ | dict.fromkeys(fields)}
         if restricted:
             if not self._restrict(op, dict(zip([f.name for f in present], operand_views)), mask, symbols, position_of,
@@ -260,7 +260,7 @@ class Builder:
         return self._perform(op, operands, operand_views, symbols, memo)
 
     def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
-                         ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Known] | None:
+                         ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Memo] | None:
         """Return an operation that differs only in its buffers from one that was verified, without mask, limits and
         symbols; None if there is none."""
         if cls.has_linear_attributes:
@@ -279,7 +279,7 @@ class Builder:
             operand_views.append(view)
             operands.append((field, tile))
             key.append(tile._layout or tile.layout)
-        memo = self.known.get((*key, *attributes, *map(same_value, attributes.values())))
+        memo = self.memos.get((*key, *attributes, *map(same_value, attributes.values())))
         if memo is None or "apart" not in memo["form"]:
             return None
         op = object.__new__(cls)
@@ -288,7 +288,7 @@ class Builder:
             fields[field.name] = tile
         return op, operands, operand_views, (), memo
 
-    def _perform(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol], memo: Known
+    def _perform(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol], memo: Memo
                  ) -> Op | None:
         """Check the device's rules, and perform an operation that has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, memo):
@@ -311,7 +311,7 @@ class Builder:
         """Return the value of an attribute that is either present or absent."""
         return True
 
-    def check_device(self, op: Op, memo: Known) -> bool:
+    def check_device(self, op: Op, memo: Memo) -> bool:
         """Report the rules of the target that an operation breaks, which ``memo`` memoizes. Return whether to perform
         the operation."""
         if op.ranges or op.mask or op.limits:
@@ -372,7 +372,7 @@ class Builder:
                     raise UnsupportedMask(what="the mask attached to a tile contains ~, != or |")
                 terms += [(lifts[name](e), equal) for e, equal in view.mask.terms]
         joint = Mask(tuple(terms))
-        truth = joint.known() if terms else True
+        truth = joint.truth() if terms else True
         if truth is False:
             return False
         if truth:
@@ -393,7 +393,7 @@ class Builder:
 
         The last of them has all conditions: it comes first, so that a mask is refused before anything is done.
         """
-        if (truth := mask.known()) is not None:
+        if (truth := mask.truth()) is not None:
             return self._emit(cls, views, None if truth else False, attributes)
         for field in (f for f in cls.tiles if f.writes and f.name in views):
             target = views[field.name]

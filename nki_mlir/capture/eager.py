@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, Views, fills
+from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, Views, fills
 from nki_mlir.capture.errors import NoRoomForTensor, OfAnotherCall
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, Turn
@@ -49,7 +49,7 @@ class Launch:
     results: Container[tuple[object, ...]] = ()             # keys of the tensors in private HBM that are outputs
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     doubtful: bool = False                                  # capture may refuse what a program did
-    known: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
+    memos: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
     forms: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
 
@@ -75,8 +75,8 @@ class EagerBuilder(Builder):
                  target: str = DEFAULT_TARGET, fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
-        self.known, self.forms = launch.known, launch.forms
-        self.point, self.taken, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
+        self.memos, self.forms = launch.memos, launch.forms
+        self.point, self.shared_count, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
         self.branches: list[Turn | None] = []       # current iteration of each open branch
         self.scope = object()               # scope of the tensors that this program creates
         self.deeds = 0                      # a hash of the operations: equal for programs that do the same
@@ -131,12 +131,12 @@ class EagerBuilder(Builder):
                 buffer.handle = tracked(buffer.handle, buffer.name)
             if shared:
                 self.launch.shared[key] = buffer.handle
-        self.taken += shared
+        self.shared_count += shared
         return buffer
 
     def shared_key(self, name: str) -> Hashable:
         """Return the key of the next shared tensor, equal in all programs: the n-th one of each is the same memory."""
-        return self.taken
+        return self.shared_count
 
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
@@ -181,7 +181,7 @@ class EagerBuilder(Builder):
         live tiles, which only capture can tell."""
         self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def worked_out(self, op: Op, operands: Operands, memo: Known) -> "tuple[PreparedOperation, list[int]]":
+    def worked_out(self, op: Op, operands: Operands, memo: Memo) -> "tuple[PreparedOperation, list[int]]":
         """Return an operation prepared to run, and the starts of its tiles where the preparation does not include
         them."""
         form = memo.get("form")
@@ -230,7 +230,7 @@ class EagerBuilder(Builder):
         self.launch.doubtful |= self.touches.turn is not None
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                memo: Known) -> None:
+                memo: Memo) -> None:
         for view in views:
             if view.buffer.scope is not self.scope and view.buffer.scope is not None:
                 raise OfAnotherCall(name=view.buffer.name).here()

@@ -188,16 +188,16 @@ class NotAnIndex:
     __hash__ = None                                 # type: ignore[assignment]
 
     def __init__(self, description: str) -> None:
-        self.what = description
+        self.description = description
 
     def __index__(self) -> int:
-        raise NotAffine(what=self.what)
+        raise NotAffine(what=self.description)
 
     def _same(self, *operands: object) -> "NotAnIndex":
         return self
 
     def _mask(self, other: object) -> NoReturn:
-        raise UnsupportedMask(what=self.what)
+        raise UnsupportedMask(what=self.description)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
     __getitem__ = _same

@@ -157,7 +157,7 @@ LONGEST = 1 << 20               # characters of the longest text that is examine
 FARTHEST = 50                   # the most callers whose variables are searched
 FUTURES = 0x1000000             # ``from __future__ import annotations``
 
-_found: dict[str, list[str]] = {}       # texts by the file name of their code
+_texts: dict[str, list[str]] = {}       # texts by the file name of their code
 _earlier: dict[str, list[str]] = {}     # contents of files when their kernels were created
 
 
@@ -178,13 +178,13 @@ def remember(function: FunctionType | None) -> None:
     for candidate in _candidates(code):
         for text in _forms(candidate):
             if compiles_to(text, code):
-                _found.setdefault(code.co_filename, []).append(text)
+                _texts.setdefault(code.co_filename, []).append(text)
                 return
 
 
 def text_of(code: CodeType) -> str | None:
     """Return the text found earlier for this code, or for other code of the same text; None if there is none."""
-    return next((text for text in reversed(_found.get(code.co_filename, ())) if compiles_to(text, code)), None)
+    return next((text for text in reversed(_texts.get(code.co_filename, ())) if compiles_to(text, code)), None)
 
 
 def compiles_to(text: str, code: CodeType) -> bool:
@@ -411,18 +411,18 @@ class Positions:
     def __init__(self, code: CodeType) -> None:
         self.code = code                            # kept alive, because ``_positions`` is keyed by its ``id``
         self.all = positions_of(code)
-        self.found: dict[int, Location] = {}
+        self.locations: dict[int, Location] = {}
 
     def at(self, instruction: int) -> Location:
         """Return the location of the instruction at an offset in the bytecode; that of its statement if columns are
         not kept."""
-        if instruction not in self.found:
+        if instruction not in self.locations:
             line, _, column, end = self.all[instruction // 2]
             line, file = line or self.code.co_firstlineno, self.code.co_filename
             if column is None:
                 column, end = statement_at(file, line)
-            self.found[instruction] = Location(file, line, column, end)
-        return self.found[instruction]
+            self.locations[instruction] = Location(file, line, column, end)
+        return self.locations[instruction]
 
 
 _positions: dict[int, Positions] = {}
@@ -444,7 +444,7 @@ def user_location(skip: int = 1) -> Location:
         return Location("<unknown>", 0, 0)
     code, instruction = frame.f_code, frame.f_lasti
     positions = _positions.get(id(code))
-    location = None if positions is None else positions.found.get(instruction)
+    location = None if positions is None else positions.locations.get(instruction)
     return _position(code, instruction) if location is None else location
 
 

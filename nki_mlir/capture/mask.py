@@ -91,7 +91,7 @@ class Mask:
             return ()
         return tuple(f for e, equal in self.terms for f in ((e, -e) if equal else (e,)))
 
-    def known(self) -> bool | None:
+    def truth(self) -> bool | None:
         """Return the truth of the mask if it is the same for all values of its symbols and axes, else None."""
         ends = [(*e.interval(), equal) for e, equal in self.terms]
         if all(low == high == 0 if equal else low >= 0 for low, high, equal in ends):
@@ -103,7 +103,7 @@ class Mask:
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
             raise ArangeInCondition(size=math.prod(self.shape))
-        truth = self.known()
+        truth = self.truth()
         if truth is None:
             for expression, _ in self.terms:
                 expression.as_int("Python asks for the truth of a comparison")
@@ -143,7 +143,7 @@ class Mask:
             raise UnsupportedMask(what="the results without input elements are no conjunction of comparisons")
         else:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
-        return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).known()))
+        return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).truth()))
 
     def constraints(self, position_of: dict[Symbol, int]) -> tuple[Constraint, ...]:
         """Return the terms over an operation's axes and its symbols, which ``position_of`` numbers."""

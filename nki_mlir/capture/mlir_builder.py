@@ -10,7 +10,7 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.capture.affine import Affine
-from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, fills
+from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, fills
 from nki_mlir.capture.errors import OfAnotherCall, OutOfScope, UnrollLimit
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.capture.iterations import LoopRun
@@ -259,7 +259,7 @@ class MlirBuilder(Builder):
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                memo: Known) -> None:
+                memo: Memo) -> None:
         scopes, waiting = self.scopes, self.waiting
         for view in views:
             if (buffer := view.buffer) in self.taken_back:

@@ -61,7 +61,7 @@ class TileFootprint(NamedTuple):
 NO_ROOM = {space: TileFootprint(space, 0, 0, 0, None) for space in (SBUF, PSUM)}
 
 
-class Held:
+class OnChipTile:
     """The live range of a tile.
 
     ``first`` and ``last`` are the numbers of the operations that use it (0: none does), ``created`` is the number of
@@ -80,7 +80,7 @@ class Held:
         """Bytes of a partition that the tile takes; blocks with the same address count once."""
         return union([self]) if self.blocks else self.kind.bytes
 
-    def meets(self, other: "Held") -> bool:
+    def meets(self, other: "OnChipTile") -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -93,7 +93,7 @@ class OnChipMemory:
         self.usable = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
         self.physical = self.usable | {SBUF: machine.sbuf_physical_bytes_per_partition}
         self.now = 0
-        self.tiles: list[Held] = []
+        self.tiles: list[OnChipTile] = []
         self.kinds: dict[object, TileFootprint] = {}
         self.total = {SBUF: 0, PSUM: 0}
         self.loops: list[tuple[int, int]] = []      # numbers of the first and last operation of each
@@ -106,7 +106,7 @@ class OnChipMemory:
         kind = self.kinds.get(key)
         if kind is None:
             kind = self.kinds[key] = self.kind_of(buffer)
-        buffer.held = tile = Held(kind, buffer.name, self.now, location)
+        buffer.live_range = tile = OnChipTile(kind, buffer.name, self.now, location)
         self.tiles.append(tile)
         self.total[kind.space] += kind.bytes
         if attributes:
@@ -125,7 +125,7 @@ class OnChipMemory:
             target=self.machine.name, most=limit // buffer.dtype.itemsize)
         return TileFootprint(buffer.space, physical[0], size, block, broken)
 
-    def outside(self, tile: Held) -> Finding | None:
+    def outside(self, tile: OnChipTile) -> Finding | None:
         """Return the finding of a block that does not lie inside the memory, None if there is none."""
         kind, limit, partitions = tile.kind, self.usable[tile.kind.space], self.machine.partitions
         for partition, byte in tile.blocks:
@@ -137,7 +137,7 @@ class OnChipMemory:
 
     def forget(self, buffer: Buffer) -> None:
         """Undo an allocation: the operation that made the tile has been removed."""
-        tile = buffer.held
+        tile = buffer.live_range
         if tile is not None:
             self.total[tile.kind.space] -= tile.kind.bytes
             tile.kind, tile.blocks = NO_ROOM[tile.kind.space], ()
@@ -146,7 +146,7 @@ class OnChipMemory:
         """Note the operands of the next operation."""
         self.now = number = self.now + 1
         for view in views:
-            if (tile := view.buffer.held) is not None:
+            if (tile := view.buffer.live_range) is not None:
                 tile.last = number
                 if not tile.first:
                     tile.first = number
@@ -213,7 +213,7 @@ class OnChipMemory:
                     yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
 
 
-def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
+def most_held(tiles: Sequence[OnChipTile]) -> tuple[int, int]:
     """Return the most bytes of a partition that tiles take at once, and the first operation at which they do."""
     firsts = np.array([tile.first for tile in tiles], np.int64)
     lasts = np.array([tile.last for tile in tiles], np.int64)
@@ -229,14 +229,14 @@ def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
     return int(total.max()), int(steps[total.argmax()])
 
 
-def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
+def taken_by(placed: Sequence[OnChipTile]) -> Iterator[tuple[int, int]]:
     """Yield pairs (operation, bytes): from that operation on, tiles with addresses take that number of bytes of
     a partition."""
-    changes: dict[int, list[Held]] = {}
+    changes: dict[int, list[OnChipTile]] = {}
     for tile in placed:
         changes.setdefault(tile.first, []).append(tile)
         changes.setdefault(tile.last + 1, []).append(tile)
-    live: dict[Held, None] = {}
+    live: dict[OnChipTile, None] = {}
     for step in sorted(changes):
         for tile in changes[step]:
             if tile.first == step:
@@ -246,7 +246,7 @@ def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
         yield step, union(live)
 
 
-def union(placed: Iterable[Held]) -> int:
+def union(placed: Iterable[OnChipTile]) -> int:
     """Return the bytes of a partition that tiles with addresses take together."""
     total = reached = 0
     for start, end in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
@@ -255,7 +255,7 @@ def union(placed: Iterable[Held]) -> int:
     return total
 
 
-def share(a: Held, b: Held) -> bool:
+def share(a: OnChipTile, b: OnChipTile) -> bool:
     """Return whether some blocks have a byte in common."""
     kind_a, kind_b = a.kind, b.kind
     return any(x < y + kind_b.block_bytes and y < x + kind_a.block_bytes

@@ -58,7 +58,7 @@ class Buffer:
     scope: Any = None           # the block it was created in; eager: one object for each program
     role: str = "local"         # local, input or output
     created_at: Location | None = None      # where the kernel allocates it, for tensors in HBM
-    held: Any = None            # its live range on chip (``on_chip_memory.Held``)
+    live_range: Any = None      # on chip (``on_chip_memory.OnChipTile``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Turn | None = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it

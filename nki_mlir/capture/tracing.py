@@ -69,7 +69,7 @@ def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterat
 def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
     if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
         builder = current.get()
-        if condition.known() is None and builder is not None and builder.symbolic:
+        if condition.truth() is None and builder is not None and builder.symbolic:
             return SymbolicBranch(builder, condition, names)
     return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
 
@@ -247,7 +247,7 @@ def position() -> object:
 
 
 def is_undecided(value: object) -> bool:
-    return isinstance(value, Mask) and (math.prod(value.shape) != 1 or value.known() is None)
+    return isinstance(value, Mask) and (math.prod(value.shape) != 1 or value.truth() is None)
 
 
 def operand(value: Any, is_and: bool) -> object:

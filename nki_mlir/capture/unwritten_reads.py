@@ -40,7 +40,7 @@ class Walk:
         self.fresh, self.numbers = fresh, program_ids
         self.shadows: dict[Value, Shadow] = {}
         self.tiles, self.left = UnwrittenTiles(), MOST_STEPS
-        self.known: dict[TileInstruction, Op] = {}
+        self.instructions: dict[TileInstruction, Op] = {}
 
     def block(self, block: FunctionBlock) -> None:
         for node in block.nodes:
@@ -76,9 +76,9 @@ class Walk:
         self.left -= 1
         if not self.left:
             raise OnlyARunKnows
-        op = self.known.get(node)
+        op = self.instructions.get(node)
         if op is None:
-            op = self.known[node] = node.instruction
+            op = self.instructions[node] = node.instruction
         handles = [tile.handle for _, tile in op.operands()]
         shadows = [self.shadows.get(h) for h in handles]
         after = self.tiles.perform(op, shadows, [self.number(s) for s in op.symbols], lambda: location_of(node.op))

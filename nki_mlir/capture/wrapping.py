@@ -112,10 +112,10 @@ class LogicWrapper(ast.NodeTransformer):
     """Routes ``and``, ``or``, ``not``, ``~`` and chained comparisons through the runtime."""
 
     def __init__(self) -> None:
-        self.held, self.is_plain = itertools.count(), False
+        self.numbers, self.is_plain = itertools.count(), False
 
     def keep(self, node: ast.expr) -> ast.NamedExpr:
-        return ast.copy_location(ast.NamedExpr(ast.Name(HELD.format(next(self.held)), ast.Store()), node), node)
+        return ast.copy_location(ast.NamedExpr(ast.Name(HELD.format(next(self.numbers)), ast.Store()), node), node)
 
     def plainly(self, node: ast.AST | None) -> Any:
         """Visit a part that must not contain assignments: its operators stay Python's."""

@@ -232,7 +232,7 @@ class OutputWrites:
     def flag(self, buffer: Buffer) -> View:
         return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
 
-    def known(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
+    def coverage(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the numbers of the results that some run may leave unwritten, and of the outputs that every run
         writes."""
         certain = frozenset(map(self.number, self.certain))

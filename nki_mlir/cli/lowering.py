@@ -172,7 +172,7 @@ class PassReport(PassObserver):
         self.options = options
         self.times: list[tuple[str, float]] = []
         self.counts: list[tuple[str, int, int]] = []
-        self.text, self.found, self.start = "", 0, 0.0
+        self.text, self.count_before, self.start = "", 0, 0.0
         self.dumps = 0
         self.named = {moment: {name for names in getattr(options, f"mlir_print_ir_{moment}")
                                for name in names.split(",")}
@@ -187,14 +187,14 @@ class PassReport(PassObserver):
         if options.mlir_print_ir_after_change:
             self.text = text_of(module(), options)
         if options.mlir_pass_statistics:
-            self.found = count(module())
+            self.count_before = count(module())
         self.start = time.perf_counter()
 
     def after(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
         self.times.append((name, time.perf_counter() - self.start))
         if options.mlir_pass_statistics:
-            self.counts.append((name, self.found, count(module())))
+            self.counts.append((name, self.count_before, count(module())))
         if self.asked("after", name) or options.mlir_print_ir_after_all or options.mlir_print_ir_after_change:
             text = text_of(module(), options)
             if not options.mlir_print_ir_after_change or text != self.text:

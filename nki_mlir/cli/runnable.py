@@ -52,7 +52,7 @@ class Runnable(ABC):
 
     executors: ClassVar[tuple[str, ...]]
     runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
-    what: ClassVar[str] = ""                        # its name in errors, where it has no module
+    source_name: ClassVar[str] = ""                        # its name in errors, where it has no module
 
     @abstractmethod
     def run(self, on: str) -> Results:
@@ -64,11 +64,11 @@ class Runnable(ABC):
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
         """Return a module at the nki, linalg or nisa level, and the inputs of its function. Raise ``NotVerified``."""
-        raise NotVerified(what=self.what)
+        raise NotVerified(what=self.source_name)
 
     def report(self) -> "KernelReport":
         """Check a kernel and return the report of all mistakes. Raise ``NotChecked``."""
-        raise NotChecked(what=self.what or "a module")
+        raise NotChecked(what=self.source_name or "a module")
 
     @abstractmethod
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
@@ -80,11 +80,11 @@ class Runnable(ABC):
         ``witness`` is a file for an order of the streams in which the mistake happens.
         """
         if witness is not None:
-            raise NotOrdered(option="--witness", what=self.what or "a kernel or module")
+            raise NotOrdered(option="--witness", what=self.source_name or "a kernel or module")
 
     def take_order(self, file: str) -> None:
         """Run the streams in the order of a file. Raise ``NotOrdered`` for other sources."""
-        raise NotOrdered(option="--order", what=self.what or "a kernel or module")
+        raise NotOrdered(option="--order", what=self.source_name or "a kernel or module")
 
 
 class NotTaken(NkiMlirError):
@@ -254,7 +254,7 @@ class ModuleSource(Runnable):
 class GraphSource(Runnable):
     """A StableHLO module whose kernels are linked."""
 
-    executors, what = ("jit", "isa"), "a graph"
+    executors, source_name = ("jit", "isa"), "a graph"
 
     def __init__(self, text: str, positional: list[object], name: str) -> None:
         self.text, self.positional, self.name = text, positional, name
@@ -283,7 +283,7 @@ class StreamsSource(Runnable):
     """Instruction streams, a program for each core, with inputs from the command line or random ones. The cores share
     inputs and outputs."""
 
-    executors, what = ("isa",), "instruction streams"
+    executors, source_name = ("isa",), "instruction streams"
 
     def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs

@@ -91,7 +91,7 @@ class _BodyRewriter:
         self.make = Attributes()
         self.scalars = ScalarBody(self.create, self.make, FLOAT32)
         self.alu = self.scalars.alu
-        self.known: dict[tuple[str, Value, DType], Value] = {}      # values in another type
+        self.conversions: dict[tuple[str, Value, DType], Value] = {}      # values in another type
 
     def create(self, name: str, operands: Sequence[Value], results: Sequence[ir.Type],
                attributes: Mapping[str, Attribute] | None = None) -> Operation:
@@ -115,9 +115,9 @@ class _BodyRewriter:
         if value.type == kind:
             return value
         key = name, value, to
-        if key not in self.known:
-            self.known[key] = self.create(name, [value], [kind]).results[0]
-        return self.known[key]
+        if key not in self.conversions:
+            self.conversions[key] = self.create(name, [value], [kind]).results[0]
+        return self.conversions[key]
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def scalar(self, op: Operation) -> Value:

@@ -74,7 +74,7 @@ def _open_masks(module: Module) -> None:
                     continue
                 op = read_op(operation)
                 box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
-                if op.is_loop_nest and not isinstance(op, DmaCopyOp) and box is not None and box.rest:
+                if op.is_loop_nest and not isinstance(op, DmaCopyOp) and box is not None and box.mask:
                     builder.convert(operation)
 
 

@@ -26,7 +26,7 @@ from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
-from nki_mlir.dialects.mlir_ops import Known, recognize
+from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
 from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import run_passes
@@ -208,7 +208,7 @@ class Groups:
     def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
                  ) -> None:
         self.function, self.operations = kernel.op, operations
-        self.forms: dict[Known, OperationForm] = {}
+        self.forms: dict[RecognizedOperation, OperationForm] = {}
         self.outlines: dict[object, Outline] = {}
         self.buffers: dict[Value, SourceBuffer] = {}
         self.arguments = [

@@ -207,7 +207,7 @@ def meetings_of(function: Operation) -> list[Operation]:
     return operations_of(function, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
 
 
-class Known:
+class RecognizedOperation:
     """An operation as it was read, for all with equal attributes and types: an ``Op`` without handles."""
 
     def __init__(self, op: Op) -> None:
@@ -222,7 +222,7 @@ class Known:
         return read_op(operation) if self.has_symbols(operands) else self.op
 
 
-def recognize(operation: Operation) -> tuple[Known, list[Value]]:
+def recognize(operation: Operation) -> tuple[RecognizedOperation, list[Value]]:
     """Return the memoized record of an operation, and its operands."""
     operands = list(operation.operands)
     try:
@@ -233,7 +233,7 @@ def recognize(operation: Operation) -> tuple[Known, list[Value]]:
     table = table_of(operation.context)
     record = table.get(key)
     if record is None:
-        record = table[key] = Known(_read(operation.name, dict(attributes), operands))
+        record = table[key] = RecognizedOperation(_read(operation.name, dict(attributes), operands))
     return record, operands
 
 

@@ -32,4 +32,4 @@ def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
             if tile.on_chip and not open_ended:
                 check.partitions(field.name, tile, engine)
                 check.size(field.name, tile)
-    return tuple(check.found)
+    return tuple(check.findings)

@@ -151,15 +151,15 @@ class TargetedOperation(Protocol):
 
 
 class TargetCheck:
-    """Checks the rules for one operation on one machine, and collects those that the operation breaks (``found``)."""
+    """Checks the rules for one operation on one machine. ``findings`` are those that the operation breaks."""
 
     def __init__(self, op: TargetedOperation, machine: Machine) -> None:
         self.op, self.machine = op, machine
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
 
     def broken(self, error: type[TargetRule], contested: bool = False, settled: bool = False, **values: object) -> None:
         raised = error(op=self.op.name, target=self.machine.name, **values)
-        self.found.append(Finding(raised, contested or settled, settled))
+        self.findings.append(Finding(raised, contested or settled, settled))
 
     def need(self, generation: int, feature: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """Check that the machine is of a generation that has ``feature``."""

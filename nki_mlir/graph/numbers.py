@@ -71,14 +71,14 @@ class _Counting:
     """Computes numbers, each where the tensor that it replaces is defined."""
 
     def __init__(self) -> None:
-        self.known: dict[ir.Value, Number | None] = {}           # by tensor
+        self.numbers: dict[ir.Value, Number | None] = {}           # by tensor
 
     # -- what is a number ----------------------------------------------------------------------------------------------
     def element(self, tensor: Value) -> Number | None:
         """Return the element of a 0-d tensor, None if it is no number. The result is memoized."""
-        if tensor not in self.known:
-            self.known[tensor] = self._element(defining(tensor))
-        return self.known[tensor]
+        if tensor not in self.numbers:
+            self.numbers[tensor] = self._element(defining(tensor))
+        return self.numbers[tensor]
 
     def _element(self, op: Operation | None) -> Number | None:
         if op is None:

@@ -113,7 +113,7 @@ class DynamicView:
 
     def __init__(self, table: View, shape: tuple[int, ...], position: Index, run_time: Sequence[RunTime],
                  indices: Sequence[tuple[Index, int, int]], limits: Sequence[Limit], by_engine: bool) -> None:
-        self.table, self.shape, self.position, self.found, self.indices = table, shape, position, run_time, indices
+        self.table, self.shape, self.position, self.run_time, self.indices = table, shape, position, run_time, indices
         self.limits, self.by_engine = tuple(limits), by_engine
         self.dtype, self.buffer, self.ndim = table.dtype, table.buffer, len(shape)
 
@@ -127,7 +127,7 @@ class DynamicView:
         items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
         if all(isinstance(i, slice) and i == slice(None) for i in items):
             return self
-        if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.found):
+        if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.run_time):
             raise IndirectNotSupported(op="a subscript").here()
         static = fixed(items, self.shape)
         vectors = vectors_among(static.values(), items)
@@ -139,7 +139,7 @@ class DynamicView:
         limits += [Limit(i, k, n, self.buffer.name) for k, (i, n) in enumerate(zip(picked, self.shape))
                    if not 0 <= i.interval()[0] <= i.interval()[1] < n]
         indices = [(substitute(i, picked).spread(shape), scale, extent) for i, scale, extent in self.indices]
-        return DynamicView(self.table, shape, substitute(self.position, picked).spread(shape), self.found, indices,
+        return DynamicView(self.table, shape, substitute(self.position, picked).spread(shape), self.run_time, indices,
                            limits, self.by_engine)
 
     def piece(self, tile: View) -> View:
@@ -148,7 +148,7 @@ class DynamicView:
 
     def offsets(self) -> View:
         """Return the run-time offsets as a tile [rows, k] of int32 or uint32."""
-        tiles = [f.offset.as_tile() for f in self.found]
+        tiles = [f.offset.as_tile() for f in self.run_time]
         tiles = [t.reshape((t.shape[0], 1)) for t in tiles]
         if len(tiles) == 1 and tiles[0].dtype in (INT32, UINT32):
             return tiles[0]

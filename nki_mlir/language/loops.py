@@ -63,7 +63,7 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
 def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
     """Emit an ``if`` of the program: only one branch if the condition is known, else both."""
     builder: Any = active()
-    if isinstance(condition, Mask) and condition.known() is None and builder.symbolic:
+    if isinstance(condition, Mask) and condition.truth() is None and builder.symbolic:
         builder.open_if(condition)
         then()
         builder.open_else()

@@ -105,7 +105,7 @@ class Tensor(TensorObject, View):
         return isinstance(other, View) and other.buffer is self.buffer
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:
-        return getattr(self.buffer.held, "blocks", ()) or ()
+        return getattr(self.buffer.live_range, "blocks", ()) or ()
 
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self.shape[0]))

@@ -80,7 +80,7 @@ class FunctionScope:
     facts: dict[str, Fact] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
-    taken: set[str] = field(default_factory=set)
+    used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
 
 
@@ -90,7 +90,7 @@ class Expressions(cst.CSTTransformer):
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__()
         self.names, self.report, self.scope = names, report, FunctionScope()
-        self.known: dict[int, Fact] = {}
+        self.facts: dict[int, Fact] = {}
         self.nodes: list[cst.CSTNode] = []
         self.prelude: list[list[str]] = [[]]
         self.results: dict[str, OperationText] = {}
@@ -168,17 +168,17 @@ class Expressions(cst.CSTTransformer):
     def fresh(self, hint: str) -> str:
         """Return a name that the function does not use."""
         name, count = hint, 1
-        while name in self.scope.taken:
+        while name in self.scope.used_names:
             count += 1
             name = f"{hint}_{count}"
-        self.scope.taken.add(name)
+        self.scope.used_names.add(name)
         return name
 
     def fact(self, node: cst.CSTNode) -> Fact:
         """Return what is known about the value of a rewritten node."""
         if isinstance(node, cst.Name) and node.value in self.results:
             return self.results[node.value].fact
-        return self.known.get(id(node), Fact())
+        return self.facts.get(id(node), Fact())
 
     def new(self, text: str, fact: Fact) -> cst.BaseExpression:
         """Return a node for a text, and note what is known about its value."""
@@ -186,7 +186,7 @@ class Expressions(cst.CSTTransformer):
 
     def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
         """Note what is known about the value of a node, and return the node."""
-        self.known[id(node)] = fact
+        self.facts[id(node)] = fact
         self.nodes.append(node)
         return node
 

@@ -163,7 +163,7 @@ class Kernels(Statements):
                  self.local)
         used_names = {*self.all_names, *bound_names(tree), *facts}
         if closure is not None:
-            used_names |= self.scope.taken
+            used_names |= self.scope.used_names
         self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()

@@ -145,11 +145,11 @@ class Statements(FunctionCalls):
         lasting = {text: name for text, name in self.scope.counts.items()
                    if {name, *terms.names(text)}.isdisjoint(names)}
         if any(isinstance(before.get(n), TensorFact) for n in names):
-            names_before = set(self.scope.taken)
+            names_before = set(self.scope.used_names)
             self.report.muted += 1
             self.suite(body)
             self.report.muted -= 1
-            self.scope.taken, self.orphans = names_before, []
+            self.scope.used_names, self.orphans = names_before, []
             self.scope.facts = {**before, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
         self.scope.counts = {**lasting}
         suite = self.suite(body)
@@ -315,9 +315,9 @@ class Statements(FunctionCalls):
         return texts
 
     def _texts_of(self, result: OperationText) -> list[str]:
-        names_before = set(self.scope.taken)
+        names_before = set(self.scope.used_names)
         texts = [*(result.into("_", result.fact) if result.into else [result.expression]), result.shape, result.dtype]
-        self.scope.taken = names_before
+        self.scope.used_names = names_before
         return texts
 
     def _received(self, name: str, fact: Fact) -> Fact:

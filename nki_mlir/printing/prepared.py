@@ -72,4 +72,4 @@ def _is_open(operation: Operation) -> bool:
     if not is_tile_op(operation) or not (op := read_op(operation)).mask:
         return False
     box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
-    return box is not None and any(len(c.form.axes) > 1 for c in box.rest) and not can_select(op)
+    return box is not None and any(len(c.form.axes) > 1 for c in box.mask) and not can_select(op)

@@ -50,7 +50,7 @@ class WorkerPool:
 
     def __init__(self, jobs: int = 1) -> None:
         self.jobs, self.threads = jobs, ThreadPoolExecutor(jobs)
-        self.own, self.scorers = threading.local(), list[Scorer]()
+        self.thread_state, self.scorers = threading.local(), list[Scorer]()
         self.stopped = False
 
     def submit(self, request: Request) -> "Future[Answer]":
@@ -58,12 +58,12 @@ class WorkerPool:
         return self.threads.submit(self.ask, request)
 
     def ask(self, request: Request) -> Answer:
-        if not hasattr(self.own, "scorer"):
-            self.own.scorer = Scorer()
-            self.scorers.append(self.own.scorer)
+        if not hasattr(self.thread_state, "scorer"):
+            self.thread_state.scorer = Scorer()
+            self.scorers.append(self.thread_state.scorer)
             if self.stopped:                    # meanwhile
-                self.own.scorer.stop()
-        answer: Answer = self.own.scorer.ask(request)
+                self.thread_state.scorer.stop()
+        answer: Answer = self.thread_state.scorer.ask(request)
         return answer
 
     def close(self) -> None:

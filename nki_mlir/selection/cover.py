@@ -59,7 +59,7 @@ class Cover:
 
     def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
         self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
-        self.known: dict[Node, TileOperand] = {}            # values that are in a buffer already
+        self.operands: dict[Node, TileOperand] = {}            # values that are in a buffer already
         self.known_axes: dict[Node, frozenset[int]] = {}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
@@ -102,16 +102,16 @@ class Cover:
 
     def value(self, node: Node) -> TileOperand:
         """Return a buffer that has the value, in its dtype."""
-        if node not in self.known:
+        if node not in self.operands:
             match node:
                 case Input(index=k):
-                    self.known[node] = self.bring(self.nest.inputs[k])
+                    self.operands[node] = self.bring(self.nest.inputs[k])
                 case Output():
-                    self.known[node] = self.bring(self.nest.output)
+                    self.operands[node] = self.bring(self.nest.output)
                 case _:
-                    self.known[node] = self.buffer(node.dtype, self.axes(node))
-                    self.assign(node, self.known[node].tile(self.counts(self.axes(node))), self.axes(node))
-        return self.known[node]
+                    self.operands[node] = self.buffer(node.dtype, self.axes(node))
+                    self.assign(node, self.operands[node].tile(self.counts(self.axes(node))), self.axes(node))
+        return self.operands[node]
 
     def buffer(self, dtype: DType, axes: frozenset[int]) -> TileOperand:
         tile = self.emitter.buffer(self.counts(axes), dtype)
@@ -187,7 +187,7 @@ class Cover:
         first load functions for it."""
         inner = node.value
         if node.fn != "reciprocal" or (isinstance(inner, Alu) and inner.fn in ("add", "multiply")
-                                       and inner not in self.known):
+                                       and inner not in self.operands):
             return False
         machine, count = self.emitter.machine, prod(self.counts(axes)[1:])
         vector, scalar = (machine.cost(engine, Work(law, count)).busy
@@ -198,14 +198,14 @@ class Cover:
         """fn(src * scale + bias) where the expression has that form."""
         inner = node.value
         fields: dict[str, object] = {"fn": node.fn}
-        if isinstance(inner, Alu) and inner.fn == "add" and inner not in self.known:
+        if isinstance(inner, Alu) and inner.fn == "add" and inner not in self.operands:
             for src, bias in (inner.args, inner.args[::-1]):
                 if not isinstance(bias, Constant) and self.narrow(bias, axes):
                     tile = self.read(bias, FLOAT32, axes)
                     if tile.dtype in (FLOAT32, FLOAT16, BFLOAT16):
                         inner, fields["bias"] = src, tile
                         break
-        if isinstance(inner, Alu) and inner.fn == "multiply" and inner not in self.known:
+        if isinstance(inner, Alu) and inner.fn == "multiply" and inner not in self.operands:
             for src, scale in (inner.args, inner.args[::-1]):
                 if isinstance(scale, Constant):
                     inner, fields["imm"] = src, scale.value
@@ -236,7 +236,7 @@ class Cover:
         inner = outer_step[0]
         inner_step = self.step(inner, axes)
         exact = node.dtype is not FLOAT32 and not ALU[outer_step[1]].on_bits       # compute one operation at a time
-        if inner_step is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
+        if inner_step is None or inner in self.operands or inner.dtype is not node.dtype or exact or not self.fuses(
                 inner_step[1], outer_step[1]):
             return [outer_step]
         return [inner_step, outer_step]
@@ -270,7 +270,7 @@ class Cover:
         for inner, other in (node.args, node.args[::-1]):
             reverse = inner is not node.args[0]
             inner_step = self.step(inner, axes)
-            if inner_step is None or inner in self.known or inner == other or not self.fuses(inner_step[1], node.fn):
+            if inner_step is None or inner in self.operands or inner == other or not self.fuses(inner_step[1], node.fn):
                 continue
             source, fn, operand, on_left = inner_step
             fields = {"src": self.read(source, FLOAT32, axes), "rhs": self.read(other, FLOAT32, axes), "op0": fn,

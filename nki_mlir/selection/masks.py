@@ -57,7 +57,7 @@ def boxed(nest: TileNest, box: Box) -> TileNest:
     """Return the nest, restricted to a box that contains all its active elements."""
     for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
         nest = nest.window(axis, start, count)
-    return replace(nest, mask=box.rest)
+    return replace(nest, mask=box.mask)
 
 
 def forms_of(mask: Mask) -> list[Linear]:
@@ -146,14 +146,14 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
         return
-    if not box.rest:
+    if not box.mask:
         yield box.starts, box.counts
         return
-    axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last_axis, a))
+    axis = min((a for c in box.mask for a, _ in c.form.axes), key=lambda a: (a == last_axis, a))
     open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
-        fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
+        fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.mask)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
         inner = set(itertools.islice(_boxes(fixed, counts, limit, last_axis), limit + 1))
         for key in [k for k in open_boxes if k not in inner]:
@@ -222,10 +222,10 @@ class MaskedInstruction:
         if box is None:
             return None
         small = self.in_box(op, box)
-        if not box.rest:
+        if not box.mask:
             return self.plain(lawful(small))
         if isinstance(op, DmaCopyOp):
-            return in_boxes(self.emitter, box.rest, box.counts, self.pieces,
+            return in_boxes(self.emitter, box.mask, box.counts, self.pieces,
                                   lambda starts, counts: self.plain(self.in_box(small, Box(starts, counts, ()))))
         if op.rows_apart:
             return self.by_rows(small)

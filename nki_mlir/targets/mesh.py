@@ -34,20 +34,20 @@ class Missing(NkiMlirError):
 
     def __init__(self, exchange: "Exchange", operation: str, kind: str) -> None:
         super().__init__()
-        self.exchange, self.what, self.kind = exchange, operation, kind
+        self.exchange, self.operation, self.kind = exchange, operation, kind
 
     @property
     def headline(self) -> str:
-        return waiting_text(self.exchange, self.what, self.at, self.kind)
+        return waiting_text(self.exchange, self.operation, self.at, self.kind)
 
 
 @dataclass(eq=False)
 class Exchange:
-    """One occurrence of an exchange: what the members have given, and how many have taken it all."""
+    """One occurrence of an exchange: the values that members have sent, and how many have read them all."""
 
     members: tuple[int, ...]
     values: dict[int, object] = field(default_factory=dict)
-    taken: int = 0
+    readers: int = 0
 
     @property
     def complete(self) -> bool:
@@ -73,8 +73,8 @@ class Exchanges:
         full_key = self._key(member, exchange.members, key)
         counted = key, exchange.members, member
         self.counts[counted] = self.counts.get(counted, 0) + 1
-        exchange.taken += 1
-        if exchange.taken == len(exchange.members):
+        exchange.readers += 1
+        if exchange.readers == len(exchange.members):
             del self.open[full_key]
         return [exchange.values[m] for m in exchange.members]
 

@@ -21,7 +21,7 @@ from nki_mlir.analysis.repeats import Item, Repetition, Steps, with_loops
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import ZERO, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute
-from nki_mlir.dialects.mlir_ops import Known, is_tile_op, read_op, recognize, write_op
+from nki_mlir.dialects.mlir_ops import RecognizedOperation, is_tile_op, read_op, recognize, write_op
 from nki_mlir.dialects.op import affine_attributes, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -75,7 +75,7 @@ class OperationItems:
             return object(), (), list(op.operands)
 
 
-def form_and_starts(kind: Known) -> tuple[object, Steps]:
+def form_and_starts(kind: RecognizedOperation) -> tuple[object, Steps]:
     """Return an operation apart from its buffers and starts, and the starts.
 
     Starts are two for each tile, and the constant of each affine attribute (where an index, or a condition on indices,

@@ -9,7 +9,7 @@ elsewhere, and passes may have made its instructions. What is wrong on every tar
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.mlir_ops import Known, recognize
+from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
@@ -34,7 +34,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
             for kernel in kernel_functions(module):
                 machine = machine_named(kernel.target)
                 library = ""                # library of programs of the GpSimd cores
-                accepted: set[Known] = set()
+                accepted: set[RecognizedOperation] = set()
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     with errors_at(operation):
                         recognized, operands = recognize(operation)

@@ -328,17 +328,17 @@ class ExpressionReader:
 
     def __init__(self, nest: AnyNest) -> None:
         self.nest = nest
-        self.known: dict[int, Node] = {}
+        self.nodes: dict[int, Node] = {}
 
     def value(self, number: int) -> Node:
         for earlier in range(number + 1):           # a step comes behind those whose values it takes
-            if earlier not in self.known:
+            if earlier not in self.nodes:
                 step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
                 if step is not None:
-                    self.known[earlier] = self.step(step)
+                    self.nodes[earlier] = self.step(step)
                 else:
-                    self.known[earlier] = Input(dtype, earlier) if earlier < self.nest.first_output else Output(dtype)
-        return self.known[number]
+                    self.nodes[earlier] = Input(dtype, earlier) if earlier < self.nest.first_output else Output(dtype)
+        return self.nodes[number]
 
     def step(self, step: Step) -> Node:
         match step.kind:

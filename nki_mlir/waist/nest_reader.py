@@ -150,7 +150,7 @@ class Reader:
     """Reads operations for those who execute them."""
 
     def __init__(self) -> None:
-        self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
+        self.structures: dict[Hashable, Structured] = {}         # by ``structure_key``
 
     def read(self, op: Operation, inner: Sequence[Operation] | None = None) -> Structured:
         """Return the computation of a ``linalg.generic``, a fill or a copy.
@@ -166,7 +166,7 @@ class Reader:
             key = op.name, *[value.type for value in operands]
         else:
             key = structure_key(op, operands, operations_of(op, lambda name: True)[1:] if inner is None else inner)
-        earlier = self.known.get(key) if key is not None else None
+        earlier = self.structures.get(key) if key is not None else None
         if earlier is not None:
             return Structured(earlier.nest, tuple(operands), earlier.subscripts, earlier.starts, (), (),
                               earlier.structure)
@@ -174,7 +174,7 @@ class Reader:
         if read.gathers:
             raise unreadable(read.gathers[0].op)
         if key is not None:
-            self.known[key] = read
+            self.structures[key] = read
         return read
 
 

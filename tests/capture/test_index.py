@@ -95,7 +95,7 @@ def test_mask_known(form, op, bound):
                "==": lambda a: a == bound, "!=": lambda a: a != bound}[op]
     mask = compare(form[1](P, F, *variables()))
     truths = [compare(form[1](*at)) for at in points()]
-    known = mask.known()
+    known = mask.truth()
     assert known is None or all(t is known for t in truths)
     if op != "!=" and len(set(truths)) == 1 and op != "==":
         assert known is truths[0]

@@ -29,7 +29,7 @@ X = numbers(16, 8)
 FUNCTIONS = {name: f for module in (nl, nisa) for name, f in vars(module).items()
              if inspect.isfunction(f) and hasattr(f, "record")}                 # of dropout and reciprocal, nisa's
 CHECKED = [(name, p) for name, f in FUNCTIONS.items() for p in inspect.signature(f).parameters
-           if (kind := f.record.kind(p)) is not None and kind.what]
+           if (kind := f.record.kind(p)) is not None and kind.description]
 
 
 def failing(body, *kinds):

@@ -88,7 +88,7 @@ def limits(launched, arrays) -> set[str]:
             if op.full_name() in SUMS_IN_REGISTERS:
                 found.add("a sum in the registers of an engine")
             box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
-            if box is not None and box.rest:
+            if box is not None and box.mask:
                 found.add("a mask that does not select a box of elements")
     return found
 

@@ -204,7 +204,7 @@ def test_box__holds_every_active_element_and_what_is_left_says_which(terms, coun
         return
     inside = tuple(slice(s, s + n) for s, n in zip(box.starts, box.counts))
     again = np.zeros(counts, bool)
-    again[inside] = active_elements(box.rest, box.counts)
+    again[inside] = active_elements(box.mask, box.counts)
     np.testing.assert_array_equal(again, active)
 
 
@@ -215,5 +215,5 @@ def test_box__of_constraints_of_one_axis_leaves_nothing(terms, counts):
     active = active_elements(mask, counts)
     assert (box is None) == (not active.any())
     if box is not None:
-        assert box.rest == () and np.prod(box.counts) == active.sum()
+        assert box.mask == () and np.prod(box.counts) == active.sum()
 

@@ -58,7 +58,7 @@ def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) 
             if any(t.writes for t in listed):
                 pair = iterations_that_meet(loop, buffer, listed, set(programs), verdict)
                 if pair is not None:
-                    verdict.found(IterationsMeet(loop=loop.name, first=pair.first, second=pair.second,
+                    verdict.add_race(IterationsMeet(loop=loop.name, first=pair.first, second=pair.second,
                                                  **pair.texts(buffer)), pair.one.at)
 
 
@@ -250,11 +250,11 @@ def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
 def repeats(count: int, buffer: Buffer, subject: str, touch: Touch, verdict: Verdict) -> None:
     """Report that programs write the same values, for the first such tensor only."""
     if not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
-        verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=subject), touch.at)
+        verdict.add_race(ProgramsRepeat(count=count, tensor=buffer.name, what=subject), touch.at)
 
 
 def programs_meet(clash: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
-    verdict.found(ProgramsMeet(first=names[0], second=names[1], **clash.texts(buffer)), clash.one.at)
+    verdict.add_race(ProgramsMeet(first=names[0], second=names[1], **clash.texts(buffer)), clash.one.at)
 
 
 def unordered(a: Touch, b: Touch) -> bool:

@@ -196,17 +196,17 @@ class ValueNumbers:
     """The value numbers of one program: for each buffer, a number for its contents."""
 
     def __init__(self) -> None:
-        self.held: dict[Buffer, int] = {}
+        self.numbers: dict[Buffer, int] = {}
 
     def constant(self, buffer: Buffer, array: np.ndarray) -> None:
-        self.held[buffer] = hash((array.tobytes(), array.shape, array.dtype.str))
+        self.numbers[buffer] = hash((array.tobytes(), array.shape, array.dtype.str))
 
     def of(self, buffer: Buffer) -> int:
         """Return the number of a buffer's contents. Unwritten inputs and outputs are numbered by name, other buffers
         as fresh."""
-        if buffer not in self.held:
-            self.held[buffer] = hash((buffer.role, buffer.name if buffer.role != "local" else "", buffer.shape))
-        return self.held[buffer]
+        if buffer not in self.numbers:
+            self.numbers[buffer] = hash((buffer.role, buffer.name if buffer.role != "local" else "", buffer.shape))
+        return self.numbers[buffer]
 
     def performed(self, op: Op, views: Sequence[View], once: bool, epoch: int) -> int:
         """Return the number of an operation's result. An operation in a device loop (not ``once``) gets a unique
@@ -223,7 +223,7 @@ class ValueNumbers:
             created_in = hash((op.outline(), op.mask, *read))
         for kind, view, location in operands:
             if kind.writes:
-                self.held[view.buffer] = hash((self.of(view.buffer), created_in, kind.name, location))
+                self.numbers[view.buffer] = hash((self.of(view.buffer), created_in, kind.name, location))
         return created_in
 
 

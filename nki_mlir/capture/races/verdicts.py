@@ -71,7 +71,7 @@ class Verdict:
     races: list[KernelError] = field(default_factory=list)
     undecided: list[tuple[Touch, Touch]] = field(default_factory=list)
 
-    def found(self, error: KernelError, at: Location) -> None:
+    def add_race(self, error: KernelError, at: Location) -> None:
         """Add a race at a source location, unless an equal one is there."""
         error.located(at)
         if all((e.at, type(e), e.values.get("place")) != (error.at, type(error), error.values.get("place"))

@@ -41,10 +41,10 @@ class Beta(Generation):
     """The binding of calls for the package ``neuronxcc.nki``."""
 
     def word(self, kind: ParameterKind) -> str:
-        return kind.what
+        return kind.description
 
     def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: object) -> None:
-        if not kind.what:
+        if not kind.description:
             return
         if kind.is_tile:
             active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
@@ -54,7 +54,7 @@ class Beta(Generation):
             located_dtype(value)
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
             plain_shape(value)
-        error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.what,
+        error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.description,
                              form=form_of(function))
         raise error.here()
 

@@ -142,16 +142,16 @@ class ExactMemory:
     """The unrounded float32 values of the memory of a launch."""
 
     def __init__(self) -> None:
-        self.held: dict[int, dict[DType, np.ndarray]] = {}          # by address: all elements, read as a dtype
+        self.copies: dict[int, dict[DType, np.ndarray]] = {}          # by address: all elements, read as a dtype
         self.ends: dict[int, weakref.ref[np.ndarray]] = {}
 
     def beside(self, memory: np.ndarray) -> dict[DType, np.ndarray]:
         """Return the float32 values of an array by the dtype it is read as. They live as long as the array."""
         at = address(memory)
-        if at not in self.held:
-            self.held[at] = {}
-            self.ends[at] = weakref.ref(memory, partial(self.held.pop, at))
-        return self.held[at]
+        if at not in self.copies:
+            self.copies[at] = {}
+            self.ends[at] = weakref.ref(memory, partial(self.copies.pop, at))
+        return self.copies[at]
 
     def values(self, memory: np.ndarray, dtype: DType) -> np.ndarray:
         copies = self.beside(memory)

@@ -159,7 +159,7 @@ def description(function: "Function", sentence: str) -> str:
     for parameter in list(function.__signature__.parameters)[function.skip:]:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
-        phrases = [kind.what if kind is not None else "", takes]
+        phrases = [kind.description if kind is not None else "", takes]
         arguments.append(f"{parameter}: {'; '.join(s for s in phrases if s)}")
     result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),

@@ -193,7 +193,7 @@ class Function:
 
     def guarded(self, needs: Sequence[Need]) -> Callable[..., object]:
         """Wrap the function to first report what the machine lacks for a call."""
-        function, names = self.function, self.own.positional
+        function, names = self.function, self.own_signature.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
 
         @wraps(function)
@@ -201,7 +201,7 @@ class Function:
             arguments = defaults | dict(zip(names, values)) | named
             for need in needs:
                 if need.is_asked(arguments):
-                    require_generation(need.generation, need.what, need.instead)
+                    require_generation(need.generation, need.feature, need.instead)
             return function(*values, **named)
         return run
 
@@ -210,7 +210,7 @@ class Function:
         return dict(list(inspect.signature(self.__wrapped__).parameters.items())[self.skip:])
 
     @cached_property
-    def own(self) -> Signature:
+    def own_signature(self) -> Signature:
         """The function's own parameters as a signature."""
         kinds = inspect.Parameter
         parameters = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
@@ -222,7 +222,7 @@ class Function:
     def newest(self) -> Signature:
         """The newest documented signature; the function's own if there is none."""
         documented = table.signatures(self.name, self.generation.name)
-        return documented[0] if documented else self.own
+        return documented[0] if documented else self.own_signature
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
@@ -231,7 +231,7 @@ class Function:
         every = list(inspect.signature(self.__wrapped__).parameters.values())
         shown = [p.replace(annotation=empty) for p in every[:self.skip]]
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
-                  if newest is self.own else self.generation.signature_of(newest).parameters.values())
+                  if newest is self.own_signature else self.generation.signature_of(newest).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
         if newest.takes_all:
             shown.insert(sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown), kinds("args", kinds.VAR_POSITIONAL))
@@ -240,8 +240,8 @@ class Function:
     def description(self) -> str:
         """Return the function's documentation: what it does and what its parameters take; the complete page
         on request."""
-        takes = [f"    {p.name}: {kind.what}" for p in self.newest.parameters
-                 if (kind := self.kind(p.name)) is not None and kind.what]
+        takes = [f"    {p.name}: {kind.description}" for p in self.newest.parameters
+                 if (kind := self.kind(p.name)) is not None and kind.description]
         text = inspect.cleandoc(self.function.__doc__ or "")
         return Description("\n".join([text, "", *takes]) if takes else text, self, text)
 
@@ -249,7 +249,7 @@ class Function:
         """Return the signatures that a call may follow, with whether they are the other generation's; best first."""
         generation, other_generation = self.generation.name, CURRENT if self.generation.name == BETA else BETA
         followed = table.FOLLOWED.get(self.name, ()) if generation == CURRENT else ()
-        signatures = [self.own, *table.signatures(self.name, generation),
+        signatures = [self.own_signature, *table.signatures(self.name, generation),
                       *(table.parsed(r, text) for r, text in followed)]
         return [(s, False) for s in signatures] + [(s, True) for s in table.signatures(self.name, other_generation)]
 
@@ -313,7 +313,7 @@ class Function:
 
     def form(self, signature: Signature, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
              ) -> BindingForm | None:
-        bound_arguments, positional = [], self.own.positional
+        bound_arguments, positional = [], self.own_signature.positional
         for at, parameter in pairs:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
             if target is None:
@@ -398,7 +398,7 @@ class Function:
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, and the releases that have it; "" if all keywords are
         known."""
-        every = [self.own, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
+        every = [self.own_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):

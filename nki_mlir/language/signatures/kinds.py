@@ -47,10 +47,10 @@ class GenerationValues:
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """The values that a parameter takes. Messages of the beta generation name them by ``what``, those of the current
-    one by ``label``; without it the function itself reports wrong values."""
+    """The values that a parameter takes. Messages of the beta generation name them by ``description``, those of the
+    current one by ``label``; without it the function itself reports wrong values."""
 
-    what: str
+    description: str
     make: Callable[[GenerationValues], Take]
     label: str = ""
     holds_none: bool = False            # None stands for the default, even if that is another value

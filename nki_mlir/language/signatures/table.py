@@ -79,7 +79,7 @@ class Need(NamedTuple):
     generation: int
     parameter: str
     value: str
-    what: str
+    feature: str
     instead: str
 
     def is_asked(self, arguments: dict[str, object]) -> bool:

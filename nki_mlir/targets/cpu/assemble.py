@@ -41,7 +41,7 @@ class ConstantAddress:
     """The address of the array with a number, plus a form of slots."""
 
     number: int
-    rest: Linear
+    offset: Linear
 
 
 @dataclass
@@ -89,11 +89,11 @@ class LiveRanges:
     """Follows the live ranges of buffers, and the open blocks, while a program is written in order."""
 
     def __init__(self) -> None:
-        self.known: dict[ScratchBuffer, LiveRange] = {}
+        self.ranges: dict[ScratchBuffer, LiveRange] = {}
         self.outer: list[list[ScratchBuffer]] = []  # for each open block, the buffers of enclosing blocks that it uses
 
     def begin(self, buffer: ScratchBuffer, position: int) -> None:
-        self.known[buffer] = LiveRange(buffer.size, len(self.outer), position)
+        self.ranges[buffer] = LiveRange(buffer.size, len(self.outer), position)
 
     def open(self) -> None:
         self.outer.append([])
@@ -104,7 +104,7 @@ class LiveRanges:
             self.use(buffer, position)
 
     def use(self, buffer: ScratchBuffer, position: int) -> None:
-        live = self.known[buffer]
+        live = self.ranges[buffer]
         live.last = max(live.last, position)
         if len(self.outer) > live.depth:
             self.outer[-1].append(buffer)
@@ -120,8 +120,8 @@ class NativeProgram:
         self.block(function.body)
         self.items.append(None)
         self.sizes: dict[int, int] = {}                     # bytes of each memory, by its slot
-        for memory in dict.fromkeys(buffer.memory for buffer in self.lives.known):
-            self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.known.items()
+        for memory in dict.fromkeys(buffer.memory for buffer in self.lives.ranges):
+            self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.ranges.items()
                                                  if buffer.memory == memory and live.is_used])
         self.memory = self.sizes.get(MEMORY, 0)             # bytes that a run needs behind the frame
 
@@ -263,7 +263,7 @@ class NativeProgram:
             return argument
         (number, _), terms = argument.symbols[-1], argument.symbols[:-1]
         buffer = self.function.buffers[number - BUFFERS]
-        return Linear(argument.const + self.lives.known[buffer].offset, terms).plus(slot_value(buffer.memory))
+        return Linear(argument.const + self.lives.ranges[buffer].offset, terms).plus(slot_value(buffer.memory))
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:
@@ -289,12 +289,12 @@ class NativeProgram:
                 return name_of(routine)
         placed = self.placed(argument)
         if isinstance(placed, ConstantAddress):
-            return f"constant{placed.number} + {form_text(placed.rest, names)}"
+            return f"constant{placed.number} + {form_text(placed.offset, names)}"
         return form_text(placed, names) if isinstance(placed, Linear) else str(placed)
 
 
 def _width(argument: "Argument | ConstantAddress") -> int:
-    form = argument.rest if isinstance(argument, ConstantAddress) else argument
+    form = argument.offset if isinstance(argument, ConstantAddress) else argument
     return 2 + 2 * len(form.symbols) if isinstance(form, Linear) else 2
 
 

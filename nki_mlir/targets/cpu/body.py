@@ -23,18 +23,18 @@ class Point:
     """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on those
     axes whose loops are open.
 
-    ``known`` has the body's values that code computes already; all lanes share a scalar among them. ``lanes`` and
+    ``values`` has the body's values that code computes already; all lanes share a scalar among them. ``lanes`` and
     ``active`` belong to the vector axis once its loop is open.
     """
 
     pointers: tuple[Value, ...]
     positions: dict[int, Value | int]
-    known: dict[int, Value] = field(default_factory=dict)
+    values: dict[int, Value] = field(default_factory=dict)
     lanes: int = 1
     active: Value | None = None
 
-    def knowing(self, values: dict[int, Value]) -> "Point":
-        return replace(self, known={**self.known, **values})
+    def with_values(self, values: dict[int, Value]) -> "Point":
+        return replace(self, values={**self.values, **values})
 
 
 class NestEvaluator:
@@ -48,12 +48,12 @@ class NestEvaluator:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point) -> Point:
         """Compute every needed step whose operands are known at the point; return the point with their values."""
-        values = dict(point.known)
+        values = dict(point.values)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k
             if number in self.needed and number not in values and self._ready(step, values, point):
                 values[number] = self.step(step, values, point)
-        return replace(point, known=values)
+        return replace(point, values=values)
 
     def _needed_values(self) -> set[int]:
         """Return the values from which the results are computed.

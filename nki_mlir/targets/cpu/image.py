@@ -39,9 +39,9 @@ class Site(NamedTuple):
 
     def error(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
         """Return the error of a check that failed by an excess."""
-        return self._found(excess, constants).located(self.at)
+        return self._error_of(excess, constants).located(self.at)
 
-    def _found(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
+    def _error_of(self, excess: int, constants: Sequence[np.ndarray]) -> NkiMlirError:
         match self.rule, self.values:
             case "bounds", (tensor, extent, itemsize, upper):
                 from nki_mlir.dialects.verifier import OutOfBounds  # start-up: kernels that run have no errors

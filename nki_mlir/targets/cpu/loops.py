@@ -57,7 +57,7 @@ class Loops:
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
         self.blocked = turned_operands(nest, plan)
-        self.held = dict[int, list[Value]]()            # the results of a block by output, one vector a position
+        self.block_results = dict[int, list[Value]]()   # the results of a block by output, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.level(0, Point(tuple(pointers), {}), [])
@@ -105,15 +105,15 @@ class Loops:
         """
         axis, lanes, inputs = self.plan.order[-1], point.lanes, len(self.nest.inputs)
         turned = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
-                  for k in self.blocked if k < inputs and k not in point.known}
-        self.held = {k - inputs: [] for k in self.blocked if k >= inputs}
+                  for k in self.blocked if k < inputs and k not in point.values}
+        self.block_results = {k - inputs: [] for k in self.blocked if k >= inputs}
         start = point.positions[axis]
         for n in range(lanes):
             row_point = self.moved(point, axis, n)
             positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
-            row_point = replace(row_point, positions=positions).knowing({k: rows[n] for k, rows in turned.items()})
+            row_point = replace(row_point, positions=positions).with_values({k: rows[n] for k, rows in turned.items()})
             carried = self.level(len(self.plan.order), row_point, carried)
-        pending, self.held = self.held, {}
+        pending, self.block_results = self.block_results, {}
         for output, values in pending.items():
             operand = self.nest.operands[inputs + output]
             for lane, value in enumerate(self.code.transposed(values)):
@@ -193,8 +193,8 @@ class Loops:
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output
-        if output in self.held:
-            self.held[output].append(self.code.spread(value, point.lanes))
+        if output in self.block_results:
+            self.block_results[output].append(self.code.spread(value, point.lanes))
             return
         self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
                       self.nest.outputs[output].dtype, point.lanes, point.active, output in self.streams)
@@ -202,15 +202,15 @@ class Loops:
     def load(self, depth: int, point: Point) -> Point:
         """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
         inner_axes = self.plan.order[depth:]
-        point = point.knowing({k: point.pointers[k] for k in self.tables})
+        point = point.with_values({k: point.pointers[k] for k in self.tables})
         missing = [k for k, o in enumerate(self.nest.inputs)
-                  if k not in point.known and not any(o.strides[a] for a in inner_axes)]
+                  if k not in point.values and not any(o.strides[a] for a in inner_axes)]
         together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}
         for k in missing:
             if k not in together:
                 point = self.body.advance(point) if self.loads_late else point
-                point = point.knowing({k: self.fetch(k, point)})
-        return self.body.advance(point.knowing(together))
+                point = point.with_values({k: self.fetch(k, point)})
+        return self.body.advance(point.with_values(together))
 
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
@@ -254,13 +254,13 @@ class Loops:
                 old[number] = self.fetch(len(nest.inputs) + k, point)
         if not plan.folds:
             old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried) if k not in self.sums}
-        point = self.body.advance(point.knowing(old))
+        point = self.body.advance(point.with_values(old))
         for k, result in enumerate(nest.results):
             if k not in plan.carried:
-                self.put(point.known[result], k, point)
+                self.put(point.values[result], k, point)
         if not plan.folds:
-            return [self.added(old, point.known[self.sums[k]], point) if k in self.sums else
-                    self.code.spread(point.known[nest.results[k]], point.lanes)
+            return [self.added(old, point.values[self.sums[k]], point) if k in self.sums else
+                    self.code.spread(point.values[nest.results[k]], point.lanes)
                     for k, old in zip(plan.carried, carried)]
         return [value for fold, partial in zip(plan.folds, self.partials(carried))
                 for value in self.collect(fold, partial, point)]
@@ -317,11 +317,11 @@ class Loops:
         """Fold one more vector into a partial result; lanes that do not count add nothing."""
         if fold.output in self.narrow:
             extremum = self.narrow[fold.output]
-            return extremum.collect(self.code, partial, point.known[extremum.operand])
+            return extremum.collect(self.code, partial, point.values[extremum.operand])
         total, = partial
         if fold.output in self.sums:
-            return [self.added(total, point.known[fold.value], point)]
-        value = self.code.spread(point.known[fold.value], point.lanes)
+            return [self.added(total, point.values[fold.value], point)]
+        value = self.code.spread(point.values[fold.value], point.lanes)
         if point.active is not None:
             assert fold.identity is not None
             value = self.code.select(point.active, value, self.code.const(value, fold.identity))

@@ -80,7 +80,7 @@ def write_function(function: NativeFunction, op: Operation) -> None:
 class FunctionWriter(Writer):
     """Writes one function. ``values`` are numbers by slots, ``bases`` whole buffers by the symbols of their addresses.
 
-    ``known`` has values of the blocks around, which need not be computed again.
+    ``index_values`` has those of the blocks around, which need not be computed again.
     """
 
     def __init__(self, function: NativeFunction, op: Operation) -> None:
@@ -91,7 +91,7 @@ class FunctionWriter(Writer):
         self.insertion_point = self.outside = ir.InsertionPoint(block)
         self.values: dict[int, Value] = {}
         self.bases: dict[int, Value] = {}
-        self.known: dict[object, Value] = {}
+        self.index_values: dict[object, Value] = {}
         for argument, spec in zip(block.arguments, kernel.arguments):
             if spec.kind == "program_id":
                 self.values[FIRST_ID + spec.index] = argument
@@ -117,10 +117,10 @@ class FunctionWriter(Writer):
 
     # -- structure -----------------------------------------------------------------------------------------------------
     def nodes(self, block: NativeBlock) -> None:
-        outer, self.known = self.known, dict(self.known)
+        outer, self.index_values = self.index_values, dict(self.index_values)
         for node in block.nodes:
             self.node(node)
-        self.known = outer
+        self.index_values = outer
 
     def node(self, node: Node) -> None:
         match node:
@@ -182,9 +182,9 @@ class FunctionWriter(Writer):
 
     # -- index values --------------------------------------------------------------------------------------------------
     def once_in_block(self, key: object, make: Callable[[], Value]) -> Value:
-        if key not in self.known:
-            self.known[key] = make()
-        return self.known[key]
+        if key not in self.index_values:
+            self.index_values[key] = make()
+        return self.index_values[key]
 
     def index(self, form: Linear) -> Value:
         return self.once_in_block(form, lambda: self._index(form))

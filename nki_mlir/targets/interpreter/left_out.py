@@ -159,7 +159,7 @@ class OperationPoints:
     def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
         self.space, self.extents = space, extents
         self.rank = len(extents) + len(space.spans)
-        self.known: dict[object, np.ndarray] = {v: self.along(np.array(s, np.int64), len(extents) + k)
+        self.values: dict[object, np.ndarray] = {v: self.along(np.array(s, np.int64), len(extents) + k)
                                       for k, (v, s) in enumerate(space.spans.items())}
 
     def along(self, values: np.ndarray, dim: int) -> np.ndarray:
@@ -178,9 +178,9 @@ class OperationPoints:
 
     def value(self, value: Value) -> np.ndarray:
         """Return an index or truth value at all points."""
-        if value not in self.known:
-            self.known[value] = self.computed(value)
-        return self.known[value]
+        if value not in self.values:
+            self.values[value] = self.computed(value)
+        return self.values[value]
 
     def computed(self, value: ir.Value) -> np.ndarray:
         from nki_mlir.targets.interpreter.scalars import scalar_function  # start-up: few need them

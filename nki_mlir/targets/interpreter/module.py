@@ -92,7 +92,7 @@ class FunctionCompiler:
         self.observer = observer
         self.slots: dict[object, int] = {Freedom: FREEDOM}
         self.touched: list[int] = []            # slots that nodes used so far, in their order
-        self.known: dict[object, Any] = {}      # work of tile operations, and runners of structures
+        self.prepared: dict[object, Any] = {}      # work of tile operations, and runners of structures
         self.arguments = [self.slot(a) for a in function.regions[0].blocks[0].arguments]
         self.body = self.block(read_function(function, HERE))
 
@@ -177,18 +177,18 @@ class FunctionCompiler:
     # -- computations --------------------------------------------------------------------------------------------------
     def tile_operation(self, op: Operation) -> Step:
         recognized, operands = recognize(op)
-        work = self.known.get(recognized)
+        work = self.prepared.get(recognized)
         if work is None:
-            work = self.known[recognized] = PreparedOperation(recognized.with_ranges(op, operands))
+            work = self.prepared[recognized] = PreparedOperation(recognized.with_ranges(op, operands))
         slots = tuple([self.slot(value) for value in operands])
         count = len(slots) - len(work.op.symbols)
         return TileStep(work, slots[:count], slots[count:], op.location)
 
     def nest(self, node: NestComputation) -> Step:
         read = node.read
-        generic = self.known.get(read.structure)
+        generic = self.prepared.get(read.structure)
         if generic is None:
-            generic = self.known[read.structure] = Generic(read, len(node.op.operands), node.op.name)
+            generic = self.prepared[read.structure] = Generic(read, len(node.op.operands), node.op.name)
         slots, symbols = [self.slot(v) for v in read.values], [self.slot(v) for v in read.symbols]
 
         def run(env: Env) -> None:

@@ -84,7 +84,7 @@ class Waits(Exception):
     """Raised by an instruction that meets other cores which have not arrived."""
 
     def __init__(self, exchange: Exchange, operation: str) -> None:
-        self.exchange, self.what = exchange, operation
+        self.exchange, self.operation = exchange, operation
 
 
 class Core:
@@ -119,7 +119,7 @@ class Core:
         self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # values, in order
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
-        self.held = 0                               # transfers that wait at a meeting with other cores
+        self.waiting_transfers = 0                               # transfers that wait at a meeting with other cores
         self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # the meetings at which engines wait
 
     def leave(self) -> None:
@@ -242,10 +242,10 @@ class Core:
         try:
             self.operation(op, transfer.starts, transfer.instruction.location)
         except Waits as meeting:
-            self.held += transfer.meeting is None
+            self.waiting_transfers += transfer.meeting is None
             transfer.meeting = meeting
             return False
-        self.held -= transfer.meeting is not None
+        self.waiting_transfers -= transfer.meeting is not None
         transfer.meeting, transfer.moved = None, True
         return True
 
@@ -291,7 +291,7 @@ class Core:
         """Return the engines and queues that are ready."""
         engines: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
         return engines + [(self.number, q) for q, entries in enumerate(self.queues)
-                        if entries and (not self.held or self.movable(q) or self.reporting(q))]
+                        if entries and (not self.waiting_transfers or self.movable(q) or self.reporting(q))]
 
     # -- complete runs -------------------------------------------------------------------------------------------------
     def turn(self) -> bool:
@@ -301,7 +301,7 @@ class Core:
             if self.ready(engine):
                 self.step(engine)
         for queue, entries in enumerate(self.queues):
-            movable = self.movable(queue) if self.held else entries
+            movable = self.movable(queue) if self.waiting_transfers else entries
             if movable:
                 self.move(movable[0])
                 self.report_moved(queue)
@@ -314,7 +314,7 @@ class Core:
 
     def waiting(self) -> str:
         """Describe the waits for other cores, or else for semaphores."""
-        lines = [waiting_text(meeting.exchange, meeting.what, location) for meeting, location in self.absent()]
+        lines = [waiting_text(meeting.exchange, meeting.operation, location) for meeting, location in self.absent()]
         if lines:
             return " and ".join(lines)
         return "; ".join(described(w, self.program) for w in self.waiters())

@@ -48,7 +48,7 @@ def test_live_ranges__a_use_inside_a_loop_lasts_until_its_end() -> None:
     lives.close(5)
     lives.use(inside, 6)
     lives.close(9)
-    assert (lives.known[inside].last, lives.known[outside].last) == (6, 9)
+    assert (lives.ranges[inside].last, lives.ranges[outside].last) == (6, 9)
 
 
 def independent(accesses: list[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]],

@@ -79,13 +79,13 @@ def test_core_that_misses_a_meeting__deadlocks_for_certain():
 
 def test_choices__count_the_iterations_of_each_core():
     choices = Choices()
-    sides = [[choices.taken((core, turn), core, "loop") for core in (0, 1)] for turn in range(3)]
+    sides = [[choices.takes((core, turn), core, "loop") for core in (0, 1)] for turn in range(3)]
     assert sides == [[False, False], [False, False], [True, True]]
     assert not choices.differ(2) and choices.differ(3)              # the third core has taken no side
-    assert choices.taken((0, 3), 0, "loop") and choices.differ(2)
+    assert choices.takes((0, 3), 0, "loop") and choices.differ(2)
 
 
 def test_choices__decide_equal_numbers_equally():
     choices = Choices([True])
-    assert choices.taken("number", 0, "loop") and choices.taken("number", 1, "loop")
+    assert choices.takes("number", 0, "loop") and choices.taken("number", 1, "loop")
     assert not choices.differ(2) and len(choices.sites) == 1

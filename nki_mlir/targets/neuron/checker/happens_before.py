@@ -77,7 +77,7 @@ class HappensBefore:
     def propagate(self) -> None:
         trace = self.trace
         nothing = (0,) * len(trace.lanes)
-        self.known: list[Clock] = [nothing] * len(trace.lanes)
+        self.clocks: list[Clock] = [nothing] * len(trace.lanes)
         self.current = [[Epoch() for _ in state.semaphores] for state in trace.cores]
         self.epochs: list[tuple[int, int, Epoch]] = [
             (core, number, epoch) for core, epochs in enumerate(self.current) for number, epoch in enumerate(epochs)]
@@ -88,15 +88,15 @@ class HappensBefore:
             instruction = step.instruction
             if instruction.waits:
                 self.wait(step)
-            step.clock = self.known[step.lane]
+            step.clock = self.clocks[step.lane]
             if instruction.update is not None and not step.met:
                 self.update(step, instruction.update)
             if isinstance(instruction.op, isa.RangeClear):
                 self.clear(step, instruction.op)
-        self.final = {lane: self.known[lane] for lane, queue in enumerate(trace.is_queue) if not queue}
+        self.final = {lane: self.clocks[lane] for lane, queue in enumerate(trace.is_queue) if not queue}
 
     def wait(self, event: Event) -> None:
-        clock = self.known[event.lane]
+        clock = self.clocks[event.lane]
         for number, wait in enumerate(event.instruction.waits):
             key = event.lane, event.index, number
             epoch = self.current[event.core][wait.semaphore]
@@ -109,7 +109,7 @@ class HappensBefore:
             for lane, index in implied.items():
                 if clock[lane] < index and lane != event.lane:
                     clock = self.joined(clock, lane, index)
-        self.known[event.lane] = clock
+        self.clocks[event.lane] = clock
 
     def joined(self, clock: Clock, lane: int, index: int) -> Clock:
         """Merge a clock with that of the completion of event ``index`` of a lane, and of all events before it."""
@@ -132,8 +132,8 @@ class HappensBefore:
             if event.queue_lane < 0:
                 if event.instruction.waits:
                     self.wait(event)
-                event.clock = self.known[event.lane]
-        merged = [0] * len(self.known)
+                event.clock = self.clocks[event.lane]
+        merged = [0] * len(self.clocks)
         for event in gathering.events:
             merged = later_of(merged, event.clock)
             merged[event.lane] = max(merged[event.lane], event.index if event.queue_lane >= 0 else event.index - 1)
@@ -141,7 +141,7 @@ class HappensBefore:
         for event in gathering.events:
             event.done = clock
             if event.queue_lane < 0:
-                self.known[event.lane] = clock
+                self.clocks[event.lane] = clock
             if event.instruction.update is not None:
                 self.update(event, event.instruction.update)
 

@@ -52,7 +52,7 @@ class LiveBuffers:
     """The live ranges of a core's program, by address."""
 
     def __init__(self, program: Program) -> None:
-        self.known = bool(program.live)
+        self.has_ranges = bool(program.live)
         lengths = {engine: len(stream) for engine, stream in program.streams.items()}
         alike: dict[tuple[object, ...], list[DeviceLiveRange]] = defaultdict(list)
         for live in program.live:

@@ -246,7 +246,7 @@ class MemoryCheck:
                    if memory[0] not in ("input", "constant")}
         for event, operands in touches:
             live = buffers[event.core]
-            if live.known:
+            if live.has_ranges:
                 live.follow(event)
                 for footprint, *_ in operands:
                     if footprint.memory[0] in (SBUF, PSUM):

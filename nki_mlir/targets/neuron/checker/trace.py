@@ -83,7 +83,7 @@ class Choices:
         self.of_core: dict[int, dict[object, bool]] = defaultdict(dict)
         self.cut = False
 
-    def taken(self, key: object, core: int, branch: object) -> bool:
+    def takes(self, key: object, core: int, branch: object) -> bool:
         if key not in self.decided:
             number, site = len(self.sites), (core, branch)
             choice = self.script[number] if number < len(self.script) else self.left(site) >= SEEN_TWICE
@@ -259,7 +259,7 @@ class StreamTrace:
 
         def is_taken(holds: Number) -> bool:
             if isinstance(holds, DataDependent):
-                return self.choices.taken(holds.key, core, (engine, pc))
+                return self.choices.takes(holds.key, core, (engine, pc))
             return bool(holds)
 
         def clear(low: int, high: int) -> None:

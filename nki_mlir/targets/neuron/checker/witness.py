@@ -31,7 +31,7 @@ class Witness:
     """The steps up to the later access; none if no order was found, or if programs meet."""
 
     def __init__(self, trace: StreamTrace, conflict: Conflict) -> None:
-        self.trace, self.held, self.wanted = trace, conflict.first, conflict.then
+        self.trace, self.delayed, self.wanted = trace, conflict.first, conflict.then
         self.steps: list[Step] = []
         self.semaphores = [[0] * len(program.semaphores) for program in trace.programs]
         self.positions = [0] * len(trace.lanes)
@@ -61,7 +61,7 @@ class Witness:
         semaphores = self.semaphores[event.core]
         if any(semaphores[wait.semaphore] < wait.value for wait in event.instruction.waits):
             return False
-        if event is self.held and event.queue_lane < 0:
+        if event is self.delayed and event.queue_lane < 0:
             return False
         self.steps.append(EngineStep(event.core, event.engine, event.pc))
         if event.queue_lane >= 0:
@@ -85,7 +85,7 @@ class Witness:
         for engine in range(isa.COMPLETIONS):
             while (number := queue.reported[engine]) < len(queue.triggered):
                 event = queue.triggered[number]
-                if event is self.held and engine == HELD_ENGINE:
+                if event is self.delayed and engine == HELD_ENGINE:
                     break
                 queue.reported[engine] += 1
                 self.steps.append(QueueStep(queue.core, queue.number, True, engine))

@@ -53,12 +53,12 @@ def depends(columns: Touched, later: int, earlier: int, loop: Loop) -> bool:
 
 class Advance(NamedTuple):
     """By how many bytes and partitions a region moves as the loop's variable grows by one, and what else is in its
-    address; ``known`` is False where it moves in another way."""
+    address; ``is_constant`` is False where it moves in another way."""
 
     byte: int
     partition: int
     others: Hashable
-    known: bool
+    is_constant: bool
 
 
 def advance_of(region: Region, variable: LoopVariable) -> Advance:
@@ -78,7 +78,7 @@ def meets_later(earlier: Region, later: Region, loop: Loop) -> bool:
     if earlier.symbolic is None and later.symbolic is None:
         return earlier is later or earlier.overlaps(later)        # the same in all iterations
     advance = advance_of(earlier, loop.variable)
-    if not advance.known or advance != advance_of(later, loop.variable):
+    if not advance.is_constant or advance != advance_of(later, loop.variable):
         return earlier.low < later.high and later.low < earlier.high
     byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
     earlier_nest, later_nest = earlier.nest, later.nest

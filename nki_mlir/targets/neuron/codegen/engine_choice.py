@@ -29,7 +29,7 @@ class EngineChoice:
         self.machine, self.balanced, self.ramps = machine, balanced, not written
         self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
-        self.known: dict[object, tuple[Engine, ...]] = {}
+        self.engines: dict[object, tuple[Engine, ...]] = {}
         self.forms: dict[object, Any] = {}      # what steps of a form have in common (``scheduling_graph.py``)
 
     def of(self, op: Op) -> tuple[Engine, ...]:
@@ -44,9 +44,9 @@ class EngineChoice:
         if chosen not in op.shared_engines or not self.balanced:
             return (chosen,)
         key = op.form()
-        if key not in self.known:
-            self.known[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
-        return self.known[key]
+        if key not in self.engines:
+            self.engines[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
+        return self.engines[key]
 
     def may_have(self, engine: Engine, op: Op) -> bool:
         """Return whether the instruction is the same there. What newer documents alone take from the target counts as

@@ -177,7 +177,7 @@ class Prepared:
         best, room = inf, False
         most, orders = self.orders(level)
         for count, order in enumerate(orders, 1):
-            arrangement = self.schedules.found(order._replace(memory=self.memory))
+            arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
             yield arrangement
             best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
             if best <= enough or (count >= TWO and best > known_ns * HOPELESS):
@@ -220,7 +220,7 @@ class TimedCandidates:
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
 
-    def known(self) -> float:
+    def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
 
     def best(self) -> tuple[float, Fastest]:
@@ -246,7 +246,7 @@ class TimedCandidates:
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
-        for arrangement, program in prepared.programs(self.level, self.known):
+        for arrangement, program in prepared.programs(self.level, self.least_time):
             ns = self.note(candidate, arrangement, program)
             if best is None or ns < best[0]:
                 best = ns, arrangement
@@ -259,7 +259,7 @@ class TimedCandidates:
         meet behind each iteration and with iterations that overlap, the others as is faster."""
         forms = [candidate._replace(overlap=overlap) for overlap in ((True, False) if self.overlap else (False,))]
         for order in IN_ROUNDS:
-            arrangement = prepared.schedules.found(order)
+            arrangement = prepared.schedules.arrangement(order)
             try:
                 times = [self.note(form, arrangement, prepared.program(arrangement, form.overlap)) for form in forms]
             except MemoryFull:
@@ -285,7 +285,7 @@ class TimedCandidates:
                    for candidate in self.crowded}
         good = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
         for candidate in sorted(crowded, key=crowded.__getitem__):
-            if self.known() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good:
+            if self.least_time() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good:
                 return [candidate._replace(results=FREE_BANKS)]
         return []
 
@@ -313,7 +313,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
         candidate = waiting.pop()
         try:
             prepared = search.time(candidate)
-            bound, ns = prepared.bound(), search.known()
+            bound, ns = prepared.bound(), search.least_time()
             near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
             if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
                 waiting = [other for other in waiting if not other.pipelined]

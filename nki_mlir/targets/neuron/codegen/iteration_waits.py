@@ -74,7 +74,7 @@ class IterationWaits:
         self.waiting: dict[int, int] = {}           # by lane of a queue, the engine that waits for it
         self.lanes = self.choose_queues()
         number = engines + QUEUES * groups
-        self.known: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
+        self.clocks: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
         self.latest = [0] * number                  # the last event of each lane
         self.times: list[list[int]] = [[] for _ in range(number)]          # times of the events of each lane
         self.reported: list[list[Clock]] = [[] for _ in range(number)]     # the clock that each event reports
@@ -125,20 +125,20 @@ class IterationWaits:
             for other in self.carried[k] if iteration else ():
                 self.need(engine, self.lanes[other], self.begin - self.length + 2 * other + 1, needed)
             for queue in [candidate for candidate in needed if self.waiting.get(candidate, engine) != engine]:
-                self.need(engine, *self.told(queue, needed.pop(queue), k, plan), needed)
+                self.need(engine, *self.report_of(queue, needed.pop(queue), k, plan), needed)
             plan.waits.append(self.wait(engine, needed))
-            self.complete(lane, self.begin + 2 * k + 1, self.known[engine])
+            self.complete(lane, self.begin + 2 * k + 1, self.clocks[engine])
             if lane == engine:
-                self.known[engine][lane] = self.latest[lane]
+                self.clocks[engine][lane] = self.latest[lane]
         return plan
 
     def need(self, engine: int, lane: int, time: int, needed: dict[int, int]) -> None:
         """Note the time of a lane that an engine has to wait for; the engine's earlier instructions are complete
         anyway."""
-        if lane != engine and time > self.known[engine][lane]:
+        if lane != engine and time > self.clocks[engine][lane]:
             needed[lane] = max(needed.get(lane, 0), time)
 
-    def told(self, queue: int, time: int, k: int, plan: PlannedIteration) -> tuple[int, int]:
+    def report_of(self, queue: int, time: int, k: int, plan: PlannedIteration) -> tuple[int, int]:
         """Return the event by which the engine that waits for a queue reports that a transfer is complete: a step, or
         a relay in front of step ``k``."""
         teller = self.waiting[queue]
@@ -147,20 +147,20 @@ class IterationWaits:
             return teller, self.times[teller][at]
         relay = self.begin + 2 * k
         waits = plan.relays.setdefault((2 * k, teller), [])
-        if time > self.known[teller][queue]:
+        if time > self.clocks[teller][queue]:
             waits += self.wait(teller, {queue: time})
         if self.latest[teller] == relay:            # the transfer reports another queue
             self.times[teller].pop()
             self.reported[teller].pop()
-        self.complete(teller, relay, self.known[teller])
-        self.known[teller][teller] = relay
+        self.complete(teller, relay, self.clocks[teller])
+        self.clocks[teller][teller] = relay
         return teller, relay
 
     def wait(self, engine: int, needed: dict[int, int]) -> list[IterationEvent]:
         """Return the waits that the others do not imply."""
         if not needed:
             return []
-        engine_clock = self.known[engine]
+        engine_clock = self.clocks[engine]
         clocks = {lane: self.reported[lane][bisect_left(self.times[lane], time)] for lane, time in needed.items()}
         waits = [IterationEvent(lane, (time - 1) % self.length, time < self.begin) for lane, time in needed.items()
                  if not any([clock[lane] >= time for other, clock in clocks.items() if other != lane])]

@@ -134,7 +134,7 @@ class _ListScheduler:
         self.space = graph.space
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
                             for s in SPACES] if base is not None else []
-        self.addresses = [0] * len(graph.held)
+        self.addresses = [0] * len(graph.buffer_by_number)
         longest = max(self.count // LONG, 64)
         self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
         self.uses = list(graph.uses)
@@ -309,14 +309,14 @@ class _ListScheduler:
             elif turns and self.graph.tables[k] not in ("", self.table):
                 deferred.append(k)
             elif self.has_room(k, engine):
-                return self.taken(k)
+                return self.remove_ready(k)
         for k in deferred:
             if self.has_room(k, engine):
-                return self.taken(k)
+                return self.remove_ready(k)
         k = self.oldest
         if not self.missing[k] and engine in self.engines_of[k] and (
                 idle or only[k] >= 0) and self.has_room(k, engine):
-            return self.taken(k)
+            return self.remove_ready(k)
         if not waits:
             self.refused[engine] = state
         return -1
@@ -328,7 +328,7 @@ class _ListScheduler:
         return bool(self.soon[engine]) and not self.is_transfer[k] and (
             self.release_early(engine, k) and self.can_start(k, engine))
 
-    def taken(self, k: int) -> int:
+    def remove_ready(self, k: int) -> int:
         rank = self.ranks[k]
         for e in self.engines_of[k]:
             ready_steps = self.ready[e]

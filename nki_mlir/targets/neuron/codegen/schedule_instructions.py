@@ -56,7 +56,7 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
 def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
     """Order the runs of the code, in place. Addresses that were allocated for the old order go."""
     schedules = Schedules(code, choice)
-    schedules.arrange(schedules.found(order))
+    schedules.arrange(schedules.arrangement(order))
     forget_addresses(code)
 
 
@@ -99,7 +99,7 @@ class Schedules:
         unsplit = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
-        self.known: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
+        self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
         """Return addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
@@ -114,11 +114,11 @@ class Schedules:
         limits = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
         return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
-    def found(self, order: Order) -> Arrangement:
+    def arrangement(self, order: Order) -> Arrangement:
         """Return the arrangement of an order. It is memoized: orders are equal if they differ only in engines that no
         step may choose, or in bytes that loads leave free anyway."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
-        by_loads = self.known.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
+        by_loads = self.arrangements.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
         for loads, arrangement in by_loads.items():
             if arrangement.loads <= order.loads <= loads:
                 return arrangement
@@ -197,7 +197,7 @@ class Schedules:
             for buffer, address in self.outside.items():
                 buffer.address = 0, address
             for ((_, _, graph),), addresses in zip(self.parts, arrangement.addresses):
-                for buffer, address in zip(graph.held, addresses):
+                for buffer, address in zip(graph.buffer_by_number, addresses):
                     buffer.address = 0, address
         number = iter(range(len(self.runs)))
         for block, nodes in self.before:
@@ -228,11 +228,11 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[li
     position = [0] * len(order)
     for at, k in enumerate(order):
         position[k] = at
-    buffers = [*graph.held, *graph.outside_users]
+    buffers = [*graph.buffer_by_number, *graph.outside_users]
     used = graph.buffers
     if graph.outside_users:
         used = [[*numbers] for numbers in used]
-        for number, steps in enumerate(graph.outside_users.values(), len(graph.held)):
+        for number, steps in enumerate(graph.outside_users.values(), len(graph.buffer_by_number)):
             for k in steps:
                 used[k].append(number)
     users: list[list[int]] = [[] for _ in buffers]

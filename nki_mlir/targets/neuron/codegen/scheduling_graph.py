@@ -83,10 +83,10 @@ class SchedulingGraph:
     """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
     steps that it depends on, and that depend on it; ``buffers``: on chip, of this run alone, by number.
 
-    By number of a buffer: ``held``, the buffers; ``size``, the bytes of a partition that each keeps from others;
-    ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is what
-    program order needs at each step; ``outside``: what buffers of several runs take of each; ``outside_users``: the
-    steps that use these. ``crowded``: SBUF has no room for all of them at once.
+    By number of a buffer: ``buffer_by_number``, the buffers; ``size``, the bytes of a partition that each keeps from
+    others; ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is
+    what program order needs at each step; ``outside``: what buffers of several runs take of each; ``outside_users``:
+    the steps that use these. ``crowded``: SBUF has no room for all of them at once.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
@@ -127,8 +127,8 @@ class SchedulingGraph:
             self.buffers.append(numbers)
         for buffer in self.outside_users:
             self.outside[buffer.space] += room(buffer, machine)
-        self.held = list(self.numbers)
-        self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.held, self.size)
+        self.buffer_by_number = list(self.numbers)
+        self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.buffer_by_number, self.size)
                                                  if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
         self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
@@ -161,7 +161,7 @@ class SchedulingGraph:
     @cached_property
     def buffer_users(self) -> list[list[int]]:
         """Return the steps that use each buffer, by its number."""
-        users: list[list[int]] = [[] for _ in self.held]
+        users: list[list[int]] = [[] for _ in self.buffer_by_number]
         for k, numbers in enumerate(self.buffers):
             for number in numbers:
                 users[number].append(k)
@@ -170,7 +170,7 @@ class SchedulingGraph:
     @cached_property
     def space(self) -> list[int]:
         """The memory of each buffer, as its index in ``SPACES``."""
-        return [SPACES.index(buffer.space) for buffer in self.held]
+        return [SPACES.index(buffer.space) for buffer in self.buffer_by_number]
 
     def demand(self, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
         """Return for each memory in which these buffers are their bytes, and the last step in program order that is
@@ -185,7 +185,7 @@ class SchedulingGraph:
         """Return the bytes of a memory that each step in program order allocates, less those that the step before it
         freed."""
         changes = [0] * (len(self.ops) + 1)
-        for buffer, size, start, end in zip(self.held, self.size, self.first, self.last):
+        for buffer, size, start, end in zip(self.buffer_by_number, self.size, self.first, self.last):
             if buffer.space == space:
                 changes[start] += size
                 changes[end + 1] -= size

@@ -139,7 +139,7 @@ class Pieces:
 
     def __init__(self, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> None:
         self.parts = parts
-        self.known: dict[tuple[Access, int], tuple[int, Access] | None] = {}
+        self.pieces: dict[tuple[Access, int], tuple[int, Access] | None] = {}
 
     def rewritten(self, step: InstructionStep) -> Iterator[InstructionStep]:
         """Return the step on blocks; a constant over several blocks becomes a step for each."""
@@ -158,12 +158,12 @@ class Pieces:
         blocks_of, access = self.parts[tile.handle], tile.access
         size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
         key = access, size
-        if key not in self.known:
+        if key not in self.pieces:
             _, _, start, after = tile.bounds
             k = start // size
-            self.known[key] = None if k != (after - 1) // size else (
+            self.pieces[key] = None if k != (after - 1) // size else (
                 k, Access(access.dtype, access.partition, access.free.plus(Linear(-k * size // item)), access.dims))
-        piece = self.known[key]
+        piece = self.pieces[key]
         if piece is not None:
             block = blocks_of[piece[0]]
             yield Tile(block, tile.space, block.shape, block.dtype, piece[1], block.name)

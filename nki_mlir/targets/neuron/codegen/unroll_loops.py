@@ -179,7 +179,7 @@ class SymbolicOperand(NamedTuple):
 class Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
-        self.known: dict[tuple[object, ...], Value] = {}
+        self.index_values: dict[tuple[object, ...], Value] = {}
         self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
         self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
         self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
@@ -223,7 +223,7 @@ class Unroller:
         variable = replace(loop.variable, low=span[0], high=span[-1])
         inner = Block()
         for k in range(copies):
-            value = self.known.setdefault(("add", variable, k * loop.span.step),
+            value = self.index_values.setdefault(("add", variable, k * loop.span.step),
                                           Computed("add", variable, k * loop.span.step)) if k else variable
             self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
         target.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
@@ -249,7 +249,7 @@ class Unroller:
                 return values.get(value, value)
         result = compute(value.op, self.value(value.lhs, values), self.value(value.rhs, values))
         if isinstance(result, Computed):
-            result = self.known.setdefault((result.op, result.lhs, result.rhs), result)
+            result = self.index_values.setdefault((result.op, result.lhs, result.rhs), result)
         return result
 
     def step(self, step: InstructionStep, values: Values, buffers: Buffers) -> list[InstructionStep]:
@@ -348,7 +348,7 @@ def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
 def bounded(op: Op) -> Op | None:
     """Return the operation on the smallest box that contains its active elements; None if there are none."""
     box = box_of(op.mask, op.iteration().extents, interval_of(op))
-    return None if box is None else in_box(op, box) if box.rest else lawful(in_box(op, box))
+    return None if box is None else in_box(op, box) if box.mask else lawful(in_box(op, box))
 
 
 def _rows(op: Op) -> Iterator[Op]:

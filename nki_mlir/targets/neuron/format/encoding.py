@@ -208,18 +208,18 @@ class Bytes:
     """A reader of consecutive fields. It raises ``BadBinary`` at the end of the data."""
 
     def __init__(self, data: bytes, section: str) -> None:
-        self.data, self.what, self.at = data, section, 0
+        self.data, self.section, self.at = data, section, 0
 
     def take(self, form: struct.Struct) -> tuple[Any, ...]:
         if self.at + form.size > len(self.data):
-            raise BadBinary(what=f"{self.what} ends too early")
+            raise BadBinary(what=f"{self.section} ends too early")
         values = form.unpack_from(self.data, self.at)
         self.at += form.size
         return values
 
     def bytes(self, count: int) -> bytes:
         if count < 0 or self.at + count > len(self.data):
-            raise BadBinary(what=f"{self.what} ends too early")
+            raise BadBinary(what=f"{self.section} ends too early")
         self.at += count
         return self.data[self.at - count:self.at]
 
@@ -243,17 +243,17 @@ class Decoder:
         opcode, flags, number, slots, waits, queue, present, location = code.take(HEADER)
         cls = by_opcode().get(opcode)
         if cls is None:
-            raise BadBinary(what=f"{code.what} has an unknown opcode {opcode:#x} at byte {start}")
+            raise BadBinary(what=f"{code.section} has an unknown opcode {opcode:#x} at byte {start}")
         if entry(ENGINES, number, "engine") is not engine or not slots or waits > WAITS:
-            raise BadBinary(what=f"{code.what} has a malformed header at byte {start}")
+            raise BadBinary(what=f"{code.section} has a malformed header at byte {start}")
         conditions = [code.take(WAIT) for _ in range(WAITS)][:waits]
         if any(comparison for _, comparison, _ in conditions):
-            raise BadBinary(what=f"{code.what} has an unknown comparison at byte {start}")
+            raise BadBinary(what=f"{code.section} has an unknown comparison at byte {start}")
         signal = code.take(UPDATE)
         reader = _OperationReader(self, cls, code)
         op = reader.control(cls) if issubclass(cls, Control) else reader.operation(cls, present, engine)
         if not code.at <= start + slots * SLOT <= len(code.data):
-            raise BadBinary(what=f"{code.what} has an instruction of a wrong length at byte {start}")
+            raise BadBinary(what=f"{code.section} has an instruction of a wrong length at byte {start}")
         code.at = start + slots * SLOT
         return Instruction(op, tuple(Wait(s, v) for s, _, v in conditions),
                            self.update(signal) if flags & HAS_UPDATE else None,
@@ -288,7 +288,7 @@ class _OperationReader:
         added = [code.take(TERM) for _ in range(terms)]
         if any(count == 0 for _, count in pairs) or any(offset % dtype.itemsize or c % dtype.itemsize
                                                         for _, unit, _, c in added if not unit):
-            raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+            raise BadBinary(what=f"a descriptor of {code.section} is malformed")
         free = Linear(offset // dtype.itemsize, tuple(sorted((self.symbol(r), c // dtype.itemsize)
                                                              for r, unit, _, c in added if not unit)))
         if where == HBM:
@@ -296,7 +296,7 @@ class _OperationReader:
         partition = Linear(base, tuple(sorted((self.symbol(r), c) for r, unit, _, c in added if unit)))
         count = lanes & ~BROADCAST
         if not count:
-            raise BadBinary(what=f"a descriptor of {code.what} has no partitions")
+            raise BadBinary(what=f"a descriptor of {code.section} has no partitions")
         lane = (0 if lanes & BROADCAST else 1, count)
         return on_chip_tile(where, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
 
@@ -310,7 +310,7 @@ class _OperationReader:
             elif kind is Tile:
                 values[name] = self.tile(name)
                 if self.registers:
-                    raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+                    raise BadBinary(what=f"a descriptor of {code.section} is malformed")
             elif kind == Scalar:
                 is_register, number = code.take(_SCALAR)
                 values[name] = Register(number) if is_register else number

@@ -55,7 +55,7 @@ class Change:
     transfers: dict[Where, TimedTransfer] = field(default_factory=dict)
     end: float | None = None
 
-    def gone(self, where: Where) -> None:
+    def remove(self, where: Where) -> None:
         """Remove an instruction: it takes no time, and its result is visible when it starts."""
         self.entries[where] = (WORK, 0.0, 0.0, 0.0, 0)
 
@@ -175,7 +175,7 @@ def repeated_loads(evidence: Evidence) -> Change | None:
         key = source.handle, source.access.dims, source.access.free.const, source.dtype
         counts[key] += 1
         if counts[key] > 1:
-            change.gone(step.where)
+            change.remove(step.where)
             again.append(step)
             names.add(f"`{source.handle.name}`")
             nbytes += transfer.hbm_bytes
@@ -432,7 +432,7 @@ def fuse_activation(evidence: Evidence) -> Change:
     change = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
                     "factor as scale=, the summand as bias=", lines)
     for step in alone:
-        change.gone(step.where)
+        change.remove(step.where)
     return change
 
 
@@ -447,7 +447,7 @@ def table_loads(evidence: Evidence) -> Change:
                 continue
             tables[op.table] += 1
             if tables[op.table] > 1 and instruction.location is not None:
-                change.gone((agent.number, position))
+                change.remove((agent.number, position))
                 locations[instruction.location] += 1
     change.lines = [location for location, _ in locations.most_common()]
     names = [f"`{name}`" for name, _ in tables.most_common()]

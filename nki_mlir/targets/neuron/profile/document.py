@@ -143,7 +143,7 @@ def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
     pieces = critical_path(run.record)
     number = [slices.instruction[slices.of_event[p.event]] for p in pieces]
     return {"begin": [0.0, *(launch + p.begin for p in pieces)], "end": [launch, *(launch + p.end for p in pieces)],
-            "what": [LAUNCH, *(p.what for p in pieces)], "instruction": [-1, *number]}
+            "what": [LAUNCH, *(p.phase for p in pieces)], "instruction": [-1, *number]}
 
 
 def _limited(run: TimedMachine, launch: float) -> list[Document]:

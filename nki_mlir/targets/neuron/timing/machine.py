@@ -250,7 +250,7 @@ class TimedMachine:
             complete = free + result
             if complete < agent.last:
                 complete = agent.last
-                record.held[event] = agent.last_event
+                record.later_events[event] = agent.last_event
             else:
                 agent.last, agent.last_event = complete, event
             note((number, at, start, free, complete, reason if cause >= 0 else BEGIN, cause))

@@ -33,8 +33,8 @@ class Record:
     was taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
 
     ``latest`` are the last events, a value for each column in turn, which the columns do not have yet (``settle``).
-    ``held`` are events whose result was seen no earlier than another's of the same engine; ``movements`` are those of
-    transfers.
+    ``later_events``: by event, the event of the same engine before whose result its own was not seen; ``movements``
+    are those of transfers.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Record:
         self.why = array("b")
         self.cause = array("i")
         self.movements: dict[int, Movement] = {}
-        self.held: dict[int, int] = {}
+        self.later_events: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.agent) + len(self.latest) // WIDTH
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
     transfer."""
 
     event: int
-    what: str
+    phase: str
     begin: float
     end: float
 
@@ -99,8 +99,8 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
     time = record.complete[event]
     awaited = True                                     # whether the next instruction waited for its result
     while True:
-        while awaited and event in record.held:        # the result of another transfer was later
-            event = record.held[event]
+        while awaited and event in record.later_events:        # the result of another transfer was later
+            event = record.later_events[event]
         movement = record.movements.get(event) if awaited else None
         if movement is not None:
             moved = min(movement.end, time)

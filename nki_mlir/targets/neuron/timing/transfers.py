@@ -44,7 +44,7 @@ class Transfers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.known: dict[object, TimedTransfer] = {}
+        self.times: dict[object, TimedTransfer] = {}
 
     def of(self, op: Op) -> TimedTransfer:
         if isinstance(op, Collective):
@@ -55,9 +55,9 @@ class Transfers:
                 access = tile.access
                 parts += (tile.space, access.dtype, access.dims, access.partition and access.partition.const)
         key = tuple(parts)
-        timed = self.known.get(key)
+        timed = self.times.get(key)
         if timed is None:
-            timed = self.known[key] = self.work_out(op)
+            timed = self.times[key] = self.work_out(op)
         return timed
 
     def work_out(self, op: Op) -> TimedTransfer:

@@ -79,7 +79,7 @@ def test_scheduler__does_without_rotation_where_banks_are_scattered(monkeypatch)
     b.memset((right, 0, 128, 0, 512), 1.0)
     b.matmul((sums, 0, 128, 0, 512), (left, 0, 128, 0, 128), (right, 0, 128, 0, 512))
     b.tensor_copy((right, 0, 128, 0, 512), (sums, 0, 128, 0, 512))
-    assert Schedules(b.code).found(Order()).addresses is not None
+    assert Schedules(b.code).arrangement(Order()).addresses is not None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -132,7 +132,7 @@ def crowded(seed):
 
 
 def test_scheduler__finds_addresses_where_memory_is_full():
-    assert all(Schedules(crowded(seed)).found(Order()).addresses is not None for seed in (0, 1, 3))
+    assert all(Schedules(crowded(seed)).arrangement(Order()).addresses is not None for seed in (0, 1, 3))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -144,7 +144,7 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
     known = {}
     for written in (False, True):
         schedules = Schedules(b.code, EngineChoice(b.code.machine, written=written))
-        arrangement = schedules.found(Order())
+        arrangement = schedules.arrangement(Order())
         fastest.take_addresses(schedules, arrangement)
         end = fastest.end_of(synchronized(b.code, schedules.dependences(arrangement)))
         known[written] = arrangement.ns / end
@@ -190,7 +190,7 @@ def pipeline(tiles: int) -> Code:
 
 def test_arrangement__says_about_how_long_it_takes() -> None:
     code = pipeline(8)
-    made = Schedules(code).found(Order())
+    made = Schedules(code).arrangement(Order())
     program = emit_code(pipeline(8), Emission())
     timing = time_programs([program])
     assert timing.total_ns - timing.launch_ns <= made.ns * 1.02
@@ -269,9 +269,9 @@ def test_code_that_has_no_loop_to_keep__is_one_candidate(monkeypatch: pytest.Mon
 
 def test_orders_with_equal_choices__are_one_arrangement() -> None:
     schedules = Schedules(pipeline(8), EngineChoice(pipeline(1).machine, False, False))
-    assert schedules.found(Order(share=0)) is schedules.found(Order(share=2)) is schedules.found(Order(issue=False))
+    assert schedules.arrangement(Order(share=0)) is schedules.arrangement(Order(share=2)) is schedules.arrangement(Order(issue=False))
     schedules = Schedules(pipeline(8))
-    assert schedules.found(Order(ahead=50)) is not schedules.found(Order(ahead=0))
+    assert schedules.arrangement(Order(ahead=50)) is not schedules.arrangement(Order(ahead=0))
 
 
 def test_by_default__all_optimizations_are_on():

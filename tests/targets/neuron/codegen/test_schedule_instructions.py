@@ -109,8 +109,8 @@ def test_loads_that_leave_room_anyway__are_ordered_once(tiles, searched):
     width = machine_named("trn2").sbuf_bytes_per_partition // 4 // tiles
     schedules = Schedules(stages(count=12, width=width))
     orders = [Order(loads=loads) for loads in (100, 99, 60, 30)]
-    arrangements = [schedules.found(order) for order in orders]
-    assert [one[:4] for one in arrangements] == [Schedules(stages(count=12, width=width)).found(order)[:4]
+    arrangements = [schedules.arrangement(order) for order in orders]
+    assert [one[:4] for one in arrangements] == [Schedules(stages(count=12, width=width)).arrangement(order)[:4]
                                                  for order in orders]
     assert len({id(one) for one in arrangements}) == searched
 
@@ -192,14 +192,14 @@ def calibrated(name: str, *arguments: str) -> Schedules:
 def test_what_much_waits_for__starts_early() -> None:
     """The next tile's scores are not behind this one's products, so that the vector engine has work meanwhile."""
     schedules = calibrated("fused.py:attention", *["128x1024xbf16"] * 3, "separate=True", "wide=True")
-    assert schedules.found(Order(ahead=50, share=0)).ns < schedules.found(Order(share=0)).ns
+    assert schedules.arrangement(Order(ahead=50, share=0)).ns < schedules.arrangement(Order(share=0)).ns
 
 
 @pytest.mark.parametrize("order", [Order(95), Order(ahead=100), Order(60, 200, 0), Order(share=3)], ids=str)
 def test_room__is_kept_for_what_program_order_needs(order: Order) -> None:
     """Six tiles of a row each fill SBUF: what runs ahead leaves the oldest tile the room to come to its end."""
     schedules = calibrated("rows.py:layernorm", "1024x8192xf32", "8192xf32", "8192xf32")
-    schedules.arrange(schedules.found(order))
+    schedules.arrange(schedules.arrangement(order))
     most, _ = peak([life for life in Liveness(schedules.code).of.values() if life.buffer.space == "sbuf"])
     assert most <= machine_named("trn2").sbuf_bytes_per_partition
     allocate(schedules.code)
@@ -226,7 +226,7 @@ def sums_in_chains(units: int) -> Builder:
 def test_tiles_that_are_early__count_once(units: int, early: bool) -> None:
     """While the first tile's chain runs, one unit is in use: the second tile's sum has room in three others."""
     code = sums_in_chains(units).code
-    (run,) = Schedules(code).found(Order(share=0)).runs
+    (run,) = Schedules(code).arrangement(Order(share=0)).runs
     second_sum, first_chain_end = 8 + 2, 6
     assert (run.index(second_sum) < run.index(first_chain_end)) == early
 
