@@ -87,5 +87,5 @@ def test_choices__count_the_iterations_of_each_core():
 
 def test_choices__decide_equal_numbers_equally():
     choices = Choices([True])
-    assert choices.takes("number", 0, "loop") and choices.taken("number", 1, "loop")
+    assert choices.takes("number", 0, "loop") and choices.takes("number", 1, "loop")
     assert not choices.differ(2) and len(choices.sites) == 1
