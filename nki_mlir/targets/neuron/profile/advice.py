@@ -202,7 +202,7 @@ def short_runs(evidence: Evidence) -> Change:
             change.transfers[step.where] = replace(transfer, parts=(moved,) * len(transfer.parts))
     change.lines = lines_of(short)
     change.text = (f"{len(short)} transfers ({named(change.lines)}) move runs of {least} bytes; make the last axis of "
-                   f"what is moved contiguous in HBM, in runs of {SHORT} bytes or more")
+                   f"the transfer contiguous in HBM, in runs of {SHORT} bytes or more")
     return change
 
 
@@ -383,7 +383,7 @@ def slow_dtype(evidence: Evidence) -> Change | None:
                                                        hbm_bytes=transfer.hbm_bytes // 2)
     change.lines = lines_of(steps)
     change.text = (f"{len(steps)} products ({named(change.lines)}) are of float32, in {passes} passes; with operands "
-                   "of bfloat16 they take one, and loads half of the bytes (sums stay float32, operands have 8 bits)")
+                   "of bfloat16 they take one, and loads move half the bytes (sums stay float32, operands have 8 bits)")
     return change
 
 
