@@ -30,8 +30,8 @@ def address(array: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recycled, "_blocks", {})
-    monkeypatch.setattr(recycled, "_known", 0)
+    monkeypatch.setattr(recycled, "_free", {})
+    monkeypatch.setattr(recycled, "_waiting", 0)
 
 
 def test_memory__comes_back_when_the_array_is_gone() -> None:
@@ -71,42 +71,93 @@ def test_memory__stays_while_a_tensor_is_there() -> None:
     assert address(recycled.empty(SHAPE, np.float32)) == where
 
 
+def bytes_of_free_blocks() -> int:
+    return sum(size * len(blocks) for size, blocks in recycled._free.items())
+
+
 def test_memory__that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recycled, "MOST_BYTES", 3 << 20)
     several = [recycled.empty((1 << 18,), np.float32) for _ in range(5)]
-    assert len({address(a) for a in several}) == 5
+    assert len({address(a) for a in several}) == 5 and recycled._waiting == 0
     del several
-    assert recycled._known == 3 << 20 == sum(size * len(blocks) for size, blocks in recycled._blocks.items())
+    assert recycled._waiting == 3 << 20 == bytes_of_free_blocks()
 
 
-def test_memory__of_at_most_64_blocks_of_a_size_is_known() -> None:
+def test_memory__that_was_freed_last_is_used_first() -> None:
     several = [recycled.empty((1 << 16,), np.float32) for _ in range(70)]
     addresses = [address(a) for a in several]
-    assert len({*addresses}) == 70 and recycled._known == 64 << 18
     for k, array in enumerate(several):
         array[:] = k
-    assert all((array == k).all() for k, array in enumerate(several))
+    assert len({*addresses}) == 70 and all((array == k).all() for k, array in enumerate(several))
     del several[69], several[20], array
-    assert [address(recycled.empty((1 << 16,), np.float32))] == addresses[69:]
     more = [recycled.empty((1 << 16,), np.float32) for _ in range(3)]
     assert [address(a) for a in more[:2]] == [addresses[69], addresses[20]] and address(more[2]) not in addresses
 
 
-def test_memory__is_taken_once_where_a_collection_runs_a_kernel_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    free, inner = recycled.empty(SHAPE, np.float32), []
-    where = address(free)
-    del free
-    references = recycled.references
+def test_memory__is_taken_once_where_code_of_the_user_runs_a_kernel_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do finalizers in a garbage collection, and handlers of signals."""
+    where, inner, waits = address(recycled.empty(SHAPE, np.float32)), [], [True]
 
-    def interrupted(block: object) -> int:
-        monkeypatch.setattr(recycled, "references", references)
-        inner.append(recycled.empty(SHAPE, np.float32))         # as code of the user's does in a garbage collection
-        unused = object()
-        return references(unused)
-    monkeypatch.setattr(recycled, "references", interrupted)
+    def interrupt(frame, event, argument):
+        if frame.f_code.co_filename == recycled.__file__ and waits and event == "line":
+            waits.pop()
+            inner.append(recycled.empty(SHAPE, np.float32))
+            waits.append(True)
+        return interrupt
+    before = sys.gettrace()
+    sys.settrace(interrupt)
     outer = recycled.empty(SHAPE, np.float32)
-    assert address(outer) == where != address(inner[0])
-    assert {address(recycled.empty(SHAPE, np.float32)) for _ in range(3)}.isdisjoint({where, address(inner[0])})
+    sys.settrace(before)
+    addresses = [address(array) for array in (outer, *inner)]
+    assert len(inner) > 5 and where in addresses and len({*addresses}) == len(addresses)
+    del outer
+    inner.clear()
+    again = {address(recycled.empty(SHAPE, np.float32)) for _ in range(3)}
+    assert len(again) == 1 and recycled._waiting == bytes_of_free_blocks()
+
+
+def test_memory__stays_while_another_thread_looks_at_variables_of_frames() -> None:
+    """Debuggers and monitors read them in the middle of functions, which keeps objects of that moment alive."""
+    kept = [recycled.empty(SHAPE, np.float32) for _ in range(3)]
+    for line in range(40):
+        seen = [0]
+
+        def look(frame, event, argument):
+            if frame.f_code.co_filename == recycled.__file__:
+                seen[0] += 1
+                if seen[0] == line:
+                    seen.append(len(frame.f_locals))
+            return look
+        before = sys.gettrace()
+        sys.settrace(look)
+        kept.append(recycled.empty(SHAPE, np.float32))
+        sys.settrace(before)
+    assert len({address(array) for array in kept}) == len(kept)
+
+
+class Keeper:
+    """An object of a garbage cycle whose finalizer keeps what it refers to."""
+
+    kept: list[object] = []
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.itself = array, self
+
+    def __del__(self) -> None:
+        self.kept.append(self.array)
+
+
+@pytest.mark.parametrize("part", [lambda a: a, lambda a: a[3:], lambda a: a.base, memoryview, lambda a: memoryview(a.base)],
+                         ids=["array", "view", "base", "memoryview", "memoryview of the base"])
+def test_memory__stays_where_a_finalizer_keeps_the_array_of_a_garbage_cycle(part) -> None:
+    array = recycled.empty(SHAPE, np.float32)
+    where = address(array)
+    Keeper(part(array))
+    del array
+    gc.collect()
+    assert len(Keeper.kept) == 1 and address(recycled.empty(SHAPE, np.float32)) != where
+    Keeper.kept.clear()
+    assert address(recycled.empty(SHAPE, np.float32)) == where
 
 
 def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +165,10 @@ def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.
     for kilobytes in range(256, 2048, 64):
         recycled.empty((kilobytes, 1024), np.uint8)[:] = 7
         assert (recycled.empty((kilobytes, 1024), np.uint8) == 7).all()         # fresh pages are zeros
-        assert recycled._known == sum(size * len(blocks) for size, blocks in recycled._blocks.items()) <= 3 << 20
-    waiting = recycled._known
+        assert recycled._waiting == bytes_of_free_blocks() <= 3 << 20
+    waiting = recycled._waiting
     recycled.empty((4 << 20,), np.uint8)                        # one that is too large takes nobody's place
-    assert recycled._known == waiting > 1 << 20
+    assert recycled._waiting == waiting > 1 << 20
 
 
 def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +177,7 @@ def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.
     recycled.empty((1 << 20,), np.uint8)
     monkeypatch.setattr(recycled, "pages", refuse)
     made = recycled.empty((2 << 20,), np.uint8)
-    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._known == 0
+    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._waiting == 0 == bytes_of_free_blocks()
     with pytest.raises(MemoryError, match="Unable to allocate"):
         recycled.empty((1 << 60,), np.uint8)
 
@@ -199,7 +250,7 @@ def test_forked_child__has_copies_of_results_and_memory_of_its_own() -> None:
     del waiting
 
     def work() -> bool:
-        fine = bool((kept == 1).all()) and recycled._known == 0 and not recycled._blocks
+        fine = bool((kept == 1).all()) and recycled._waiting == 0 and not recycled._free
         kept[:] = 7
         recycled.empty(SHAPE, np.float32)[:] = 7
         return fine
