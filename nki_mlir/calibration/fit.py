@@ -3,8 +3,9 @@
 number.
 
 A kernel with R instructions on N elements takes a(N) + c R + d R N: a constant for the rest of the kernel at that
-size, the cost of an instruction, and the cost of an element. There are two kinds of transfers: the issue limits
-short ones, the bytes limit long ones.
+size, the cost of an instruction, and the cost of an element. Instructions on so few elements that the engine's least
+time limits them take a(N) + s R. There are two kinds of transfers: the issue limits short ones, the bytes limit
+long ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nki_mlir.calibration.measurements import BadMeasurements, Measurement
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 
-CHAINS = 4                      # of the kernels called stream, whose instructions are so many times ``reps``
+CHAINS = 8                      # of the kernels called stream, whose instructions are so many times ``reps``
+BANKS = 4                       # those of tensor_stream
 SHORT = 64                      # elements of a partition of short transfers, at most
 LONG = 4096 * 4                 # bytes of a partition of long transfers
 LANE_BYTES = 128 * 4            # of one element of each partition, float32
 SURE = 2.0                      # standard errors from which on a difference is one
+PRECISE = 0.02                  # relative standard error up to which the measurements determine a number
 
 
 class FittedNumber(NamedTuple):
@@ -30,6 +33,12 @@ class FittedNumber(NamedTuple):
     ours: float
     fitted: float
     error: float
+
+    @property
+    def determined(self) -> bool:
+        """Return whether the measurements determine the number: a cost that is a small part of what is measured is lost
+        in the noise."""
+        return self.error <= PRECISE * abs(self.fitted)
 
     @property
     def differs(self) -> bool:
@@ -52,17 +61,22 @@ class Fit(NamedTuple):
     residuals: dict[str, float]
 
 
+CHAIN = "vector_chain"
+STREAMS = (                     # kernel, its instructions for each of ``reps``, engine, law
+    ("vector_stream", CHAINS, Engine.VECTOR, "tensor_scalar"), (CHAIN, 1, Engine.VECTOR, "tensor_scalar"),
+    ("scalar_stream", CHAINS, Engine.SCALAR, "activation"),
+    ("gpsimd_stream", CHAINS, Engine.GPSIMD, "tensor_scalar"),
+    ("tensor_stream", BANKS, Engine.TENSOR, "product.bfloat16"))
 Features = Callable[[Measurement], Sequence[float]]
 
 
 def least_squares(name: str, rows: Sequence[Measurement], features: Features, file: str) -> Fitted:
     """Return the coefficients with the least relative errors. Raise ``BadMeasurements`` if rows do not determine them.
     """
-    design = np.array([features(row) for row in rows], np.float64).reshape(len(rows), -1)
     times = np.array([row.ns for row in rows], np.float64)
-    matrix = design / times[:, None] if len(rows) else design
+    matrix = np.array([features(row) for row in rows], np.float64) / times[:, None] if rows else np.zeros((0, 1))
     scale = np.abs(matrix).max(0, initial=0.0)
-    if not len(rows) or not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
+    if not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
         raise BadMeasurements(file=file, line=1, what=f"{len(rows)} rows of {name} do not decide its law: measure "
                               "every case")
     values, *_ = np.linalg.lstsq(matrix / scale, np.ones(len(rows)), rcond=None)
@@ -80,25 +94,42 @@ def instructions(count: int, rows: Sequence[Measurement]) -> Features:
     return lambda row: (count * row.reps, count * row.reps * row.elements, *(row.elements == size for size in sizes))
 
 
+def shortest(count: int, rows: Sequence[Measurement]) -> Features:
+    """Return the features of a kernel whose instructions are as short as the engine's can be: their number, each
+    size."""
+    sizes = sorted({row.elements for row in rows})
+    return lambda row: (count * row.reps, *(row.elements == size for size in sizes))
+
+
+def least_elements(machine: Machine, engine: Engine, name: str) -> float:
+    """Return how many elements of a partition an instruction takes as long for as for fewer."""
+    costs = machine.costs.engines[engine]
+    law = costs.law(name)
+    return float((costs.least_cycles if law.least is None else law.least) / law.per_element)
+
+
 def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the measurements") -> Fit:
     """Fit the numbers of a machine on measurements of all kernels. Raise ``BadMeasurements`` if they do not suffice."""
     fits: dict[str, Fitted] = {}
-    for kernel, count in (("vector_stream", CHAINS), ("vector_chain", 1), ("scalar_stream", CHAINS),
-                          ("gpsimd_stream", CHAINS), ("tensor_stream", CHAINS)):
-        rows = [row for row in measurements if row.kernel == kernel]
-        fits[kernel] = least_squares(kernel, rows, instructions(count, rows), file)
+    constants = []
+    for kernel, count, engine, law in STREAMS:
+        rows, least = [row for row in measurements if row.kernel == kernel], least_elements(machine, engine, law)
+        limited = [row for row in rows if row.elements < least]
+        longer = [row for row in rows if row.elements >= least]
+        fits[kernel] = least_squares(kernel, longer, instructions(count, longer), file)
+        if kernel == CHAIN:
+            continue
+        constants += _of_engine(fits[kernel], machine, engine, law)
+        if limited:
+            name = f"short {kernel}"
+            fits[name] = least_squares(kernel, limited, shortest(count, limited), file)
+            constants.append(_shortest(fits[name], machine, engine, law))
     moved = [row for row in measurements if row.kernel == "transfers"]
     fits["short transfers"] = least_squares("transfers", [row for row in moved if row.elements <= SHORT],
                                             lambda row: (1.0, 2 * row.reps), file)
     fits["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
                                            lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
-    constants = []
-    for kernel, engine, law in (("vector_stream", Engine.VECTOR, "tensor_scalar"),
-                                ("scalar_stream", Engine.SCALAR, "activation"),
-                                ("gpsimd_stream", Engine.GPSIMD, "tensor_scalar"),
-                                ("tensor_stream", Engine.TENSOR, "product.bfloat16")):
-        constants += _of_engine(fits[kernel], machine, engine, law)
-    chain, stream = fits["vector_chain"], fits["vector_stream"]
+    chain, stream = fits[CHAIN], fits["vector_stream"]
     constants.append(FittedNumber("vector own result", "ns", float(machine.costs.engines[Engine.VECTOR].own_result_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
@@ -122,3 +153,11 @@ def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> l
                      float(fitted.values[1] * clock), float(fitted.errors[1] * clock)),
             FittedNumber(f"{engine.value} {kind}: besides", "cycles", fixed, float(fitted.values[0] * clock),
                      float(fitted.errors[0] * clock))]
+
+
+def _shortest(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> FittedNumber:
+    """Return the cycles of an instruction on one element of each partition."""
+    clock = machine.clocks[engine]
+    return FittedNumber(f"{engine.value} {name.partition('.')[0]}: shortest", "cycles",
+                        machine.costs.engines[engine].cycles(Work(name, 1)), float(fitted.values[0] * clock),
+                        float(fitted.errors[0] * clock))

@@ -65,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def figures(result: "Fit", target: str) -> dict[str, object]:
     """Return the JSON form of a fit."""
-    constants = [constant._asdict() | {"differs": constant.differs} for constant in result.constants]
+    constants = [constant._asdict() | {"differs": constant.differs, "determined": constant.determined}
+                 for constant in result.constants]
     return {"version": 1, "target": target, "constants": constants, "residuals": result.residuals}
 
 
@@ -74,7 +75,8 @@ def report(result: "Fit", target: str) -> list[str]:
     lines = [f"{'':34} {'unit':9} {target:>9} {'fitted':>20}  difference"]
     for constant in result.constants:
         change = f"{constant.fitted / constant.ours - 1:+.1%}" if constant.ours else f"{constant.fitted:+.3g}"
-        note = "" if constant.differs else "  (within the error)"
+        note = ("" if constant.differs else "  (within the error)") + (
+            "" if constant.determined else "  not determined: the noise hides it")
         lines.append(f"{constant.name:34} {constant.unit:9} {constant.ours:9.3f} {constant.fitted:10.3f} +- "
                      f"{constant.error:6.3f}  {change}{note}")
     lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))

@@ -21,9 +21,12 @@ def measured():
     return predicted("current", "trn2")
 
 
-def noisy(measurements, noise, times=1):
+TIMES = 4               # as the printed programs have it
+
+
+def noisy(measurements, noise, times=1, draw=None):
     """Each measurement some times, with relative noise."""
-    draw = np.random.default_rng(7)
+    draw = draw or np.random.default_rng(7)
     return [one._replace(ns=one.ns * float(np.exp(draw.normal(0.0, noise)))) for one in measurements for _ in range(times)]
 
 
@@ -32,6 +35,7 @@ def test_the_kernels_import_standard_names_only(generation, capsys):
     assert main(["--kernels", generation]) == 0
     text = capsys.readouterr().out
     assert text == source_of(generation).read_text()
+    assert f"\nTIMES = {TIMES} " in text
     own = "nki" if generation == "current" else "neuronxcc.nki"
     assert set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M)) == {own, f"{own}.isa", f"{own}.language", "numpy"}
 
@@ -49,14 +53,35 @@ def test_a_prediction_gives_the_numbers_of_the_machine(measured, target):
         assert one.fitted == pytest.approx(one.ours, rel=0.02), one.name
 
 
-def test_with_noise_the_numbers_are_back_within_two_percent(measured):
-    """1% of noise, each case measured 400 times: the smallest numbers are a tenth of what is measured."""
-    found = fit(noisy(measured, 0.01, 400), machine_named("trn2"))
-    assert len(found.constants) == 11
-    for one in found.constants:
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_with_noise_the_numbers_are_back_within_two_percent(measured, target):
+    """1% of noise, each case measured as often as the printed program does."""
+    rows = measured if target == "trn2" else predicted("current", target)
+    machine, draw, runs = machine_named(target), np.random.default_rng(7), 100
+    fits = [fit(noisy(rows, 0.01, TIMES, draw), machine).constants for _ in range(runs)]
+    unsure = {"trn1": {"vector tensor_scalar: besides", "scalar activation: besides"},       # a fifth of an instruction
+              "trn2": {"tensor product: besides"}}[target]                                   # four cycles of 68
+    for each_run in zip(*fits):
+        name = each_run[0].name
         # what is promised
-        assert one.fitted == pytest.approx(one.ours, rel=0.02), one.name
-        assert abs(one.fitted - one.ours) <= 4 * one.error
+        near = sum(one.fitted == pytest.approx(one.ours, rel=0.02) for one in each_run)
+        determined = sum(one.determined for one in each_run)
+        # the errors that the fit states hold; what it calls determined is
+        assert sum(abs(one.fitted - one.ours) <= 2 * one.error for one in each_run) >= 0.85 * runs, name
+        assert (determined <= 0.05 * runs) if name in unsure else (determined >= 0.95 * runs), name
+        assert name in unsure or near >= 0.75 * runs, (name, near)
+    assert len(fits[0]) == 13 and len({one.name for one in fits[0]}) == 13
+
+
+def test_a_number_that_the_noise_hides_is_said_to_be_open(measured, tmp_path, capsys):
+    file = tmp_path / "device.csv"
+    file.write_text("\n".join(csv_lines(noisy(measured, 0.01, TIMES))) + "\n")
+    assert main([str(file)]) == 0
+    hidden = [line for line in capsys.readouterr().out.splitlines() if line.endswith("not determined: the noise hides it")]
+    assert [line.partition("  ")[0] for line in hidden] == ["tensor product: besides"]
+    assert main([str(file), "--json"]) == 0
+    constants = json.loads(capsys.readouterr().out)["constants"]
+    assert [one["name"] for one in constants if not one["determined"]] == ["tensor product: besides"]
 
 
 def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
@@ -90,7 +115,7 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
     ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2: 'vector_chain,1,2' is no measurement"),
     ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2: there is no kernel 'other' in the set"),
     ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2: 'transfers,1,2,-3': numbers are positive"),
-    ("kernel,reps,elements,ns\nvector_stream,1,2,3\n",
+    ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
      "device.csv:1: 1 rows of vector_stream do not decide its law: measure every case")])
 def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
     file = tmp_path / "device.csv"
