@@ -142,8 +142,9 @@ class DmaCosts:
     at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not conflict on
     channels, but if more than ``bank_engines`` DMA engines read the bank, each further ``bank_row_bytes`` of a run
     waits ``bank_row_ns``. A transpose from HBM to SBUF has ``transpose_rate`` of a copy's rate, one from SBUF to SBUF
-    ``sbuf_transpose_rate``; 0: the elements move one by one. ``hbm_bytes_per_ns`` is a core's share of HBM while
-    all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of the stack that it shares with others.
+    ``sbuf_transpose_rate``; 0: the elements move one by one. A sum of two operands has ``sum_rate`` of a copy's rate.
+    ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of the
+    stack that it shares with others.
     """
 
     issue_ns: Cited                     # the triggering engine is taken
@@ -168,6 +169,7 @@ class DmaCosts:
     bank_row_ns: Cited
     transpose_rate: Cited
     sbuf_transpose_rate: Cited
+    sum_rate: Cited
     hbm_bytes_per_ns: Cited
     hbm_stack_bytes_per_ns: Cited
 

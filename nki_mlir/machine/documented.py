@@ -16,6 +16,8 @@ def isa(value: float, function: str, text: str) -> Cited:
 REDUCING = isa(64, "activation_reduce, tensor_scalar", "MIN_II more with a reduction")
 LIKE_ITS_SOURCES = "assumption: one cycle an element, as of every instruction that reads one operand"
 
+FOUR_A_CYCLE = Law(Cited(0.25, "architecture guide of Trainium3, Vector Engine: four elements a cycle"))
+
 VECTOR = {
     "tensor_tensor": Law(isa(2, "tensor_tensor", "2 N")),
     "tensor_tensor.psum": Law(isa(1, "tensor_tensor", "N of one operand in PSUM, one in SBUF")),
@@ -46,7 +48,8 @@ VECTOR = {
     "elements": Law(Cited(1, LIKE_ITS_SOURCES)),
     "gather": Law(Cited(1, LIKE_ITS_SOURCES)),
     "roots": Law(Cited(4, "assumption: as on the GpSimd engine")),
-    "exponential": Law(Cited(0.25, "architecture guide of Trainium3, Vector Engine: four elements a cycle")),
+    "exponential": FOUR_A_CYCLE,
+    "quantize": FOUR_A_CYCLE,
 }
 
 SCALAR_REDUCING = Law(isa(1, "activation_reduce", "max(MIN_II, N) + MIN_II"), fixed=REDUCING)
@@ -64,6 +67,10 @@ GPSIMD = {
     "roots": Law(Cited(4, "performance guide: rsqrt takes about four times as long as on the scalar engine"),
                  fixed=START),
     "dynamic_copy": VECTOR["dynamic_copy"],
+    "across_partitions": Law(Cited(8, "assumption: a core reads the rows of its 16 partitions, two elements a cycle"),
+                             fixed=START),
+    "sequence_bounds": Law(Cited(4, "assumption: two passes over the ids of one partition, each reads and writes"),
+                           fixed=START),
     "call": Law(Cited(1, "the operator's emulation counts cycles"), least=START),
 }
 GPSIMD_OTHER = Law(isa(1, "iota, affine_select", "150 + N"), fixed=START)

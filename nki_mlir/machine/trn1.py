@@ -60,6 +60,7 @@ COSTS = Costs(
         bank_row_ns=NONE,
         transpose_rate=NONE,                # its DMA engines transpose nothing
         sbuf_transpose_rate=NONE,
+        sum_rate=Cited(0.5, "assumption: the DMA engine reads two operands for each one that it writes"),
         hbm_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s for two cores"),
         hbm_stack_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s of two stacks, a core each")),
     control=ControlCosts(

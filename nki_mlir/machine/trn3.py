@@ -6,12 +6,13 @@ No measurement of its instructions is public: beside its clocks and rates everyt
 
 from dataclasses import replace
 
+from nki_mlir.machine import documented
 from nki_mlir.machine.cited import Cited
 from nki_mlir.machine.costs import Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 from nki_mlir.machine.trn2 import COSTS as TRN2
-from nki_mlir.machine.trn2 import SCALAR, TENSOR
+from nki_mlir.machine.trn2 import SCALAR, TENSOR, VECTOR
 
 TWO_OF_16_BITS = Law(Cited(0.5, "architecture guide: two elements of 16 bits a lane and cycle"))
 
@@ -22,6 +23,8 @@ COSTS = replace(
         Engine.TENSOR: replace(TRN2.engines[Engine.TENSOR], laws=TENSOR | {
             "product.mx": Law(Cited(1, "guide to MX products: 4 rows a cycle, so that K of 512 takes N cycles"),
                               fixed=TENSOR["product"].fixed, result_per_element=TENSOR["product"].result_per_element)}),
+        Engine.VECTOR: replace(TRN2.engines[Engine.VECTOR], laws=VECTOR | {
+            "random.numbers": documented.FOUR_A_CYCLE}),
         Engine.SCALAR: replace(TRN2.engines[Engine.SCALAR], laws=SCALAR | {
             "tensor_copy.bfloat16": TWO_OF_16_BITS, "tensor_copy.float16": TWO_OF_16_BITS,
             "tensor_scalar.bfloat16": TWO_OF_16_BITS, "tensor_scalar.float16": TWO_OF_16_BITS}),

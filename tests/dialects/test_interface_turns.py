@@ -58,7 +58,7 @@ def test_copies_with_a_step_of_eight_elements_take_what_others_measured() -> Non
      Work("tensor_tensor.psum", 512, 2.0)),
     # The fast modes of 16 bits need adjacent elements.
     ("COPY dst=bfloat16@0x0[1][512] src=bfloat16@0x1000[1][512] channels=128", Work("tensor_copy.bfloat16", 512)),
-    ("COPY dst=bfloat16@0x0[1][512] src=bfloat16@0x1000[2][512] channels=128", Work("tensor_copy", 512)),
+    ("COPY dst=bfloat16@0x0[1][512] src=bfloat16@0x1000[2][512] channels=128", Work("tensor_copy.apart", 512)),
     ("COPY dst=bfloat16@0x0[1][512] src=bfloat16@0x2000000[1][512] channels=128",
      Work("tensor_copy.psum.bfloat16", 512)),
     ("COPY dst=bfloat16@0x0[1][512] src=fp32@0x2000000[1][512] channels=128", Work("tensor_copy.psum", 512)),

@@ -37,9 +37,10 @@ def of_dtype(*tiles: Tile) -> str:
 
 
 def of_tiles(*tiles: Tile) -> str:
-    """Return ``.psum`` if a tile is in PSUM, and behind it the variant of the dtype if all have adjacent elements."""
-    space = ".psum" if any(t.space == PSUM for t in tiles) else ""
-    return space + (_narrow(tiles) if all(map(adjacent, tiles)) else "")
+    """Return ``.psum`` if a tile is in PSUM, and behind it the variant of the dtype if all have adjacent elements, else
+    ``.apart`` if the dtype has a variant."""
+    space, narrow = ".psum" if any(t.space == PSUM for t in tiles) else "", _narrow(tiles)
+    return space + (narrow if not narrow or all(map(adjacent, tiles)) else ".apart")
 
 
 def _narrow(tiles: Sequence[Tile]) -> str:

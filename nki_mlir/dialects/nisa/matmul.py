@@ -119,5 +119,5 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
 
     def work(self) -> Work:
-        """The engine takes time for each column of ``moving``, by its dtype."""
-        return work_of_product("product", self.stationary, self.moving)
+        """The engine takes time for each column of ``moving``, by its dtype, as of other transposes."""
+        return work_of_product("transpose", self.stationary, self.moving)

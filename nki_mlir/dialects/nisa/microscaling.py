@@ -71,7 +71,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
     src: In
     element: str
     keeps_bits = True
-    law = "elements"
+    law, walked = "quantize", "src"
 
     def verify(self, check: Check) -> None:
         check.rule(self.element in LARGEST_EXPONENT, f"packs {' or '.join(LARGEST_EXPONENT)}, got {self.element}",

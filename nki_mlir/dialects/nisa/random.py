@@ -69,6 +69,8 @@ class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnem
 class RandOp(Drawing, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opcode=0x69):
     """dst = uniform numbers in [0, 1)."""
 
+    law = "random.numbers"
+
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         generator, after = drawn(state)
         return generator.random(self.dst.shape, np.float32), after
@@ -111,6 +113,8 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
 class RandomBitsOp(Drawing, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
                    opcode=0x7C):
     """dst = 32 random bits an element, cut to the integer type's."""
+
+    law = "random.numbers"
 
     def verify(self, check: Check) -> None:
         super().verify(check)

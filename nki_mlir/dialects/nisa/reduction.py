@@ -69,8 +69,8 @@ class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", 
         check.bits(["op"], "src")
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``src`` in all partitions."""
-        return Work("across_partitions", self.src.partitions * self.src.free_elements)
+        """The engine takes time for each element of a partition of ``src``, by the law ``across_partitions``."""
+        return Work("across_partitions", self.src.free_elements)
 
 
 class WithRowReduction(NisaOp, Elementwise):

@@ -17,7 +17,7 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import descriptors
 from nki_mlir.dialects.nisa.collectives import Collective
 from nki_mlir.dialects.nisa.indirect import DataAddressed
-from nki_mlir.dialects.nisa.movement import DmaTransposeOp
+from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaTransposeOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 
@@ -68,18 +68,19 @@ class Transfers:
         if isinstance(op, Collective):
             return TimedTransfer((0.0,) * machine.dma_engines, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
-        rate = transpose_rate(op, machine)
-        runs, nbytes = (None if rate else descriptors(op)) or self.rows(tiles, chip)
+        transposes = transpose_rate(op, machine)
+        rate = float(machine.costs.dma.sum_rate) if isinstance(op, DmaComputeOp) else transposes or 1.0
+        runs, nbytes = (None if transposes else descriptors(op)) or self.rows(tiles, chip)
         stores = all(tile.on_chip for _, tile in op.sources())
-        apart, count = 0 if rate else self.partition_step(tiles), machine.dma_engines
+        apart, count = 0 if transposes else self.partition_step(tiles), machine.dma_engines
         if chip and chip[0].access.dims[0][0]:
             partitions, start = chip[0].partitions, chip[0].access.partition
             rows = rows_served(start.const if start is not None else 0, partitions, count, machine.partitions)
-            descriptor_ns = machine.costs.dma.descriptor(nbytes, apart, stores, sum(map(bool, rows))) / (rate or 1.0)
+            descriptor_ns = machine.costs.dma.descriptor(nbytes, apart, stores, sum(map(bool, rows))) / rate
             took = {served: served * runs / partitions * descriptor_ns for served in rows}
             parts = tuple([took[served] for served in rows])
         else:
-            parts = (runs / count * machine.costs.dma.descriptor(nbytes, apart, stores, count),) * count
+            parts = (runs / count * machine.costs.dma.descriptor(nbytes, apart, stores, count) / rate,) * count
         return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
