@@ -165,11 +165,10 @@ VARIANTS = (
     *variants(41, "product", OPERANDS, each("block", {1: 15.885, 2: 13.808, 4: 13.29, 8: 14.02})),
     *variants(45, "product", OPERANDS, each("pieces", {3: 10.656, 1: 3.69})),
     *variants(51, "batched", BATCH, each("ahead", {1: 3.848, 8: 3.492, 16: 3.105, 32: 2.035, 64: 2.610, 128: 2.918})),
-    # Loaded transposed: float32 has no transposing DMA, and the time is that of transposes on the tensor engine (V054).
-    *variants(57, "batched", BATCH, {("ahead=32",): 2.035}),
+    *variants(57, "batched", BATCH, {("ahead=32", "loaded=True"): 2.035}),
     *variants(58, "batched", BATCH, each("pieces", {1: 1.559})),
     *variants(61, "lora", LOW_RANK, {(): 14.84, ("pieces=3",): 11.30, ("pieces=3", "added=True"): 11.18}),
     *variants(71, "normalized_product", NORMALIZED, {(): 0.4714, ("order=after",): 0.4733, ("pieces=3",): 0.3688,
                                                      ("pieces=1",): 0.1458}),
-    *variants(75, "normalized_product", ("2x4194304xf32", NORMALIZED[1]), {("order=turned",): 0.4706}),
+    *variants(75, "normalized_product", NORMALIZED, {("order=loaded",): 0.4706}),
 )

@@ -166,9 +166,9 @@ def product(a, b, block=4, pieces=0):
 
 
 @nki.jit
-def batched(a, b, ahead=1, pieces=0):
+def batched(a, b, ahead=1, pieces=0, loaded=False):
     """Multiply a [batch, M, K] and b [batch, K, N]; transpose ``ahead`` row tiles, also of later batches, before their
-    products."""
+    products; with ``loaded`` as they are loaded, else on the tensor engine."""
     (batch, m, k), n = a.shape, b.shape[2]
     tiles = m // P
     kind = nl.bfloat16 if pieces else nl.float32
@@ -182,8 +182,11 @@ def batched(a, b, ahead=1, pieces=0):
             left = nl.ndarray((ahead, nl.par_dim(k), P), dtype=kind, buffer=nl.sbuf)
             for r in nl.affine_range(ahead):
                 t, row = divmod(i * ahead + r, tiles)
-                tile = nl.load(a[g * together + t, nl.ds(row * P, P), :])
-                left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile), dtype=kind)
+                rows = a[g * together + t, nl.ds(row * P, P), :]
+                if loaded:
+                    left[r] = nl.load_transpose2d(rows)
+                else:
+                    left[r] = nisa.activation(nl.copy, nisa.nc_transpose(nl.load(rows)), dtype=kind)
             for r in nl.affine_range(ahead):
                 t, row = divmod(i * ahead + r, tiles)
                 results = nl.ndarray((P, n), dtype=out.dtype, buffer=nl.sbuf)
@@ -238,29 +241,23 @@ def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
 
 @nki.jit
 def normalized_product(x, weight, order="before", pieces=0):
-    """Compute rmsnorm(x) @ weight of x [M, K], scaled ``before`` the transposes or ``after`` the products; with
-    ``turned`` the transpose of x is an argument, too, as [2, M * K]."""
-    turned = order == "turned"
-    k, n = weight.shape
-    m = x.shape[1] // k if turned else x.shape[0]
+    """Compute rmsnorm(x) @ weight of x [M, K], scaled ``before`` the transposes or ``after`` the products; ``loaded``:
+    scaled after the products, of tiles that are transposed as they are loaded."""
+    (m, k), n = x.shape, weight.shape[1]
     steps = k // P
     kind = nl.bfloat16 if pieces else nl.float32
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     rights = [nl.load(weight[nl.ds(s * P, P), :]) for s in range(steps)]
     halves = [parts(right) if pieces == 3 else (nl.copy(right, dtype=kind) if pieces else right,) for right in rights]
-    if turned:
-        rows, columns = x[0].reshape((m, k)), x[1].reshape((k, m))
-    else:
-        rows = x
     for i in nl.affine_range(m // P):
-        tile = nl.load(rows[nl.ds(i * P, P), :])
+        tile = nl.load(x[nl.ds(i * P, P), :])
         total = nl.ndarray((P, 1), nl.float32, buffer=nl.sbuf)
         nisa.activation_reduce(nl.square, tile, reduce_op=np.add, reduce_res=total)
         inverse = nisa.activation(nl.rsqrt, total, scale=1.0 / k)
         data = nisa.tensor_scalar(tile, np.multiply, inverse) if order == "before" else tile
         left = []
         for s in range(steps):
-            one = nl.load(columns[nl.ds(s * P, P), nl.ds(i * P, P)]) if turned else transposed(
+            one = nl.load_transpose2d(x[nl.ds(i * P, P), nl.ds(s * P, P)]) if order == "loaded" else transposed(
                 data, s, nl.float32 if pieces == 3 else kind)
             left.append(parts(one) if pieces == 3 else (one,))
         for j in nl.affine_range(n // MOVING):

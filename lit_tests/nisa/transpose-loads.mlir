@@ -51,10 +51,16 @@ func.func @stays(%x: !hbm) {
   return
 }
 
-// The kernel states transposes: of these the vendor's compiler leaves those of 2 bytes to the DMA engines.
+// The kernel states transposes: of these the vendor's compiler leaves those of 2 bytes to the DMA engines, and floats of
+// 4 bytes to the tensor engine.
 // STATED-LABEL: func.func @stated(
-// STATED:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %[[X:[a-z0-9]+]])
-// STATED-NEXT:    "nisa.dma_transpose"(%[[H:[a-z0-9_]+]], %[[Y:[a-z0-9]+]])
+// STATED-SAME:    %[[X:[a-z0-9]+]]: memref<64x128xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<64x128xf16, "hbm">
+// STATED:         %[[ROWS:.*]] = memref.alloc() {{.*}}: memref<64x128xf32, "sbuf">
+// STATED:         %[[RESULT:.*]] = memref.alloc() {{.*}}: memref<128x64xf32, "psum">
+// STATED-NEXT:    "nisa.dma_copy"(%[[ROWS]], %[[X]])
+// STATED-NEXT:    "nisa.nc_transpose"(%[[RESULT]], %[[ROWS]]) {{.*}}engine = "tensor"
+// STATED-NEXT:    "nisa.tensor_copy"(%[[T:[a-z0-9_]+]], %[[RESULT]])
+// STATED-NEXT:    "nisa.dma_transpose"(%[[H:[a-z0-9_]+]], %[[Y]])
 // STATED-NEXT:    return
 func.func @stated(%x: !hbm, %y: !half) {
   %t = memref.alloc() : !tile

@@ -6,7 +6,7 @@ takes the first operation back, eager execution keeps it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from nki_mlir.capture.builder import active
@@ -81,7 +81,8 @@ def redirect(producer: LastResult, target: View, mask: object) -> bool:
     if not undone and target.dtype is value.dtype and not producer.is_masked:
         builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)
         return False                    # the operation is done: a copy gives the same bits
-    emit_with(producer.cls, {**producer.views, "dst": beside(producer, target)}, producer.mask, producer.attributes)
+    with ops.stated_transpose() if producer.states_transpose else nullcontext():
+        emit_with(producer.cls, {**producer.views, "dst": beside(producer, target)}, producer.mask, producer.attributes)
     return True
 
 

@@ -123,7 +123,8 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     happens = emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
     builder = active()
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
-                                            attributes, explicit_dtype is not None)
+                                            attributes, explicit_dtype is not None,
+                                            states_transpose="transposes" in builder.properties)
     return result
 
 
@@ -142,6 +143,7 @@ class LastResult(NamedTuple):
     attributes: dict[str, object]
     explicit_dtype: bool
     dropped: tuple[int, ...] = ()
+    states_transpose: bool = False
 
     @property
     def writes_more(self) -> bool:

@@ -4,18 +4,25 @@
 before:  t[p, f] = copy x[f, p]             after:  t = transpose of x[f, p]
 
 That is so where the elements of neighbouring partitions are neighbours in HBM, have 2 or 4 bytes and keep their dtype,
-no mask applies, and the transpose takes less time by the machine's costs. ``stated`` restricts the pass to loads of 2
-bytes that the kernel states as transposes (``nl.load_transpose2d``): the vendor's compiler has no others.
+no mask applies, and the transpose takes less time by the machine's costs. ``stated`` restricts the pass to loads that
+the kernel states as transposes (``nl.load_transpose2d``): the vendor's compiler has no others. It leaves only elements
+of 2 bytes to the DMA engines. Those of 4 bytes it loads as they are, and the tensor engine transposes them:
+
+before:  t[p, f] = copy x[f, p]             after:  r = copy x[f, p];  s = transpose of r (PSUM);  t = copy s
 """
 
-from nki_mlir.dialects.access import HBM, SBUF, Tile
-from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
+from dataclasses import replace
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.nisa.matmul import NcTransposeOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.nki.movement import TRANSPOSES
 from nki_mlir.dialects.op import FRESH
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, nodes_in
+from nki_mlir.targets.neuron.codegen.move_psum_results import entire
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.timing.transfers import Transfers, transpose_rate
 
 # The axes of the source by count, as the axes argument of nisa.dma_transpose has them.
@@ -32,17 +39,54 @@ class TransposeLoads(RecordsPass, name="transpose-loads", reads=Level.NISA):
 def transpose_loads(code: Code, stated: bool = False) -> int:
     """Replace loads in place, and return how many. ``stated``: only those that the kernel states as transposes."""
     transfers, replaced = Transfers(code.machine), 0
-    for node in nodes_in(code.body):
-        if not isinstance(node, InstructionStep) or type(node.op) is not DmaCopyOp or (
-                stated and (TRANSPOSES not in node.op.extra or node.op.dst.dtype.itemsize != 2)):
-            continue
-        transpose = as_transpose(node.op)
-        if transpose is None or not transpose_rate(transpose, code.machine):
-            continue
-        if max(transfers.of(transpose).parts) < max(transfers.of(node.op).parts):
-            node.op, node.work = transpose, None
-            replaced += 1
+    for block in list(blocks(code.body)):
+        nodes: list[object] = []
+        for node in block.nodes:
+            nodes.append(node)
+            if not isinstance(node, InstructionStep) or type(node.op) is not DmaCopyOp or (
+                    stated and TRANSPOSES not in node.op.extra):
+                continue
+            transpose = as_transpose(node.op)
+            if transpose is None or not transpose_rate(transpose, code.machine):
+                continue
+            if stated and node.op.dst.dtype.itemsize != 2:
+                steps = on_tensor_engine(node, transpose, block, code.machine)
+                nodes[-1:] = steps or [node]
+                replaced += bool(steps)
+            elif max(transfers.of(transpose).parts) < max(transfers.of(node.op).parts):
+                node.op, node.work = transpose, None
+                replaced += 1
+        block.nodes = nodes
     return replaced
+
+
+def on_tensor_engine(node: InstructionStep, transpose: DmaTransposeOp, block: Block, machine: Machine
+                     ) -> list[InstructionStep]:
+    """Return the steps that load the rows of a transpose, transpose them on the tensor engine, and copy the results to
+    the destination, in pieces of at most 128 rows; an empty list if the tile has more axes than two."""
+    op, dst, src = node.op, transpose.dst, transpose.src
+    if len(dst.shape) != 2 or not dst.dtype.is_float:
+        return []
+    partitions, rows = dst.shape
+    steps = []
+    for first in range(0, rows, machine.partitions):
+        count = min(machine.partitions, rows - first)
+        loaded = DeviceBuffer(dst.handle.name, SBUF, (count, partitions), dst.dtype, location=node.location)
+        result = DeviceBuffer(dst.handle.name, PSUM, (partitions, count), dst.dtype, location=node.location)
+        block.buffers += [loaded, result]
+        ops = (DmaCopyOp(dst=entire(loaded), src=part(src, 0, first, count), symbols=op.symbols, ranges=op.ranges,
+                         engine=op.engine),
+               NcTransposeOp(dst=entire(result), src=entire(loaded), engine=Engine.TENSOR.value),
+               TensorCopyOp(dst=part(dst, 1, first, count), src=entire(result), symbols=op.symbols, ranges=op.ranges))
+        steps += [InstructionStep(step, node.location) for step in ops]
+    return steps
+
+
+def part(tile: Tile, axis: int, first: int, count: int) -> Tile:
+    """Return some elements of an axis of a tile."""
+    access = tile.access.moved(axis, Linear(first))
+    dims = tuple([(step, count if k == axis else extent) for k, (step, extent) in enumerate(access.dims)])
+    return replace(tile, access=replace(access, dims=dims))
 
 
 def as_transpose(op: DmaCopyOp) -> DmaTransposeOp | None:

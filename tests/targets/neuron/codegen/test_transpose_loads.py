@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -121,12 +122,34 @@ def test_repeated_transposes__happen_once():
 
 @pytest.mark.parametrize("kernel, transposes", [(transposed, 2), (permuted, 0)])
 def test_code_as_written__transposes_where_the_kernel_says_so(kernel, transposes):
-    """A copy whose access pattern transposes stays one, as do elements of 4 bytes; the optimizer transposes all."""
+    """A copy whose access pattern transposes stays one, as do integers of 4 bytes; the optimizer transposes all."""
     for dtype, as_written, number in ((np.int16, True, transposes), (np.int16, False, 2), (np.int32, True, 0)):
         x = np.arange(96 * 128, dtype=dtype).reshape(96, 128)
         _, ops, result = emitted(kernel, x, as_written=as_written)
         assert count(ops, DmaTransposeOp) == number
         np.testing.assert_array_equal(result, x.T)
+
+
+@nki.jit
+def transposed_into_parts(x):
+    """Each half of the rows goes to its part of a tile."""
+    rows, columns = x.shape[0] // 2, x.shape[1]
+    y = nl.ndarray((columns, 2 * rows), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((2, nl.par_dim(columns), rows), dtype=x.dtype, buffer=nl.sbuf)
+    for r in nl.affine_range(2):
+        tile[r] = nl.load_transpose2d(x[nl.ds(rows * r, rows), :])
+    for r in nl.affine_range(2):
+        nl.store(y[:, nl.ds(rows * r, rows)], tile[r])
+    return y
+
+
+@pytest.mark.parametrize("dtype, on_tensor, in_transfers", [(np.float32, 6, 0), (np.int16, 0, 2), (np.int32, 0, 0)])
+def test_floats_of_four_bytes_as_written__are_transposed_on_the_tensor_engine(dtype, on_tensor, in_transfers):
+    """300 rows are three pieces; a load that writes a part of a tile states its transpose, too."""
+    x = np.random.default_rng(0).integers(-1 << 14, 1 << 14, (600, 64)).astype(dtype)
+    _, ops, result = emitted(transposed_into_parts, x, as_written=True)
+    assert (count(ops, NcTransposeOp), count(ops, DmaTransposeOp)) == (on_tensor, in_transfers)
+    np.testing.assert_array_equal(result, x.T)
 
 
 def test_current_generation__states_its_transpose():

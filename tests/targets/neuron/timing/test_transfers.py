@@ -58,7 +58,7 @@ def test_dma_engines_transpose_two_bytes_at_nine_tenths_of_their_rate() -> None:
     assert load.hbm_bytes == store.hbm_bytes == 1000 * P * 2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", ["int32", "int8"])
 def test_other_elements_move_one_by_one(dtype: str) -> None:
     load, _ = transfers_of(transposed, np.zeros((1000, P), dtype))
     assert load.parts == pytest.approx((8 * 1000 * TRN2.costs.dma.descriptor(np.dtype(dtype).itemsize),) * 16)
