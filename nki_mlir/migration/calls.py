@@ -134,7 +134,6 @@ class Calls(Diagonals):
 
     recipes: dict[str, Recipe] = {}
     partition_names: frozenset[str] = frozenset()
-    loop_starts: dict[str, str] = {}
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
         """(the memory, its text) of a buffer that the beta generation places."""
@@ -309,7 +308,7 @@ class Calls(Diagonals):
         self.report.changed(self.line, "the tiles are broadcast to the same shape first")
         shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
         if 0 in axes:
-            return f"{self.nl}.broadcast_to({text}, ({', '.join(shape)}))"
+            return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
         return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
 
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",

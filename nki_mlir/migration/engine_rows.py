@@ -36,11 +36,20 @@ class EngineRows(Indices):
     def shape_text(self, tensor: TensorFact, like: str) -> str:
         """Return the text of a tile's shape."""
         if tensor.shape is not None and "?" not in tensor.shape:
-            return f"({', '.join(tensor.shape)})"
+            return self.tuple_text(tensor.shape)
         if tensor.shape is not None and like:
-            parts = (f"{terms.factor(like)}.shape[{k}]" if s == "?" else s for k, s in enumerate(tensor.shape))
-            return f"({', '.join(parts)})"
+            return self.tuple_text([f"{terms.factor(like)}.shape[{k}]" if s == "?" else s
+                                    for k, s in enumerate(tensor.shape)])
         return f"{terms.factor(like)}.shape"
+
+    def tuple_text(self, sizes: Sequence[str]) -> str:
+        """Return sizes as a tuple, or as the shape of a tensor if they are all of its dimensions."""
+        name = sizes[0].removesuffix(".shape[0]") if sizes else ""
+        fact = self.scope.facts.get(name)
+        is_shape = isinstance(fact, TensorFact) and fact.rank == len(sizes) and not fact.blocks
+        if is_shape and list(sizes) == [f"{name}.shape[{k}]" for k in range(len(sizes))]:
+            return f"{name}.shape"
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def operand(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
         """Return the operand of an instruction: a copy of rows that begin where no engine does."""

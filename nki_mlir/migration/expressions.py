@@ -87,6 +87,9 @@ class FunctionScope:
 class Expressions(cst.CSTTransformer):
     """Rewrites one expression; statements call ``rewritten``. Calls are in ``Calls``."""
 
+    loop_starts: dict[str, str] = {}
+    loop_stops: dict[str, str] = {}
+
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__()
         self.names, self.report, self.scope = names, report, FunctionScope()

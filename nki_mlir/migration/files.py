@@ -5,6 +5,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import libcst as cst
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names, shortened
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.neighbours import imported_files, rewrite_together
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -62,22 +64,21 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         imported_by = (other_text for path, other_text in texts.items() if path != file)
         if "neuronxcc" in text and "program_id" in text and any(file.stem in other_text for other_text in imported_by):
             gridded[file.stem] = gridded_kernels(file, text)
+    reports = {file: MigrationReport(str(file)) for file in files}
+    beta = [file for file in files if Names(texts[file]).is_beta]
+    modules = {}
+    for file in sorted({*beta, *imported_files(beta, neighbours)} | {f for f in files if _launched(f, texts, gridded)}):
+        if file in beta:
+            _refuse_texts(file, texts[file])
+        report = reports.get(file) or MigrationReport(str(file), muted=1)
+        modules[file] = SourceModule(neighbours[file], report, _launched(file, neighbours, gridded))
+        modules[file].kernels.is_written = file in texts
+    rewrite_together(modules)
     results = []
     for file in files:
-        report = MigrationReport(str(file))
-        imported = {name: rank for module, kernels in gridded.items() if module != file.stem
-                    for name, rank in kernels.items() if _imports(texts[file], module, name)}
-        new = texts[file]
-        names = Names(new)
-        if names.is_beta:
-            _refuse_texts(file, new)
-        if names.is_beta or imported:
-            module = SourceModule(new, report, imported)
-            new = module.text()
-            for line, name in sorted(module.kernels.foreign_calls):
-                if _has_operators(names.paths[name], neighbours):
-                    report.left(line, f"{name} of another file gets a tile, but its operators are not rewritten: write "
-                                      "them as functions of nl")
+        new, report = texts[file], reports[file]
+        if file in beta or (file in modules and (modules[file].kernels.rewrites or _launched(file, texts, gridded))):
+            new = modules[file].text()
             for line, other_text in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
@@ -85,6 +86,12 @@ def migrated(path: Path, release: str) -> list[Migrated]:
             new = formatted(new, file, report)
         results.append(Migrated(file, texts[file], new, report))
     return results
+
+
+def _launched(file: Path, texts: Mapping[Path, str], gridded: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Return the kernels of other files that a file imports and whose grid becomes an argument."""
+    return {name: rank for module, kernels in gridded.items() if module != file.stem
+            for name, rank in kernels.items() if _imports(texts[file], module, name)}
 
 
 def _read(file: Path) -> str:
@@ -161,21 +168,6 @@ def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str
             if (stem := module.rpartition(".")[2]) in beta:
                 lines.setdefault(beta[stem], node.lineno)
     return [(line, neighbour) for neighbour, line in lines.items()]
-
-
-def _has_operators(path: str, neighbours: dict[Path, str]) -> bool:
-    """Return whether an imported function is of a file beside, calls no operation and has operators."""
-    module, _, name = path.rpartition(".")
-    for file, text in neighbours.items():
-        if file.stem != module.rpartition(".")[2]:
-            continue
-        packages = {alias for alias, imported in Names(text).paths.items() if shortened(imported)}
-        for function in ast.walk(ast.parse(text)):
-            if isinstance(function, ast.FunctionDef) and function.name == name:
-                nodes = list(ast.walk(function))
-                return any(isinstance(n, ast.BinOp | ast.Compare | ast.AugAssign) for n in nodes) and not any(
-                    isinstance(n, ast.Name) and n.id in packages for n in nodes)
-    return False
 
 
 def _imports(text: str, module: str, name: str) -> bool:

@@ -22,13 +22,14 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
+from nki_mlir.migration.names import dotted
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
 
 class FunctionCalls(Calls):
     """Adds the calls; ``helper`` says what a function of the file returns for given arguments."""
 
-    foreign_calls: set[tuple[int, str]]         # lines, and functions of other files that get a tile there
+    imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
@@ -50,9 +51,12 @@ class FunctionCalls(Calls):
                 added = self.lasting(added) if isinstance(added, TensorFact) else added
                 if isinstance(before, Many):
                     self.scope.facts[owner.value] = join(before, Many(added))
-        if isinstance(original.func, cst.Name):
-            return self.note(updated, self._named(original.func.value, updated))
-        tiles = any(isinstance(self.fact(a.value), TensorFact) for a in updated.args)
+        name = dotted(original.func)
+        if isinstance(original.func, cst.Name) or name in self.imported:
+            return self.note(updated, self._named(name or "", updated))
+        tiles = [fact for a in updated.args if isinstance(fact := self.fact(a.value), TensorFact)]
+        if isinstance(self.fact(updated.func), TileFunction) and len(tiles) == len(updated.args) == 1:
+            return self.note(updated, self.on_chip(tiles[0].like(tiles[0].shape)))
         return self.note(updated, Unknown() if tiles else Fact())
 
     def _named(self, name: str, node: cst.Call) -> Fact:
@@ -90,8 +94,6 @@ class FunctionCalls(Calls):
             case "zip":
                 return Many(Items(tuple(self.element(f) for f in facts)))
         if any(isinstance(f, TensorFact) for f in facts):
-            if name in self.names.paths:
-                self.foreign_calls.add((self.line, name))
             return Unknown()
         return Fact()
 

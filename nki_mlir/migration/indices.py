@@ -75,11 +75,16 @@ class Indices(Expressions):
         if value > 0:
             most = upper if value == 1 else f"-(-({upper}) // {step})"
             count = self.count(terms.smallest(extent, most), axis)
-            return MaskFact((MaskBound(axis - rank, "", count, rank),), (), (plain,))
+            conditions = (f"{count} > 0",) if self._may_be_empty(most) else ()
+            return MaskFact((MaskBound(axis - rank, "", count, rank),), conditions, (plain,))
         least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
         start = self.count(terms.largest("0", terms.subtract(terms.add(first.base, "1" if operator == "less" else "0"),
                                                              second.base) if value == -1 else least), axis, "start")
         return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
+
+    def _may_be_empty(self, bound: str) -> bool:
+        """Return whether a loop over tiles has one more iteration than tiles where the tiles divide the dimension."""
+        return any(terms.is_one_more(self.loop_stops.get(name, "")) for name in terms.names(bound))
 
     def count(self, text: str, axis: int, hint: str = "") -> str:
         """Return a name for the number of elements that a mask selects; a statement before assigns it."""

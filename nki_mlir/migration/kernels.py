@@ -8,7 +8,7 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE, FunctionScope
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, Items, NumberFact, TensorFact, join
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
 from nki_mlir.migration.report import MigrationReport
@@ -33,7 +33,8 @@ class Kernels(Statements):
                  line_of: dict[int, int]) -> None:
         super().__init__(names, report)
         self.functions, self.line_of = functions, line_of
-        self.foreign_calls = set()
+        self.imported = {}
+        self.is_written = True                  # whether the new text replaces the file, not only shows what it returns
         self.host_functions: dict[str, cst.FunctionDef] = {}    # those that call no operation themselves
         self.trees = {name: tree_of(f) for name, f in functions.items()}
         self.parameters = Parameters(names, self.trees)
@@ -100,8 +101,13 @@ class Kernels(Statements):
         """Return what a call of a function of the file returns, and note the facts of its arguments."""
         if name in self.local:
             return self.local[name]
-        if name not in self.functions and not self._computes_on_tiles(name, [*positional, *keywords.values()]):
-            return None
+        if name in self.imported:
+            return self.elsewhere(name, positional, keywords)
+        if name not in self.functions and not self._gets_tensor(name, [*positional, *keywords.values()]):
+            return Span("", "") if name in self.host_functions and _returns_slice(tree_of(self.host_functions[name])
+                                                                                   ) else None
+        if any(is_index(fact) for fact in (*positional, *keywords.values())):
+            self.left(f"an index vector or a mask of {name}: pass starts and sizes instead")
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
@@ -118,18 +124,39 @@ class Kernels(Statements):
         if facts != inferred_before:
             self.signatures[name] = facts
             self.rewrite(name, facts, False)
-        return self.returns.get(name, Fact())
+        returned = self.returns.get(name, Fact())
+        if is_index(returned):
+            self.left(f"index vectors or masks that {name} returns: let it return starts and sizes instead")
+        return returned
 
-    def _computes_on_tiles(self, name: str, arguments: list[Fact]) -> bool:
-        """Return whether a function of the file that calls no operation itself gets a tile; it is rewritten, too."""
+    def elsewhere(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+        """Return what a function of another file returns, and note the facts of its arguments there."""
+        other, function = self.imported[name]
+        assert isinstance(other, Kernels)
+        other.report.muted += self.report.muted
+        on_grid, other.on_grid = other.on_grid, self.on_grid
+        try:
+            returned = other.helper(function, positional, keywords)
+        finally:
+            other.report.muted -= self.report.muted
+            other.on_grid = on_grid
+        if not (other.is_written or other.names.is_beta) and function in other.rewrites and MODULE.code_for_node(
+                other.rewrites[function]) != MODULE.code_for_node(other.functions[function]):
+            self.report.left(self.line, f"{name} of another file computes on tiles: migrate the directory")
+        return returned
+
+    def _gets_tensor(self, name: str, arguments: list[Fact]) -> bool:
+        """Return whether a function of the file that calls no operation itself gets a tensor; it is rewritten, too."""
         function = self.host_functions.get(name)
-        if function is None or not any(isinstance(fact, TensorFact) and fact.on_chip for fact in arguments):
+        if function is None or not any(isinstance(fact, TensorFact) for fact in arguments):
             return False
         self.functions[name], self.trees[name] = function, tree_of(function)
         return True
 
     def passed(self, name: str, fact: Fact) -> Fact:
         """Return what a parameter knows of an argument: its dimensions are its own names."""
+        if isinstance(fact, Span):
+            return self.given_back(fact)
         if not isinstance(fact, TensorFact):
             return fact
         shape = fact.shape
@@ -142,6 +169,8 @@ class Kernels(Statements):
         """Return what a caller knows about a result."""
         if isinstance(fact, Items):
             return Items(tuple(self.given_back(item) for item in fact.items))
+        if isinstance(fact, Span):
+            return Span("", fact.size if terms.number(fact.size) is not None else "")
         if not isinstance(fact, TensorFact):
             return fact
         shape = fact.shape
@@ -160,7 +189,7 @@ class Kernels(Statements):
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-                 self.local)
+                 self.loop_stops, self.local)
         used_names = {*self.all_names, *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
@@ -191,7 +220,7 @@ class Kernels(Statements):
             for k, fact in enumerate(self.returned):
                 result = fact if k == 0 else join(result, fact)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-             self.local) = outer
+             self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors
         return function, self.given_back(result)
 
@@ -296,6 +325,18 @@ class Kernels(Statements):
             elif isinstance(call.func, ast.Name) and call.func.id in {*self.functions, *self.local}:
                 return False
         return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign)) for s in tree.body)
+
+
+def is_index(fact: Fact) -> bool:
+    """Return whether a value has index vectors or masks of them, which no value of the new text is."""
+    if isinstance(fact, MaskFact):
+        return not fact.is_known or bool(fact.bounds or fact.comparisons)
+    return isinstance(fact, IndexFact) or (isinstance(fact, Items) and any(map(is_index, fact.items)))
+
+
+def _returns_slice(tree: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(
+        node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))
 
 
 def terms_of(statement: cst.BaseStatement) -> set[str]:

@@ -12,7 +12,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
-from nki_mlir.migration.kernels import Kernels
+from nki_mlir.migration.kernels import Kernels, tree_of
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
@@ -27,7 +27,11 @@ MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "ne
 def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
     """Return the text in the current generation. ``gridded`` names kernels of other files whose grid is an argument
     now."""
-    return SourceModule(text, report, gridded or {}).text()
+    module = SourceModule(text, report, gridded or {})
+    module.prepare()
+    module.rewrite_kernels()
+    module.rewrite_others()
+    return module.text()
 
 
 class SourceModule:
@@ -46,7 +50,9 @@ class SourceModule:
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
-        self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions}
+        self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
+                                       and f.asynchronous is None}
+        self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
         self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
@@ -112,12 +118,12 @@ class SourceModule:
         return facts
 
     def _index_vectors(self) -> None:
-        """Index vectors and masks at the top of the file, which its kernels see."""
+        """Bind index vectors, masks and tables of functions at the top of the file, which its kernels see."""
         for statement in self.tree.body:
             for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-                if isinstance(small, cst.Assign) and any(
+                if isinstance(small, cst.Assign) and (_is_table(small.value) or any(
                         self.names.meaning(n) in ("nl.arange", "nl.mgrid")
-                        for n in [*_nodes(small, cst.Attribute), *_nodes(small, cst.Name)]):
+                        for n in [*_nodes(small, cst.Attribute), *_nodes(small, cst.Name)])):
                     target = small.targets[0].target
                     self.kernels.bind_target(target, self.kernels.fact(self.kernels.rewritten(small.value)))
         self.kernels.globals |= self.kernels.scope.facts
@@ -131,20 +137,30 @@ class SourceModule:
         return grids
 
     # -- the text ------------------------------------------------------------------------------------------------------
-    def text(self) -> str:
-        """Return the file's text in the current generation."""
-        kernels = self.kernels
+    def prepare(self) -> None:
+        """Note what the kernels read of the file: index vectors, and which of them have a grid as an argument."""
         self._index_vectors()
         self.find_grids()
         for name, node in self.classes.items():
             self.report.left(self.line_of.get(id(node), 0), why_left(name))
+
+    def rewrite_kernels(self) -> None:
+        """Rewrite the kernels, and the functions that they call."""
+        kernels = self.kernels
         for name in self.entries:
             facts = kernels.parameters.facts(kernels.trees[name], True)
             if name not in kernels.rewrites:
                 kernels.rewrite(name, facts, True)
+
+    def rewrite_others(self) -> None:
+        """Rewrite the functions that no kernel calls."""
+        kernels = self.kernels
         for name in list(kernels.functions):
             if name not in kernels.rewrites:
                 kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
+
+    def text(self) -> str:
+        """Return the file's text in the current generation, once its functions are rewritten."""
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
@@ -160,6 +176,12 @@ class SourceModule:
                 kernels.on_cores.add(name)
             elif axes:
                 self.gridded[name] = max(axes) + 1
+
+
+def _is_table(node: cst.BaseExpression) -> bool:
+    """Return whether a value is a dictionary whose values are names, for example of functions."""
+    return isinstance(node, cst.Dict) and all(isinstance(e, cst.DictElement) and isinstance(
+        e.value, (cst.Name, cst.Attribute)) for e in node.elements)
 
 
 def wrapper_of(call: cst.Call, names: Names) -> str:
@@ -308,7 +330,9 @@ class Host(GridAxes):
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
         if path == "neuronxcc.nki.typing":
-            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable")]
+            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable")
+                     and MODULE.code_for_node(n.asname.name if n.asname else n.name).strip()
+                     in self.module.kernels.all_names]
             for name in names:
                 if MODULE.code_for_node(name.name) == "tensor":
                     continue

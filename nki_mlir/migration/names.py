@@ -44,14 +44,19 @@ class Names:
 
     def __init__(self, text: str) -> None:
         self.paths: dict[str, str] = {}
+        self.imports: dict[str, str] = {}           # also by relative paths, which begin with no dot here
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 for item in node.names:
                     self.paths[item.asname or item.name.split(".")[0]] = (
                         item.name if item.asname else item.name.split(".")[0])
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    self.imports[item.asname or item.name] = item.name
+            elif isinstance(node, ast.ImportFrom):
                 for item in node.names:
-                    self.paths[item.asname or item.name] = f"{node.module}.{item.name}"
+                    path = f"{node.module}.{item.name}" if node.module else item.name
+                    self.imports[item.asname or item.name] = path
+                    if not node.level:
+                        self.paths[item.asname or item.name] = path
         self.is_beta = any(path.startswith(("neuronxcc.nki", "neuronxcc")) or (shortened(path) in (
             "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
 

@@ -44,7 +44,8 @@ class Parameters:
     """Looks at the functions of a module."""
 
     def __init__(self, names: Names, functions: Mapping[str, ast.FunctionDef]) -> None:
-        self.names, self.functions = names, functions
+        self.names, self.functions = names, dict(functions)
+        self.imported: dict[str, tuple[Parameters, str]] = {}       # functions of other files
 
     def meaning(self, node: ast.expr) -> str:
         """Return the public name that a name or attribute refers to, or ""."""
@@ -112,12 +113,15 @@ class Parameters:
             direct = [v for v in values[:2] if isinstance(v, (ast.Name, ast.Subscript)) and root(v) == name]
             if direct:
                 kinds.add("tile")
-        elif isinstance(node.func, ast.Name) and node.func.id in self.functions and node.func.id not in callers:
-            callee = self.functions[node.func.id]
+        elif dotted_like(node.func) and (name_of_callee := ast.unparse(node.func)) not in callers:
+            owner, function = self.imported.get(name_of_callee, (self, name_of_callee))
+            callee = owner.functions.get(function)
+            if callee is None:
+                return
             parameters = [a.arg for a in callee.args.args]
             for position, value in enumerate(node.args):
                 if isinstance(value, ast.Name) and value.id == name and position < len(parameters):
-                    fact = self._used(callee, parameters[position], False, callers)
+                    fact = owner._used(callee, parameters[position], False, callers)
                     if isinstance(fact, TensorFact):
                         kinds.add("hbm" if fact.memory == HBM else "tile")
 

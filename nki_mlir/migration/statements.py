@@ -132,6 +132,7 @@ class Statements(FunctionCalls):
         if isinstance(node.target, cst.Name) and isinstance(iterated, cst.Call) and self.code(iterated.func) == "range":
             values = [self.text(a.value) for a in iterated.args]
             self.loop_starts = {**self.loop_starts, node.target.value: values[0] if len(values) > 1 else "0"}
+            self.loop_stops = {**self.loop_stops, node.target.value: values[0] if len(values) == 1 else ""}
         element = self.element(self.fact(iterated))
         iterated = self._settled(iterated)
         self.bind_target(node.target, element)

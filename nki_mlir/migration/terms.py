@@ -156,6 +156,15 @@ def simplified(text: str) -> str:
     return result
 
 
+def is_one_more(text: str) -> bool:
+    """Return whether a text is a quotient and a number, ``rows // 128 + 1``."""
+    if "//" not in text:
+        return False
+    node = _tree(text)
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(
+        node.right, ast.Constant) and isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.FloorDiv)
+
+
 def tensor_of(text: str) -> str:
     """Return the tensor of which a text is a view by a subscript, else the text as a factor."""
     match = re.match(r"[\w.]+(?=\[)", text)

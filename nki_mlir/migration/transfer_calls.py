@@ -8,7 +8,7 @@ from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import LANGUAGE, copy, dtype_argument, recipe
-from nki_mlir.migration.views import is_backwards
+from nki_mlir.migration.views import bound_of, is_backwards, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -57,7 +57,12 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     fact = calls.fact(value)
     if isinstance(fact, Unknown):
         calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
-        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({calls.text(value)}))", Fact())
+        text = calls.text(value)
+        if a.mask is not None and a.mask.bounds:
+            bounds = [bound_of(a.mask, axis) for axis in range(-a.mask.bounds[0].rank, 0)]
+            spans = [span(bound.low or "0", bound.high) if bound is not None else ":" for bound in bounds]
+            text = f"{terms.factor(text)}[{', '.join(spans)}]".replace("nl.ds(", f"{calls.nl}.ds(")
+        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({text}))", Fact())
     if isinstance(fact, NumberFact):
         shape = calls.shape_text(target, dst)
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "

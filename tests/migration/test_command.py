@@ -227,12 +227,73 @@ def test_a_helper_that_names_no_package_computes_on_tiles(file, capsys):
     assert "nl.store(out, scale(nl.load(x), ceil_div(3, 2)))" in text
 
 
-def test_a_helper_of_another_file_with_operators_is_reported(file, capsys):
-    file.write_text(WITH_HELPER.replace("\n\n\n", "\nfrom helper import ceil_div, scale\n\n\n", 1))
+@pytest.mark.parametrize(("line", "name"), [("from helper import ceil_div, scale", "scale"),
+                                            ("from .helper import ceil_div, scale", "scale"),
+                                            ("from helper import ceil_div, scale as by", "by"),
+                                            ("import helper\nfrom helper import ceil_div", "helper.scale")])
+def test_a_helper_of_another_file_is_rewritten_with_it(file, line, name, capsys):
+    """The calls show that it gets a tile."""
+    file.write_text(WITH_HELPER.replace("\n\n\n", f"\n{line}\n\n\n", 1).replace("scale(nl.load", f"{name}(nl.load"))
     (file.parent / "helper.py").write_text(HELPER)
-    assert main([str(file.parent), "--quiet", "--diff"]) == 1
-    assert capsys.readouterr().err == (f"{file}:9: left for a person: scale of another file gets a tile, but its "
-                                       "operators are not rewritten: write them as functions of nl\n")
+    assert main([str(file), "--quiet", "--diff"]) == 1
+    line_of_call = file.read_text().partition(f"{name}(nl.load")[0].count("\n") + 1
+    assert capsys.readouterr().err == (f"{file}:{line_of_call}: left for a person: {name} of another file computes on "
+                                       "tiles: migrate the directory\n")
+    assert main([str(file.parent), "--quiet", "--in-place"]) == 0
+    assert capsys.readouterr().err == ""
+    assert (file.parent / "helper.py").read_text() == "import nki.language as nl\n\n\n" + HELPER.replace(
+        "t * by", "nl.multiply(t, by)")
+    assert f"nl.store(out, {name}(nl.load(x), ceil_div(3, 2)))" in file.read_text()
+
+
+PARTS = {"common.py": """import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+LOWEST = -30000.0
+
+
+def row_max(tile):
+    return nisa.tensor_reduce(np.max, tile, axis=[1])
+
+
+def load_rows(x, i, n=32):
+    return nl.load(x[i * n:(i + 1) * n, :])
+""", "shifted.py": """from .common import load_rows, row_max
+
+
+def shifted_rows(x, i):
+    tile = load_rows(x, i)
+    return tile - row_max(tile)
+""", "kernel.py": """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+from . import shifted
+from .common import LOWEST
+
+
+@nki.jit
+def kernel(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 32):
+        tile = shifted.shifted_rows(x, i) + shifted.shifted_rows(y, i)
+        nl.store(out[i * 32:(i + 1) * 32, :], nl.maximum(tile, LOWEST))
+    return out
+"""}
+
+
+def test_functions_of_several_files_know_their_arguments(tmp_path, capsys):
+    for name, text in PARTS.items():
+        (tmp_path / name).write_text(text)
+    assert main([str(tmp_path), "--quiet", "--in-place"]) == 0
+    assert capsys.readouterr() == ("", "")
+    common, shifted, kernel = ((tmp_path / name).read_text() for name in PARTS)
+    assert "    tensor_reduce = nl.ndarray((tile.shape[0], 1), dtype=tile.dtype, buffer=nl.sbuf)\n" in common
+    assert "    return nl.load(x[nl.ds(i * n, n), :])\n" in common
+    assert "    return nl.subtract(tile, row_max(tile).broadcast(1, tile.shape[1]))\n" in shifted
+    assert shifted.startswith("import nki.language as nl\nfrom .common import load_rows, row_max\n")
+    assert "        tile = nl.add(shifted.shifted_rows(x, i), shifted.shifted_rows(y, i))\n" in kernel
+    assert "nl.store(out[nl.ds(i * 32, 32), :], nl.maximum(tile, LOWEST, dtype=nl.float32))" in kernel
 
 
 def test_line_ends_stay(file, capsys):

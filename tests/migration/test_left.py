@@ -160,6 +160,37 @@ def test_what_is_computed_under_a_condition_has_a_destination(line, new):
     assert left == [] and new in "\n".join(text)
 
 
+@pytest.mark.parametrize(("line", "why"), [
+    ("tile = load_at(x, p, f)", "an index vector or a mask of load_at: pass starts and sizes instead"),
+    ("tile = load_at(x, 0, f, mask=p < 4)", "an index vector or a mask of load_at: pass starts and sizes instead"),
+    ("p, f = indices(4, 8)\n", "index vectors or masks that indices returns: let it return starts and sizes instead")])
+def test_index_vectors_of_functions_are_left(line, why):
+    """The names of their bounds are those of the function that creates them."""
+    functions = """def load_at(x, i_p, i_f, mask=None):
+    return nl.load(x[i_p, i_f], mask=mask)
+
+
+def indices(rows, columns):
+    return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+
+
+@nki.jit"""
+    report = MigrationReport("kernel.py")
+    rewritten(f"{HEAD}    {line}\n{TAIL}".replace("@nki.jit", functions), report)
+    assert [e.text for e in report.entries if e.left] == [why]
+
+
+def test_tiles_of_a_loop_with_one_more_iteration_are_under_a_condition():
+    left, text = migrated("""for b in nl.affine_range(compute // 4 + 1):
+        part = nl.load(x[b * 4 + nl.arange(4)[:, None], f], mask=(b * 4 + nl.arange(4)[:, None] < compute))
+        nl.store(out[b * 4 + nl.arange(4)[:, None], f], part, mask=(b * 4 + nl.arange(4)[:, None] < compute))""")
+    assert left == [] and """        num_rows = min(4, compute - b * 4)
+        if num_rows > 0:
+            part = nl.load(x[nl.ds(b * 4, num_rows), 0:8])
+            nl.store(out[nl.ds(b * 4, num_rows), :], part)
+""" in "\n".join(text)
+
+
 def test_new_text_has_the_names_that_the_module_imports():
     report = MigrationReport("kernel.py")
     source = f"{HEAD}    tile[p, f] = nl.load(x[nl.program_id(0) * 16 + p, f])\n    tile += 1\n{TAIL}".replace(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
-           for name in ("memory", "names", "options", "programs", "sequences", "tiles", "tutorials",
+           for name in ("memory", "models", "names", "options", "programs", "sequences", "tiles", "tutorials",
                         "windows")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
