@@ -5,11 +5,13 @@
 inputs tried, accepted (read and verified), executed, and rules that refused others. Inputs run in children of the
 workers, so that one that ends its process is told as well. What failed, and the first input that each rule refused, is
 kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
+``--counts FILE`` writes the counts after each batch; the next run with the file continues after the inputs of the last.
 """
 
 import argparse
 import gc
 import io
+import json
 import math
 import multiprocessing
 import os
@@ -74,6 +76,7 @@ class Tally:
     rules: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     seconds: float = 0                          # of the processor
+    following: int = 0                          # the number of the first input after those judged
 
     @property
     def tried(self) -> int:
@@ -283,46 +286,84 @@ def count(entry: str, seed: int, first: int, outcomes: list[Outcome], tally: Tal
             keep(entry, one.rule, drawn(entry, seed, number))
 
 
-def campaign(entries: list[str], seed: int, first: int, inputs: int, seconds: float, jobs: int) -> dict[str, Tally]:
-    """Judge inputs in batches until each entry has had its number of them or the time is over.
+@dataclass
+class Counts:
+    """The tallies of all entries and the seed of their inputs, kept in a file (None: in memory alone)."""
+
+    seed: int
+    tallies: dict[str, Tally]
+    file: Path | None = None
+
+    @classmethod
+    def read(cls, file: Path, seed: int | None) -> "Counts | None":
+        """Return what the file says, or None if there is none. A seed is an error if the file's is another."""
+        if not file.exists():
+            return None
+        written = json.loads(file.read_text())
+        if seed not in (None, written["seed"]):
+            raise SystemExit(f"{file} counts inputs of seed {written['seed']}, not {seed}")
+        tallies = {entry: Tally(**tally) for entry, tally in written["tallies"].items()}
+        for tally in tallies.values():
+            tally.stages, tally.rules = Counter(tally.stages), Counter(tally.rules)
+        return cls(written["seed"], tallies, file)
+
+    def write(self) -> None:
+        """Replace the file in one step: a run that is ended leaves all batches before."""
+        if self.file is not None:
+            new = self.file.with_name(self.file.name + ".new")
+            new.write_text(json.dumps({"seed": self.seed, "tallies": {entry: vars(tally) for entry, tally
+                                                                      in self.tallies.items()}}, indent=1))
+            new.replace(self.file)
+
+
+def campaign(entries: list[str], counts: Counts, inputs: int, seconds: float, jobs: int) -> None:
+    """Judge inputs in batches, after those that are counted, until each entry has its number or the time is over.
 
     The next batch is of the entry with the fewest inputs: all have about as many, however long one of them takes.
     """
     end = time.time() + seconds
-    tallies, begun = {entry: Tally() for entry in entries}, dict.fromkeys(entries, 0)
+    tallies, seed = counts.tallies, counts.seed
+    following = {entry: tallies[entry].following for entry in entries}
     running: dict[Future[tuple[list[Outcome], float]], tuple[str, int]] = {}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         while True:
             while len(running) < jobs and time.time() < end:
-                entry = min(entries, key=begun.__getitem__)
-                size = min(BATCH, inputs - begun[entry])
+                entry = min(entries, key=following.__getitem__)
+                size = min(BATCH, inputs - following[entry])
                 if size <= 0:
                     break
-                task = pool.submit(measured, entry, seed, first + begun[entry], size, end)
-                running[task] = entry, first + begun[entry]
-                begun[entry] += size
+                task = pool.submit(measured, entry, seed, following[entry], size, end)
+                running[task] = entry, following[entry]
+                following[entry] += size
             if not running:
-                return tallies
+                return
             for task in wait(running, return_when=FIRST_COMPLETED).done:
                 entry, number = running.pop(task)
                 outcomes, taken = task.result()
                 count(entry, seed, number, outcomes, tallies[entry])
                 tallies[entry].seconds += taken
+                tallies[entry].following = max(tallies[entry].following, number + len(outcomes))
+                counts.write()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.fuzzing.campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="for all entries")
-    parser.add_argument("--inputs", type=int, default=1_000_000, help="of each entry, if there is time")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of each entry in all runs, if there is time")
     parser.add_argument("--only", choices=ENTRIES, action="append", help="an entry, repeated; all otherwise")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("NKI_MLIR_FUZZ_SEED", time.time())))
+    parser.add_argument("--seed", type=int, help="by default NKI_MLIR_FUZZ_SEED, or the time")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with the next batch of inputs")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
+    parser.add_argument("--counts", type=Path, metavar="FILE", help="where the counts of several runs add up")
     options = parser.parse_args()
-    tallies = campaign(options.only or list(ENTRIES), options.seed, options.first, options.inputs, options.seconds,
-                       options.jobs)
+    counts = options.counts and Counts.read(options.counts, options.seed)
+    if counts is None:
+        seed = int(os.environ.get("NKI_MLIR_FUZZ_SEED", time.time())) if options.seed is None else options.seed
+        counts = Counts(seed, {entry: Tally(following=options.first) for entry in ENTRIES}, options.counts)
+    campaign(options.only or list(ENTRIES), counts, options.first + options.inputs, options.seconds, options.jobs)
+    tallies = {entry: tally for entry, tally in counts.tallies.items() if tally.tried}
     table = Table("entry", "tried", "accepted", "executed", "rules", "failed", "a second of the processor",
-                  title=f"seed {options.seed}")
+                  title=f"seed {counts.seed}")
     for entry, tally in tallies.items():
         table.add_row(entry, f"{tally.tried:,}", f"{tally.accepted / max(1, tally.tried):.0%}",
                       f"{tally.stages['executed']:,}", str(len(tally.rules)), str(len(tally.failures)),

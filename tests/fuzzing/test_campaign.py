@@ -37,3 +37,15 @@ def test_what_ends_the_process_and_what_raises_are_failures(what, said, tmp_path
     monkeypatch.setitem(campaign.ENTRIES, "broken", (lambda rng: "", what))
     last = batch("broken", 0, 0, 3, tmp_path)[-1]
     assert isinstance(last, Outcome) and last.stage == "failed" and said in last.rule
+
+
+def test_a_second_run_counts_on_from_the_first(tmp_path):
+    file = tmp_path / "counts.json"
+    assert campaign.Counts.read(file, None) is None
+    for inputs in (3, 5):
+        counts = campaign.Counts.read(file, 7) or campaign.Counts(7, {"configs": campaign.Tally()}, file)
+        campaign.campaign(["configs"], counts, inputs, 600, 1)
+        tally = campaign.Counts.read(file, None).tallies["configs"]
+        assert tally.tried == tally.following == inputs and tally.rules.total() == inputs and tally.seconds > 0
+    with pytest.raises(SystemExit, match="counts inputs of seed 7, not 8"):
+        campaign.Counts.read(file, 8)
