@@ -31,7 +31,7 @@ from nki_mlir.cli.source import (
 )
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TENSOR_BYTES
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.scalar.dtypes import UINT8, DType, dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.order import Step
 
+NAMED = 5                       # tensors that an error names
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, np.ndarray]]
 
@@ -113,7 +114,7 @@ class NotOrdered(NkiMlirError):
 
 class TooMuchMemory(NkiMlirError):
     code = "NKI-INPUT-MEMORY"
-    message = "{names} take {size:,} bytes, {limit:,} are allowed for tensors that a file declares"
+    message = "the file declares {size:,} bytes ({names}), {limit:,} are allowed for what a file declares"
     why = "a file of a few lines can declare more memory than the machine has"
     fix = "give the tensors with --arg, or set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
 
@@ -286,10 +287,14 @@ class StreamsSource(Runnable):
     executors, source_name = ("isa",), "instruction streams"
 
     def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
+        from nki_mlir.targets.neuron.execution import memory_bytes  # start-up: imported on first use
         self.programs = programs
         self.order: Sequence[Step] = ()
-        check_bytes([(v.name, v.shape, v.dtype) for program in programs for v in program.variables
-                     if v.kind not in ("input", "constant")])
+        declared = [(v.name, v.shape, v.dtype) for program in programs for v in program.variables
+                    if v.kind not in ("input", "constant")]
+        if len(programs) > 1:
+            declared.append((f"SBUF and PSUM of {len(programs)} cores", (sum(map(memory_bytes, programs)),), UINT8))
+        check_bytes(declared)
         self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
                                  positional, keywords)
 
@@ -344,7 +349,10 @@ def check_bytes(tensors: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
     allowed = TENSOR_BYTES.value()
     size = sum(prod(shape) * dtype.itemsize for _, shape, dtype in tensors)
     if size > allowed:
-        raise TooMuchMemory(names=", ".join(name for name, _, _ in tensors), size=size, limit=allowed)
+        names = [name for name, _, _ in tensors]
+        if len(names) > NAMED:
+            names[NAMED:] = [f"{len(names) - NAMED:,} others"]
+        raise TooMuchMemory(names=", ".join(names), size=size, limit=allowed)
 
 
 def check_declared(module: "Module") -> None:

@@ -96,7 +96,8 @@ def assembled(text: str, name: str, check: bool) -> str | bytes:
     if not check:
         return neuron.assemble(text, name)
     programs = neuron.programs_of_assembly(text, name)
-    require_sound(programs)
+    if len(programs) == 1:                  # several have no binary, which is said first
+        require_sound(programs)
     return neuron.write(programs, "bin")
 
 

@@ -90,7 +90,7 @@ class DeviceLiveRange(NamedTuple):
 
 
 LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1,6})\*(\d{1,9})"
-                        rf"((?: (?:{'|'.join(BY_ASM)}):\d{{1,9}}-\d{{1,9}})+)")
+                        rf"((?: (?:{'|'.join(BY_ASM)}):\d{{1,9}}-\d{{1,9}}){{1,{len(BY_ASM)}}})")
 
 
 @dataclass(repr=False)

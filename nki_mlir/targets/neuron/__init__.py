@@ -189,12 +189,8 @@ def is_assembly(data: bytes) -> bool:
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> "list[Program]":
     """Parse the program of each core. Errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
-    programs, lines = [], 0
-    for part in text.split(SEPARATOR):
-        programs.append(parse_program("\n" * lines + part, file))
-        lines += part.count("\n") + 1
-    return programs
+    from nki_mlir.targets.neuron.format.assembly import parse_programs  # start-up: imported on first use
+    return parse_programs(text, SEPARATOR, file)
 
 
 def checked(programs: "Sequence[Program]") -> "StreamReport":

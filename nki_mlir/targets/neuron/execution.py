@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.isa.program import memory_shape
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.isa.program import Program, memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verification import in_buffer
-from nki_mlir.machine import Machine
+from nki_mlir.machine import Machine, machine_named
 from nki_mlir.recycled import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation
@@ -34,7 +34,7 @@ def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.nda
     """
     partitions, size = memory_shape(space, machine)
     shape = partitions, size + PADDING
-    if not 0 < used < size // 2:
+    if is_full(size, used):
         return np.full(shape, fill, np.uint8)
     memory = pages(shape[0] * shape[1])
     if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
@@ -42,6 +42,20 @@ def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.nda
     array = np.frombuffer(memory, np.uint8).reshape(shape)
     array[:, :used] = fill
     return array
+
+
+def is_full(size: int, used: int) -> bool:
+    """Return whether a partition of ``size`` bytes keeps pages for all of them, of which a program uses ``used``."""
+    return not 0 < used < size // 2
+
+
+def memory_bytes(program: Program) -> int:
+    """Return the bytes of the host that the on-chip memories of a core of this program take."""
+    machine, total = machine_named(program.target), 0
+    for space, used in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes)):
+        partitions, size = memory_shape(space, machine)
+        total += partitions * (size if is_full(size, used) else used)
+    return total
 
 
 class Executors:

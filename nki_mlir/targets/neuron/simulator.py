@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
@@ -129,13 +130,22 @@ class Core:
     def check_apart(self, variables: Sequence[Variable]) -> None:
         """Raise ``WrongArrays`` if two variables share memory that the program writes: the order of streams assumes
         separate memory."""
-        for variable, other in itertools.combinations(variables, 2):
-            if np.may_share_memory(self.memory[variable], self.memory[other]):
-                written = {tile.handle for stream in self.program.streams.values() for step in stream
-                           if isinstance(step.op, Op) for _, tile in step.op.targets()}
-                if variable in written or other in written:
-                    raise WrongArrays(what=f"{variable.name} and {other.name} are given the same memory, and the "
-                                           "program writes to it; give one of them a copy")
+        spans = sorted((*byte_bounds(self.memory[v]), number) for number, v in enumerate(variables)
+                       if self.memory[v].size)
+        if all(first[1] <= then[0] for first, then in itertools.pairwise(spans)):
+            return
+        written = {tile.handle for stream in self.program.streams.values() for step in stream
+                   if isinstance(step.op, Op) for _, tile in step.op.targets()}
+        latest, latest_written = (0, -1), (0, -1)           # the end of the span that ends last, and its number
+        for low, high, number in spans:
+            is_written = variables[number] in written
+            end, other = latest if is_written else latest_written
+            if low < end:
+                names = " and ".join(variables[k].name for k in sorted((other, number)))
+                raise WrongArrays(what=f"{names} are given the same memory, and the program writes to it; give one of "
+                                       "them a copy")
+            latest = max(latest, (high, number))
+            latest_written = max(latest_written, (high, number)) if is_written else latest_written
 
     # -- engines -------------------------------------------------------------------------------------------------------
     def ready(self, engine: Engine) -> bool:

@@ -25,6 +25,10 @@ from nki_mlir.machine import ENGINES, Engine, machine_named
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 SURROGATE = re.compile("[\ud800-\udfff]")
 HBM_LIMIT = 1 << 37          # bytes; more than any device has
+RANK = 32                    # dimensions of a variable or tile, the most that all releases of NumPy have
+WAITS = 3                    # of an instruction
+QUEUES = 1 << 8              # which the binary numbers with 8 bits
+ENTRIES = 1 << 16            # variables or notes, which the binary numbers with 16 bits
 
 
 class BadProgram(NkiMlirError):
@@ -51,6 +55,8 @@ class Validator:
     def header(self) -> None:
         """Check names, variables, semaphores and queues."""
         program, machine = self.program, self.machine
+        for entries, kind in ((program.variables, "variables"), (program.notes, "notes")):
+            require(len(entries) < ENTRIES, f"{len(entries):,} {kind} are more than {ENTRIES - 1:,}")
         names = [v.name for v in program.variables]
         for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):
             require(NAME.fullmatch(name) is not None, f"'{name}' is no name")
@@ -60,11 +66,14 @@ class Validator:
             indices = [v.index for v in program.of_kind(kind)]
             require(indices == list(range(len(indices))), f"the {kind} variables are not numbered 0, 1, ...")
         for v in program.variables:
-            require(all(n >= 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")
+            require(len(v.shape) <= RANK, f"variable {v.name} has {len(v.shape):,} dimensions, more than {RANK}")
+            require(all(0 <= n <= HBM_LIMIT for n in v.shape) and v.nbytes <= HBM_LIMIT,
+                    f"variable {v.name} has no possible shape")
             require(len(v.data) == (v.nbytes if v.kind == "constant" else 0),
                     f"variable {v.name} has {len(v.data)} bytes of data, its shape takes {v.nbytes}")
         require(len(program.semaphores) <= machine.semaphores,
                 f"{len(program.semaphores)} semaphores are used, {machine.name} has {machine.semaphores}")
+        require(len(program.queues) <= QUEUES, f"{len(program.queues):,} queues are more than {QUEUES}")
         for queue in program.queues:
             self.semaphore(queue.semaphore)
         require(0 <= program.sbuf_bytes <= machine.sbuf_physical_bytes_per_partition, "the SBUF size is out of range")
@@ -92,7 +101,7 @@ class Validator:
         if at is not None and at.file not in self.files:
             require(at.file.isprintable(), "the name of its source file cannot be printed")
             self.files.add(at.file)
-        require(len(instruction.waits) <= 3, "an instruction has more than 3 waits")
+        require(len(instruction.waits) <= WAITS, f"an instruction has more than {WAITS} waits")
         for wait in instruction.waits:
             self.semaphore(wait.semaphore)
             require(0 <= wait.value <= SEMAPHORE_MAX, f"{wait.value} is no value of a semaphore")
@@ -153,6 +162,8 @@ class Validator:
         key = op.form()
         if key not in self.seen:
             self.seen.add(key)
+            for field, tile in op.operands():
+                require(len(tile.access.dims) <= RANK, f"{field.name} has more than {RANK} dimensions")
             verify(op)
         for field, tile in op.operands():
             if tile not in self.within:

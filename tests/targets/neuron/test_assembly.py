@@ -3,8 +3,8 @@
 
 import pytest
 
-from nki_mlir.targets.neuron import assemble, disassemble
-from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron import SEPARATOR, assemble, disassemble, programs_of_assembly
+from nki_mlir.targets.neuron.format.assembly import TooManyCores, TooManyLines, parse_program
 from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
 
 HEADER = """\
@@ -63,7 +63,13 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (".output y", ".output x", 7, "x", "variable x is declared twice"),
     ("fp32[128,64] 0\n.output", "fp33[128,64] 0\n.output", 6, "fp33", "there is no element type fp33"),
     (".data 0000803f00000040", ".data 0000803f", 2, "", "variable c has 4 bytes of data, its shape takes 8"),
-    (".data 0000803f00000040", ".data 00008", 9, "8", "unexpected '8'"),
+    (".data 0000803f00000040", ".data 00008", 9, "0", "expected two digits for each byte, found 5 digits"),
+    (".input x fp32[128,64] 0", ".input x fp32[" + "1," * 32 + "1] 0", 2, "", "variable x has 33 dimensions, more than 32"),
+    (".input x fp32[128,64] 0", f".input x fp32[{'9' * 39},0] 0", 2, "", "variable x has no possible shape"),
+    ("S[1] (qSyncIO0)>=16", " ".join(["S[1] (qSyncIO0)>=16"] * 4), 15, "S[1] (qSyncIO0)>=16 TENSOR",
+     "an instruction has at most 3 waits"),
+    ("rhs=fp32@0x0[1][64]", f"rhs=fp32@0x0[{'1,' * 31}1][{'1,' * 31}1]", 15, "fp32@0x0[1,", "expected at most 31 steps"),
+    ("+2*r1[", "+2*r1" * 65 + "[", 16, "bfloat16", "expected at most 64 registers"),
     (".semaphore 1", ".semaphore 2", 11, "2 q", "the next number is 1"),
     ("qSyncIO0 sp 1", "qSyncIO0 ssp 1", 12, "ssp", "there is no engine ssp; there are pe, act, dve, pool, sp"),
     ("qSyncIO0 sp 1", "qSyncIO0 sp 7", 2, "", "there is no semaphore 7"),
@@ -117,6 +123,38 @@ def test_error__says_where_and_what(old, new, line, anchor, what):
         parse_program(text, "a.nkiasm")
     assert str(caught.value).startswith(f"a.nkiasm:{line}:{column}: error: {what}")
     assert "[NKI-ASSEMBLY]" in str(caught.value)
+
+
+def test_lines__are_limited_in_number_and_length(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", str(128 * 20))
+    assert parse_program(PROGRAM).kernel == "k"
+    with pytest.raises(TooManyLines) as caught:
+        parse_program(PROGRAM + "\n", "a.nkiasm")
+    assert str(caught.value) == (
+        "a.nkiasm:1:1: error: the text has 21 lines, 20 are allowed [NKI-INPUT-LINES]\n"
+        "  why: each line takes several microseconds to read, and its instruction as many to check\n"
+        "  fix: set NKI_MLIR_INPUT_TEXT to 2,688, which is 128 bytes for each line")
+    with pytest.raises(AssemblyError, match="a:1:1: error: a line has at most 65,536 characters, this has 70,000"):
+        parse_program("." * 70_000, "a")
+    assert parse_program(HEADER.replace("fp32[2]", "uint8[70000]").replace(".data 0000803f00000040", ".data " + "00" * 70_000))
+
+
+@pytest.mark.parametrize("entries, said", [
+    ([f".input x{k} fp32[1] {k}" for k in range(65_536)], "65,536 variables are more than 65,535"),
+    ([".note n"] * 65_536, "65,536 notes are more than 65,535"),
+    ([".semaphore 0 A", *(f".queue {k} q sp 0" for k in range(257))], "257 queues are more than 256")])
+def test_entries_that_no_binary_can_number(entries, said):
+    with pytest.raises(AssemblyError, match=f"a:2:1: error: {said}"):
+        parse_program("\n".join([".nki_isa 1", ".kernel k", ".target trn2", *entries]), "a")
+
+
+def test_cores__are_limited_and_name_their_lines():
+    one = ".nki_isa 1\n.kernel k\n.target trn2\n"
+    assert len(programs_of_assembly(SEPARATOR.join([one] * 256))) == 256
+    with pytest.raises(TooManyCores, match="a:1:1: error: the text has programs for 257 cores, 256 are allowed"):
+        programs_of_assembly(SEPARATOR.join([one] * 257), "a")
+    with pytest.raises(AssemblyError, match=r"a:11:1: error: there is no directive \.other"):
+        programs_of_assembly(SEPARATOR.join([one, one, one.replace(".target", ".other")]), "a")
 
 
 def test_error__instruction_before_the_first_stream():

@@ -11,7 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
 from nki_mlir.dialects.isa.program import PARTITION_STRIDE, Program
-from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.checker import check_streams, happens_before
 from nki_mlir.targets.neuron.checker.footprint import runs_of
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands
@@ -234,6 +234,45 @@ def test_cores_that_are_elsewhere__are_said_to_be_not_analysed():
             "sp 0000: CORE_BARRIER cores=(0,1) data=fp32@held[1][4]\n")
     report = check_streams([parse_program(text)])
     assert report.not_analysed == ["CORE_BARRIER waits for cores whose streams are elsewhere"]
+
+
+def header(*lines: str) -> str:
+    return "\n".join([".nki_isa 1", ".kernel f", ".target trn2", ".sbuf 4 of 212984", *lines])
+
+
+def test_branches_on_data__are_followed_for_a_limited_number_of_instructions():
+    steps = [step for k in range(40) for step in ("TENSOR_LOAD dst=r1 src=int32@0x0[1][1]*1",
+                                                  f"COMPARE_BRANCH op=eq lhs=r1 rhs={k} target={2 * k + 3}")]
+    program = parse_program(header(".stream dve", "dve 0000: MEMSET value=3 dst=int32@0x0[1][1] channels=1",
+                                   *(f"dve {k:04d}: {step}" for k, step in enumerate(steps, 1))))
+    for most, ways in ((100_000, 32), (300, 4)):
+        assert check_streams([program], most).not_analysed == [
+            f"data decide on branches in more ways than the {ways} that were followed"]
+    assert check_streams([program], 80).not_analysed[0] == "it executes more than 80 instructions"
+
+
+def test_waits_for_what_all_engines_count__are_tried_a_limited_number_of_times(monkeypatch):
+    text = header(".semaphore 0 A", *(f".stream {engine}\n" + "\n".join(
+        f"{engine} {2 * k:04d}: EVENT_SEMAPHORE S[0] (A)++@complete\n{engine} {2 * k + 1:04d}: S[0] (A)>={4 * k} EVENT_SEMAPHORE"
+        for k in range(20)) for engine in ("act", "dve", "pool", "sp")))
+    assert check_streams([parse_program(text)]).verdict == "proved"
+    monkeypatch.setattr(happens_before, "TRIED", 100)
+    assert check_streams([parse_program(text)]).not_analysed == [
+        "it waits too often for semaphores that several engines and queues count up"]
+
+
+def test_clears_of_semaphores_that_nothing_uses__begin_no_epochs():
+    clears = [f"act {k:04d}: EVENT_SEMAPHORE_RANGE_CLEAR first=0 last=1" for k in range(9)]
+    programs = [parse_program(header(".semaphore 0 A", ".semaphore 1 B", ".stream act", *clears[:4],
+                                     "act 0004: EVENT_SEMAPHORE S[1] (B)++@complete", *clears[5:]))]
+    relation = HappensBefore(StreamTrace(programs, Choices(), 100))
+    assert [(number, epoch.began and epoch.began.pc, epoch.ended and epoch.ended.pc)
+            for _, number, epoch in relation.epochs] == [(0, 8, None), (1, 3, 5), (1, 8, None)]
+
+
+def test_a_queue_without_a_stream__is_no_error():
+    program = parse_program(header(".semaphore 0 A", ".queue 0 q act 0"))
+    assert check_streams([program]).verdict == "proved"
 
 
 def test_bytes__are_said_by_the_tensor_that_they_lie_in():

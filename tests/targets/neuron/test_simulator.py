@@ -157,6 +157,19 @@ def test_error__one_memory_for_two_variables():
     assert (y == 3).all() and not both.any()
 
 
+def test_error__one_memory_for_a_variable_and_a_part_of_a_later_one():
+    text = HEADER.replace(".output y", ".input a fp32[4,8] 0\n.input b fp32[4,8] 1\n.input c fp32[4,8] 2\n.output y")
+    memory = np.zeros((16, 8), np.float32)
+    a, b, c, y = memory[:4], memory[:4], memory[2:6], memory[5:9]
+    simulate(parse_program(text), [a, b, c], [y])                      # nothing is written
+    program = parse_program(text + ".stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++"
+                            "@complete\n.stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
+    with pytest.raises(WrongArrays, match="c and y are given the same memory, and the program writes to it"):
+        simulate(program, [a, b, c], [y])
+    simulate(program, [a, b, c], [memory[6:10]])
+    assert (memory[6:10] == 3).all() and not memory[:6].any()
+
+
 @pytest.mark.parametrize("dtype", [INT32, UINT8], ids=str)
 def test_element__is_read_where_padded_rows_have_it(dtype):
     """A register is loaded from any partition and any element of one."""

@@ -14,7 +14,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.happens_before import HappensBefore, TooManyUpdates
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck
 from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
@@ -24,7 +24,7 @@ from nki_mlir.targets.neuron.checker.witness import witness_of
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.order import Step
 
-EXECUTED = 100_000              # instructions that are followed
+EXECUTED = 100_000              # instructions that are followed on a path, and about as many on all
 PATHS = 32                      # ways through branches that data decide
 VIOLATIONS = 20                 # reported violations of a kind
 
@@ -52,15 +52,15 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
 
     ``executed``: how many instructions are followed; a program that executes more is not analysed.
     """
-    report, paths = StreamReport(), 0
+    report, paths, left = StreamReport(), 0, executed
     scripts: list[list[bool]] = [[]]
     while scripts and not report.violations:
-        if paths == PATHS:
-            report.not_analysed.append(f"data decide on branches in more than {PATHS} ways")
+        if paths == PATHS or left <= 0:
+            report.not_analysed.append(f"data decide on branches in more ways than the {paths} that were followed")
             break
         choices = Choices(scripts.pop())
-        check_path(programs, choices, executed, report)
-        scripts += choices.others()
+        left -= check_path(programs, choices, executed, report)
+        scripts += choices.others(PATHS + 1)
         paths += 1
         if choices.cut and not report.not_analysed:
             report.not_analysed.append("data decide how often a loop runs; up to two iterations were followed")
@@ -68,25 +68,29 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
     return report
 
 
-def check_path(programs: Sequence[Program], choices: Choices, executed: int, report: StreamReport) -> None:
-    """Check one path through the branches that data decide."""
+def check_path(programs: Sequence[Program], choices: Choices, executed: int, report: StreamReport) -> int:
+    """Check one path through the branches that data decide. Return how many instructions it executes."""
     try:
         trace = StreamTrace(programs, choices, executed)
     except TooLong:
         report.not_analysed.append(f"it executes more than {executed:,} instructions")
-        return
+        return executed
     except Deadlock as error:
         if choices.differ(len(programs)):
             report.not_analysed.append("cores wait for each other in branches that data decide for each of them")
         else:
             report.violations.append(error)
-        return
+        return 0
     except NkiMlirError as error:
         report.violations.append(error)
-        return
+        return 0
     report.not_analysed += [f"{mnemonic} waits for cores whose streams are elsewhere"
                             for mnemonic in sorted(trace.alone)]
-    relation = HappensBefore(trace)
+    try:
+        relation = HappensBefore(trace)
+    except TooManyUpdates:
+        report.not_analysed.append("it waits too often for semaphores that several engines and queues count up")
+        return executed
     words = Descriptions(programs, relation)
     violations = report.violations
     memory, may_meet = MemoryCheck(trace, VIOLATIONS), set[frozenset[object]]()
@@ -107,16 +111,16 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         violations.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
     violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
     violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
-    for lane, events in enumerate(trace.lanes):
-        if trace.is_queue[lane]:
-            awaited = max(clock[lane] for clock in relation.final.values())
-            violations += [words.unawaited(event) for event in events[awaited:][:VIOLATIONS]]
+    unawaited = [event for lane, events in enumerate(trace.lanes) if trace.is_queue[lane]
+                 for event in events[max((clock[lane] for clock in relation.final.values()), default=0):]]
+    violations += [words.unawaited(event) for event in unawaited[:VIOLATIONS]]
     check_instructions(programs, trace, words, report)
     for core, program in enumerate(programs):
         for space, mark in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes)):
             end, event = memory.ends.get((space, core), (0, None))
             if event is not None and end > mark:
                 violations.append(words.mark(space, end, mark, event))
+    return trace.executed
 
 
 def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: Descriptions, report: StreamReport

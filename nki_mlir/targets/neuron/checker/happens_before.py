@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 
+TRIED = 500_000                 # updates left out, which takes some seconds
 Clock = tuple[int, ...]
 WaitKey = tuple[int, int, int]              # lane, index, number of the wait
 
@@ -49,11 +50,16 @@ class Epoch:
     ended: Event | None = None
 
 
+class TooManyUpdates(Exception):
+    """It would take too long to find out what waits for semaphores that several lanes count up imply."""
+
+
 class HappensBefore:
-    """The happens-before relation of a trace; it sets the ``clock`` of each event."""
+    """The happens-before relation of a trace; it sets the ``clock`` of each event. Raises ``TooManyUpdates``."""
 
     def __init__(self, trace: StreamTrace) -> None:
         self.trace = trace
+        self.tried = 0                              # updates that were left out to see whether a wait can start
         self.implied: dict[WaitKey, dict[int, int]] = {}
         self.epoch_of: dict[WaitKey, Epoch] = {}
         self.final: dict[int, Clock] = {}           # the clock of an engine at its end, by lane
@@ -151,10 +157,13 @@ class HappensBefore:
         epoch.updates.setdefault(lane, Updates()).add(index, update.amount)
 
     def clear(self, event: Event, op: isa.RangeClear) -> None:
+        epochs = self.current[event.core]
         for number in range(op.first, op.last + 1):
-            self.current[event.core][number].ended = event
-            epoch = self.current[event.core][number] = Epoch(began=event)
-            self.epochs.append((event.core, number, epoch))
+            if (epoch := epochs[number]).updates or epoch.waits:
+                epoch.ended = event
+                epoch = epochs[number] = Epoch()
+                self.epochs.append((event.core, number, epoch))
+            epoch.began = event
 
     # -- what a wait implies -------------------------------------------------------------------------------------------
     def guess(self, value: int, epoch: Epoch) -> dict[int, int]:
@@ -229,6 +238,9 @@ class HappensBefore:
             def reachable_without(k: int, lane: int = lane, updates: Updates = updates, in_parts: bool = in_parts
                                   ) -> bool:
                 of = lane, updates.indices[k]
+                self.tried += 1
+                if self.tried > TRIED:
+                    raise TooManyUpdates
                 total = -down
                 for other, other_updates in epoch.updates.items():
                     if other != lane:

@@ -80,15 +80,17 @@ class Choices:
         self.script = script
         self.decided: dict[object, bool] = {}
         self.sites: list[tuple[object, bool]] = []
+        self.left = Counter[object]()           # by site, how often the branch was not taken
         self.of_core: dict[int, dict[object, bool]] = defaultdict(dict)
         self.cut = False
 
     def takes(self, key: object, core: int, branch: object) -> bool:
         if key not in self.decided:
             number, site = len(self.sites), (core, branch)
-            choice = self.script[number] if number < len(self.script) else self.left(site) >= SEEN_TWICE
+            choice = self.script[number] if number < len(self.script) else self.left[site] >= SEEN_TWICE
             self.decided[key] = choice
             self.sites.append((site, choice))
+            self.left[site] += not choice
         self.of_core[core][key] = self.decided[key]
         return self.decided[key]
 
@@ -98,22 +100,19 @@ class Choices:
         sides = [list(self.of_core[core].values()) for core in range(cores)]
         return any(of_core != sides[0] for of_core in sides)
 
-    def left(self, site: object) -> int:
-        """Count how often a branch was not taken."""
-        return sum(visited == site and not branched for visited, branched in self.sites)
-
-    def others(self) -> list[list[bool]]:
-        """Return scripts that differ from this run in one later decision. A branch is not taken at most twice in a
-        run."""
-        scripts, not_taken = [], Counter[object]()
+    def others(self, most: int) -> list[list[bool]]:
+        """Return scripts that differ from this run in one later decision, at most the last ``most``. A branch is not
+        taken at most twice in a run."""
+        ends, not_taken = [], Counter[object]()
         for k, (site, branched) in enumerate(self.sites):
             if k >= len(self.script):
                 if not_taken[site] >= SEEN_TWICE:
                     self.cut = True
                 else:
-                    scripts.append([choice for _, choice in self.sites[:k]] + [not branched])
+                    ends.append(k)
             not_taken[site] += not branched
-        return scripts
+        choices = [branched for _, branched in self.sites]
+        return [[*choices[:k], not choices[k]] for k in ends[-most:]]
 
 
 @dataclass

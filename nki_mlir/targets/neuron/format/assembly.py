@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
 from nki_mlir.dialects.isa.program import KINDS, DeviceLiveRange, Program, Queue, Semaphore, Variable
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.machine import DEFAULT_TARGET, Engine, machine_named
 from nki_mlir.machine.description import Machine
 from nki_mlir.targets.neuron.format.assembly_operation import (
@@ -20,12 +21,15 @@ from nki_mlir.targets.neuron.format.assembly_operation import (
     element_type,
     operation_text,
 )
-from nki_mlir.targets.neuron.validate import Validator
+from nki_mlir.targets.neuron.validate import WAITS, Validator
 
 VERSION = 1
 DIGITS = 40                     # digits of an integer: an address has at most 20
 LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
 DATA_LINE = 64                  # bytes of a constant in a line
+LINE_BYTES = 128                # of the limit on a text for each of its lines, as printed lines have
+CORES = 256                     # programs of a text
+WIDTH = 1 << 16                 # characters of a line other than data, which holds one instruction
 
 
 def print_program(program: Program) -> str:
@@ -84,21 +88,57 @@ def amount_text(amount: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+class TooManyLines(NkiMlirError):
+    code = "NKI-INPUT-LINES"
+    message = "the text has {lines:,} lines, {limit:,} are allowed"
+    why = "each line takes several microseconds to read, and its instruction as many to check"
+    fix = "set {variable} to {bytes:,}, which is {each} bytes for each line"
+
+
+class TooManyCores(NkiMlirError):
+    code = "NKI-INPUT-CORES"
+    message = "the text has programs for {cores:,} cores, {limit} are allowed"
+    why = "each core has memories, semaphores and registers, and the cores are checked together"
+    fix = "write the programs of fewer cores"
+
+
 def parse_program(text: str, file: str = "<assembly>") -> Program:
     """Parse the program of a text. Raise ``AssemblyError``."""
-    return _Parser(text, file).program
+    check_lines(text, file)
+    return _Parser(text, file, 1).program
+
+
+def parse_programs(text: str, separator: str, file: str = "<assembly>") -> list[Program]:
+    """Parse the programs between the separators of a text, one for each core."""
+    check_lines(text, file)
+    if (cores := text.count(separator) + 1) > CORES:
+        raise TooManyCores(cores=cores, limit=CORES).located(Location(file, 1, 0))
+    programs, first = [], 1
+    for part in text.split(separator):
+        programs.append(_Parser(part, file, first).program)
+        first += part.count("\n") + 1
+    return programs
+
+
+def check_lines(text: str, file: str) -> None:
+    """Raise ``TooManyLines`` if a text has more lines than the limit on its bytes allows."""
+    if (lines := text.count("\n")) > (limit := TEXT_BYTES.value() // LINE_BYTES):
+        raise TooManyLines(lines=lines, limit=limit, variable=TEXT_BYTES.variable, bytes=lines * LINE_BYTES,
+                           each=LINE_BYTES).located(Location(file, 1, 0))
 
 
 class _Parser:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, first: int) -> None:
         self.program = Program("", DEFAULT_TARGET)
         self.variables: dict[str, Variable] = {}
         self.engine: Engine | None = None
         self.lines: dict[tuple[Engine, int], Line] = {}
         self.declared: dict[str, Line] = {}
-        line = Line("", file, 1)
-        for number, content in enumerate(text.split("\n"), 1):
+        line = Line("", file, first)
+        for number, content in enumerate(text.split("\n"), first):
             line = Line(content.rstrip("\r"), file, number)
+            if len(content) > WIDTH and not content.startswith(".data "):
+                raise line.fail(f"a line has at most {WIDTH:,} characters, this has {len(content):,}")
             if not line.skip().ended and not line.accept("//"):
                 self.check_integers(line)
                 self.line(line)
@@ -177,7 +217,10 @@ class _Parser:
     def directive_data(self, line: Line) -> None:
         if not self.program.variables:
             raise line.fail("data follow a .constant")
-        self.program.variables[-1].data.extend(bytes.fromhex(line.expect(r"(?:[0-9a-f]{2})+", "hexadecimal bytes")[0]))
+        digits = line.expect(r"[0-9a-f]+", "hexadecimal bytes")[0]
+        if len(digits) % 2:
+            raise line.fail(f"expected two digits for each byte, found {len(digits):,} digits")
+        self.program.variables[-1].data.extend(bytes.fromhex(digits))
 
     def _numbered(self, line: Line, entries: Sequence[object]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(entries):
@@ -221,8 +264,10 @@ class _Parser:
         line.expect(rf"{engine.asm}\b", f"'{engine.asm}'")
         if int(line.expect(r"(\d+):", "a place such as 0012:")[1]) != len(stream):
             raise line.fail(f"the place of this instruction is {len(stream):04d}")
-        waits = []
+        waits: list[Wait] = []
         while (number := self.semaphore(line)) is not None:
+            if len(waits) == WAITS:
+                raise line.fail(f"an instruction has at most {WAITS} waits")
             waits.append(Wait(number, int(line.expect(r">=(\d+)", ">= and a value")[1])))
         mnemonic = line.expect(r"[A-Z]\w*", "a mnemonic")[0]
         line.named = line.start

@@ -27,6 +27,7 @@ from nki_mlir.dialects.isa.program import (
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BY_ASM, DType
+from nki_mlir.targets.neuron.validate import RANK
 
 NAME = r"[A-Za-z_][\w.]*"
 INTEGER = r"-?\d+"
@@ -149,7 +150,14 @@ def byte_text(offset: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+SHOWN = 200                     # characters of a text in an error
+TERMS = 2 * REGISTERS           # of an address: each register adds bytes, and partitions
+_SPACES = re.compile(" +").match
 _pattern = cache(re.compile)         # memoize the few patterns: the memo of ``re`` is slower
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 class Line:
@@ -167,8 +175,8 @@ class Line:
         return error
 
     def skip(self) -> "Line":
-        while self.text.startswith(" ", self.at):
-            self.at += 1
+        if self.text.startswith(" ", self.at):
+            self.at = _SPACES(self.text, self.at).end()         # type: ignore[union-attr]
         return self
 
     @property
@@ -187,12 +195,12 @@ class Line:
         match = self.accept(pattern)
         if match is None:
             actual = self.text[self.at:].split(" ")[0] or "the end of the line"
-            raise self.fail(f"expected {expected}, found '{actual}'", self.at)
+            raise self.fail(f"expected {expected}, found '{shortened(actual)}'", self.at)
         return match
 
     def end(self) -> None:
         if not self.skip().ended:
-            raise self.fail(f"unexpected '{self.text[self.at:]}'", self.at)
+            raise self.fail(f"unexpected '{shortened(self.text[self.at:])}'", self.at)
 
 
 class Text:
@@ -202,7 +210,7 @@ class Text:
         self.value, self.line, self.column = value, line, column
 
     def fail(self, complaint: str) -> AssemblyError:
-        return self.line.fail(f"{complaint}, found '{self.value}'", self.column)
+        return self.line.fail(f"{complaint}, found '{shortened(self.value)}'", self.column)
 
     def match(self, pattern: str, expected: str) -> re.Match[str]:
         match = re.fullmatch(pattern, self.value)
@@ -254,6 +262,8 @@ class OperationReader:
         steps, counts = ([int(n) for n in part.split(",") if n] for part in match.group(3, 4))
         if len(steps) != len(counts) or min(counts, default=1) < 1:
             raise text.fail("expected as many steps as counts, which are positive")
+        if len(steps) >= RANK:
+            raise text.fail(f"expected at most {RANK - 1} steps")
         dims = tuple(zip(steps, counts))[::-1]
         space, variable, partition, free = self.address(text, match[2], dtype)
         if space == HBM:
@@ -293,6 +303,8 @@ class OperationReader:
                 partition += sign * int(term[3])
             else:
                 (lanes if term[6] else terms).append((self.symbol(text, term[5]), sign * int(term[4])))
+            if len(lanes) + len(terms) > TERMS:
+                raise text.fail(f"expected at most {TERMS} registers")
         size = dtype.itemsize
         if byte % size or any(c % size for _, c in terms):
             raise text.fail(f"expected offsets that are multiples of the {size} bytes of an element")
