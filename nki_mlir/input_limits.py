@@ -24,8 +24,8 @@ class LimitText(NkiMlirError):
 
 class InputTooLarge(NkiMlirError):
     code = "NKI-INPUT-SIZE"
-    message = "{what} takes {size:,} {unit}, {limit:,} are allowed"
-    why = "to read it takes several times as much memory"
+    message = "{what} takes {size:,} {unit}, more than the limit of {limit:,}"
+    why = "reading it takes several times as much memory"
     fix = "set {variable} to a larger number of {unit}"
 
 

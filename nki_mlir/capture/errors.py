@@ -203,7 +203,7 @@ class BlockDimensionsWarning(DeprecationWarning):
 class WhileEntry(KernelError, ValueError):
     code = "err_while_loop_requires_unconditional_entry"
     message = "a while loop whose condition is the value of a tile does not start with scalar(True)"
-    why = "the loop is one of the device's: its condition is known at the end of an iteration, not before the first"
+    why = "such a loop runs on the device, which knows the condition at the end of each iteration, not before the first"
     fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
 
 

@@ -22,14 +22,14 @@ NAMED = 8                       # the most tiles that a message names
 
 class TileTooLarge(TargetRule):
     code = "NKI-TILE-SIZE"
-    message = ("a tile of shape {shape} of {dtype} takes {bytes} bytes of each partition, {memory} of {target} has "
+    message = ("a tile of shape {shape} of {dtype} takes {bytes} bytes of each partition; {memory} of {target} has "
                "{limit}")
     fix = "work on {most} elements of a partition at a time, in a loop"
 
 
 class HeldAtOnce(TargetRule):
     code = "NKI-MEMORY-HELD"
-    message = ("{count} tiles that are live at once take {needed} bytes of each partition, {memory} of {target} has "
+    message = ("{count} tiles that are live at once take {needed} bytes of each partition; {memory} of {target} has "
                "{limit}: {held}")
     why = "the compiler spills tiles that do not fit to HBM, or refuses the kernel"
     fix = "make tiles smaller, or use a tile for the last time before you allocate the next"

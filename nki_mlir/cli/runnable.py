@@ -114,14 +114,14 @@ class NotOrdered(NkiMlirError):
 
 class TooMuchMemory(NkiMlirError):
     code = "NKI-INPUT-MEMORY"
-    message = "the file declares {size:,} bytes ({names}), {limit:,} are allowed for what a file declares"
+    message = "the file declares {size:,} bytes ({names}), more than the limit of {limit:,}"
     why = "a file of a few lines can declare more memory than the machine has"
     fix = "give the tensors with --arg, or set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
 
 
 class DeclaredMemory(NkiMlirError):
     code = "NKI-INPUT-MEMORY"
-    message = "'{op}' declares {size:,} bytes, {limit:,} are allowed for what a file declares"
+    message = "'{op}' declares {size:,} bytes, more than the limit of {limit:,} for operations in a file"
     why = "a file of a few lines can declare more memory than the machine has"
     fix = "set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
 

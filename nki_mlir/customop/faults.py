@@ -26,8 +26,8 @@ class TransferBeyondBlock(Fault):
 class TransferAfterFree(Fault):
     kind, fields = "tcm-freed", ("size", "block", "unused", "way")
     code = "NKI-GPSIMD-TCM-FREED"
-    message = "a transfer would {way} {size} bytes of a TCM block that is freed"
-    why = "it is freed in {other}; the emulation skipped the transfer"
+    message = "a transfer would {way} {size} bytes of a TCM block that has been freed"
+    why = "it was freed in {other}; the emulation skipped the transfer"
 
 
 class TransferNotTcm(Fault):
@@ -63,8 +63,8 @@ class AccessBeyondBlock(Fault):
 class AccessAfterFree(Fault):
     kind, fields = "access-freed", ("does", "size", "distance", "block")
     code = "NKI-GPSIMD-ACCESS-FREED"
-    message = "the kernel {does} {size} bytes of a TCM block that is freed"
-    why = "it is freed in {other}"
+    message = "the kernel {does} {size} bytes of a TCM block that has been freed"
+    why = "it was freed in {other}"
 
 
 class AccessOutsideBlocks(Fault):
@@ -86,7 +86,7 @@ class FreedTwice(Fault):
     kind, fields = "free-twice", ("block",)
     code = "NKI-GPSIMD-FREE-TWICE"
     message = "a TCM block of {block} bytes is freed again"
-    why = "it is freed in {other}"
+    why = "it was freed in {other}"
 
 
 class FreeNotTcm(Fault):
@@ -114,7 +114,7 @@ class DivisionByZero(Fault):
 class IndexOutOfRange(Fault):
     kind, fields = "index", ("given", "size", "axis")
     code = "NKI-GPSIMD-INDEX"
-    message = "index {given} on axis {axis} of size {size}"
+    message = "index {given} is outside of axis {axis}, which has size {size}"
 
 
 class AccessorInMulticore(Fault):
@@ -173,7 +173,7 @@ class NoDestination(Fault):
     kind = "no-dst"
     code = "NKI-GPSIMD-DESTINATION"
     message = "a multicore kernel returns without having called get_dst_tensor()"
-    why = "each core writes its part of one tensor; what a core returns is not used"
+    why = "each core writes its part of one tensor; values that cores return are ignored"
 
 
 class WrongResult(Fault):
@@ -209,7 +209,7 @@ class WritesInput(Fault):
 class TooManyTensorDims(Fault):
     kind, fields = "dims", ("rank",)
     code = "NKI-GPSIMD-DIMS"
-    message = "a tensor has {rank} dimensions; there are at most 8"
+    message = "a tensor has {rank} dimensions; it can have at most 8"
 
 
 class LongDim(Fault):

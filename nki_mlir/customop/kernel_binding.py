@@ -31,13 +31,15 @@ QUIET = CallSettings(threads=False, printf_bytes=0)
 
 class TooManyTensors(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-TENSORS"
-    message = "{signature} is called in a kernel or a linked graph; the instruction for it has at most {limit} tensors"
+    message = "{signature} is called in a kernel or a linked graph; its instruction can have {limit} tensors at most"
+    fix = "pass fewer tensors, for example several joined into one"
 
 
 class EmptyTensor(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-EMPTY"
     message = "{signature} is called in a kernel or a linked graph, and an operand or the result has no elements"
-    why = "an instruction's tensors have elements"
+    why = "each tensor of an instruction must have elements"
+    fix = "skip the call if a tensor is empty"
 
 
 def call(operator: Operator, arguments: Sequence[object]) -> object:

@@ -101,7 +101,7 @@ class WrongArgument(NkiMlirError, TypeError):
 class WrongArgumentDtype(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-DTYPE"
     message = "argument {place} of {signature} has dtype {given}"
-    fix = "custom operators have {known}"
+    fix = "convert it: custom operators take {known}"
 
 
 class DenseArray(NamedTuple):

@@ -34,8 +34,8 @@ _lock = free_in_child(threading.Lock())
 
 class CaptureLimit(NkiMlirError, ValueError):
     code = "NKI-CAPTURES"
-    message = "NKI_MLIR_CAPTURES is '{text}'"
-    fix = "set it to the number of captures of a kernel that are kept, at least 1"
+    message = "NKI_MLIR_CAPTURES is '{text}', which must be an integer of at least 1"
+    fix = "set it to the number of captures that the cache keeps of a kernel"
 
 
 def most_captures() -> int:

@@ -32,7 +32,7 @@ from nki_mlir.scalar.dtypes import INT32, UINT32, DType
 class ManyRunTimeIndices(KernelError, IndexError):
     code = "NKI-RUN-TIME-INDICES"
     message = "{count} dimensions of {shape} are indexed at run time; an access has {most} at most"
-    fix = "copy the part that the first ones name to a tile, and index that"
+    fix = "copy the part that the first of these indices select to a tile, and index that"
 
 
 class IndirectFreeDim(KernelError):

@@ -40,7 +40,7 @@ class LoopStep(NkiMlirError):
 
 class LoopIterations(NkiMlirError):
     code = "NKI-LOOP-ITERATIONS"
-    message = "this loop has {count:,} iterations, {limit:,} are allowed"
+    message = "this loop has {count:,} iterations, more than the limit of {limit:,}"
     why = "the iterations of a loop are counted in 63 bits"
     fix = "give bounds that are closer to each other, or a larger step"
 

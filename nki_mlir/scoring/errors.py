@@ -19,8 +19,8 @@ class ForbiddenAct(NkiMlirError):
 
 class OlderForm(NkiMlirError):
     code = "NKI-SCORE-RELEASE"
-    message = "the newest release does not take this: {what}"
-    why = "the reference asks for the newest release (STRICT)"
+    message = "the newest release does not accept this: {what}"
+    why = "the reference requires the newest release (STRICT)"
     fix = "write it as the newest release has it; nki-migrate rewrites most forms"
 
 

@@ -22,8 +22,8 @@ class NoSearch(NkiMlirError):
 
 class NothingRight(NkiMlirError):
     code = "NKI-TUNE-NONE"
-    message = "none of {count} choices is right; the first: {reason}"
-    fix = "judge the kernel with nki-score before it is tuned"
+    message = "none of {count} choices gives right results; the first: {reason}"
+    fix = "make the kernel pass nki-score before you tune it"
 
 
 @dataclass

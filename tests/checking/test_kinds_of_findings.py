@@ -258,7 +258,7 @@ def current_product_across_banks(x):
     return out
 
 
-@case("warning", "3 tiles that are live at once take 245760 bytes of each partition, SBUF of trn2 has", "make tiles smaller")
+@case("warning", "3 tiles that are live at once take 245760 bytes of each partition; SBUF of trn2 has", "make tiles smaller")
 @beta.jit
 def beta_tiles_that_do_not_fit(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -269,7 +269,7 @@ def beta_tiles_that_do_not_fit(x):
     return out
 
 
-@case("warning", "5 tiles that are live at once take 327680 bytes of each partition, SBUF of trn2 has", "make tiles smaller")
+@case("warning", "5 tiles that are live at once take 327680 bytes of each partition; SBUF of trn2 has", "make tiles smaller")
 @nki.jit
 def current_tiles_that_do_not_fit(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

@@ -106,11 +106,11 @@ NAMED = {
     "two functions": ("m.mlir", "func.func @a() { return }\n  func.func @b() { return }\n", [],
                       ":2:3: error: the module has 2 functions (a, b); say which one to use [NKI-SIGNATURE]"),
     "large input": ("m.mlir", 'module {\n  func.func @f(%x: memref<65536x4096xf32, "hbm">) { return }\n}\n', [],
-                    ":2:3: error: the file declares 1,073,741,824 bytes (arg0), 536,870,912 are allowed for what a file "
-                    "declares [NKI-INPUT-MEMORY]"),
+                    ":2:3: error: the file declares 1,073,741,824 bytes (arg0), more than the limit of 536,870,912 "
+                    "[NKI-INPUT-MEMORY]"),
     "large output of streams": ("m.nkiasm", ISA_HEADER, [],
-                                ": error: the file declares 1,073,741,824 bytes (out), 536,870,912 are allowed for what a "
-                                "file declares [NKI-INPUT-MEMORY]"),
+                                ": error: the file declares 1,073,741,824 bytes (out), more than the limit of 536,870,912 "
+                                "[NKI-INPUT-MEMORY]"),
     "an input of another name": ("m.nkiasm", ISA_HEADER.replace("65536", "1"), ["--arg", "y=4x4xf32"],
                                  ": error: there is no input 'y' [NKI-ARG]"),
 }

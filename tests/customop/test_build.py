@@ -387,7 +387,7 @@ def test_calls__that_are_wrong_run_nothing(files):
     assert twice.signature == "my_ops.twice(Tensor, float, int)"
     with pytest.raises(WrongArity, match="called with 2 arguments; it takes 3"):
         twice(X, 1)
-    with pytest.raises(WrongArgumentDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
+    with pytest.raises(WrongArgumentDtype, match=r"argument 0 .* float64 .*\n  fix: convert it: custom operators take bfloat16, "):
         twice(X.astype(np.float64), 1, 1)
     with pytest.raises(WrongArgumentDtype, match="int64"):
         twice(np.arange(3), 1, 1)

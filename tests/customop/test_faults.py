@@ -42,19 +42,19 @@ DIVIDED = "an integer is divided by zero, or the lowest one by -1"
 RAISED = [
     ("transfer_range", "transfer-range", "a transfer of 8 elements from element 508 on leaves the tensor, which has 512"),
     ("tcm_range", "tcm-range", "a transfer would write 32 bytes at byte 16 of a TCM block of 32 bytes"),
-    ("tcm_freed", "tcm-freed", "a transfer would write 32 bytes of a TCM block that is freed"),
+    ("tcm_freed", "tcm-freed", "a transfer would write 32 bytes of a TCM block that has been freed"),
     ("tcm_foreign", "tcm-foreign", "a transfer uses an address that tcm_malloc did not return"),
     ("tcm_null", "tcm-null", "a transfer uses a null pointer for tightly coupled memory"),
     ("tcm_type", "tcm-type", "a transfer moves elements of 2 bytes, and the elements of the tensor have 4 bytes"),
     ("access_range", "access-range", "the kernel writes 4 bytes at byte 32 of a TCM block of 32 bytes"),
     ("access_before", "access-range (before)", "the kernel reads 4 bytes at byte -4 of a TCM block of 32 bytes"),
     ("access_copy", "access-range (memcpy)", "the kernel reads 512 bytes at byte 0 of a TCM block of 32 bytes"),
-    ("access_freed", "access-freed", "the kernel writes 4 bytes of a TCM block that is freed"),
+    ("access_freed", "access-freed", "the kernel writes 4 bytes of a TCM block that has been freed"),
     ("access_foreign", "access-foreign", "the kernel writes 4 bytes of tightly coupled memory that is not allocated"),
     ("access_null", "access-null", "the kernel writes 4 bytes through a null pointer"),
     ("free_twice", "free-twice", "a TCM block of 32 bytes is freed again"),
     ("free_foreign", "free-foreign", "tcm_free gets an address that tcm_malloc did not return"),
-    ("index", "index", "index 16 on axis 1 of size 16"),
+    ("index", "index", "index 16 is outside of axis 1, which has size 16"),
     ("accessor_type", "accessor-type", "an accessor of int32 elements is opened on a tensor of float32"),
     ("accessor_rank", "accessor-rank", "an accessor of 3 dimensions is opened on a tensor that has 2"),
     ("stream_end", "stream-end", "a stream reads more than the 512 elements of its tensor"),
@@ -111,7 +111,7 @@ def test_fault__says_where_the_block_comes_from(one, x):
 
 
 @pytest.mark.parametrize("name, text", [
-    ("dims", "a tensor has 9 dimensions; there are at most 8"), ("check_alone", "expected x.dim() == 3")])
+    ("dims", "a tensor has 9 dimensions; it can have at most 8"), ("check_alone", "expected x.dim() == 3")])
 def test_fault__without_an_exact_line(one, x, name, text):
     with pytest.raises(Fault) as raised:
         misuse(one, x, name)

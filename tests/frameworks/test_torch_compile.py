@@ -160,7 +160,7 @@ class Scaled(torch.nn.Module):
         return kernels.scaled(x, 2.0) + 1
 
 
-OPEN = r"kernel scaled is called with dimension 0 of \S+, which becomes 4: sizes cannot stay open"
+OPEN = r"kernel scaled is called with dimension 0 of \S+, which becomes 4: its sizes must be known"
 ONCE = "export the program once for each size; Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew"
 
 

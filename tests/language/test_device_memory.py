@@ -48,7 +48,7 @@ def test_a_tile_has_room_in_a_partition(on, target, fits):
     with pytest.raises(TileTooLarge) as error:
         run(on, replace(unwrap(nki.jit(kernel)), target=target), X, fits + 1)
     assert error.value.headline == (
-        f"a tile of shape [128, {fits + 1}] of float32 takes {4 * fits + 4} bytes of each partition, SBUF of {target} "
+        f"a tile of shape [128, {fits + 1}] of float32 takes {4 * fits + 4} bytes of each partition; SBUF of {target} "
         f"has {4 * fits}")
     assert error.value.advice[1] == f"work on {fits} elements of a partition at a time, in a loop"
     if on != "isa":         # no tile of all memory is left to streams: some of it is reserved
@@ -60,7 +60,7 @@ def test_a_tile_has_room_in_psum(on):
         tile = nl.ndarray((128, elements), nl.float32, buffer=nl.psum)
         tile[:, 0:64] = nl.load(x)
         return stored(tile[:, 0:64])
-    with pytest.raises(TileTooLarge, match=r"takes 16388 bytes of each partition, PSUM of trn2 has 16384"):
+    with pytest.raises(TileTooLarge, match=r"takes 16388 bytes of each partition; PSUM of trn2 has 16384"):
         run(on, nki.jit(kernel), X, 4097)
     np.testing.assert_array_equal(run(on, nki.jit(kernel), X, 4096), X)
 
@@ -96,7 +96,7 @@ def test_tiles_held_at_once(on):
     said, = shown_by(on, held(4), wide)
     line = held.__code__.co_firstlineno
     assert said == (
-        f"5 tiles that are live at once take 320000 bytes of each partition, SBUF of trn2 has 212984: t0 64000 (line "
+        f"5 tiles that are live at once take 320000 bytes of each partition; SBUF of trn2 has 212984: t0 64000 (line "
         f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
         f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use a tile for the last time before you "
         "allocate the next")

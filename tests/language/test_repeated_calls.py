@@ -266,8 +266,8 @@ def test_a_limit_of_captures_is_a_number(kernel, monkeypatch, text):
     monkeypatch.setenv("NKI_MLIR_CAPTURES", text)
     with pytest.raises(NkiMlirError) as raised:
         kernel(numbers(1, 1))
-    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}' [NKI-CAPTURES]\n"
-                                 "  fix: set it to the number of captures of a kernel that are kept, at least 1")
+    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}', which must be an integer of at least 1 "
+                                 "[NKI-CAPTURES]\n  fix: set it to the number of captures that the cache keeps of a kernel")
 
 
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):

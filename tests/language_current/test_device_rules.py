@@ -137,7 +137,7 @@ def test_a_tile_has_room(on):
     def kernel(x):
         nl.ndarray((128, 57345), nl.float32, buffer=nl.sbuf)
         return x
-    with pytest.raises(NkiValidationError, match="takes 229380 bytes of each partition, SBUF of trn2 has 229376"):
+    with pytest.raises(NkiValidationError, match="takes 229380 bytes of each partition; SBUF of trn2 has 229376"):
         run(on, kernel, X)
 
 
@@ -153,7 +153,7 @@ def test_tiles_held_at_once(on):
         warnings.simplefilter("always", DeviceRuleWarning)
         run(on, kernel, np.ones((128, 16000), np.float32))
     said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
-    assert said[0].startswith("4 tiles that are live at once take 256000 bytes of each partition, SBUF of trn2 has "
+    assert said[0].startswith("4 tiles that are live at once take 256000 bytes of each partition; SBUF of trn2 has "
                               "212984: t0 64000 (line ")
 
 

@@ -121,7 +121,7 @@ REFUSED = {
     "matmul: N>4096": (
         lambda: nisa.nc_matmul(nl.ndarray((4, 4097), nl.float32, buffer=nl.psum), tile(8, 4),
                                                tile(8, 4097)),
-        "a tile of shape [4, 4097] of float32 takes 16388 bytes of each partition, PSUM of trn3 has 16384"),
+        "a tile of shape [4, 4097] of float32 takes 16388 bytes of each partition; PSUM of trn3 has 16384"),
     "matmul: fp32/bf16": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4, dtype=BF16)),
         "'nc_matmul': multiplies float32 with float32 only, got float32 and bfloat16"),
     "matmul: e4m3/e4m3fn": (

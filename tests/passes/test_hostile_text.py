@@ -247,11 +247,11 @@ def test_texts_have_a_size(monkeypatch, tmp_path, capsys):
     file.write_text("module {" + " " * 100 + "}")
     assert opt.main([str(file)]) == 1
     assert capsys.readouterr().err.splitlines()[0] == (
-        f"{file}:1:1: error: the file takes 109 bytes, 100 are allowed [NKI-INPUT-SIZE]")
-    with pytest.raises(InputTooLarge, match="the text takes 101 bytes, 100 are allowed"):
+        f"{file}:1:1: error: the file takes 109 bytes, more than the limit of 100 [NKI-INPUT-SIZE]")
+    with pytest.raises(InputTooLarge, match="the text takes 101 bytes, more than the limit of 100"):
         configs_of_stablehlo(" " * 101)
     errors = language_server.errors_of(" " * 101 + "module {}", "long.mlir")
-    assert [message for _, _, message in errors] == ["the text takes 110 bytes, 100 are allowed"]
+    assert [message for _, _, message in errors] == ["the text takes 110 bytes, more than the limit of 100"]
 
 
 @pytest.mark.parametrize("text", ["none", "-1", "0", "1.5", "9" * 5000])
@@ -357,8 +357,8 @@ def test_iterations_of_a_loop_are_counted_in_63_bits(tmp_path):
     with pytest.raises(LoopIterations) as error:
         read_module(loop_of(-2**63, 2**63 - 1), "loop.mlir")
     assert str(error.value).splitlines()[0] == (
-        "loop.mlir:5:7: error: this loop has 18,446,744,073,709,551,615 iterations, 9,223,372,036,854,775,807 are "
-        "allowed [NKI-LOOP-ITERATIONS]")
+        "loop.mlir:5:7: error: this loop has 18,446,744,073,709,551,615 iterations, more than the limit of "
+        "9,223,372,036,854,775,807 [NKI-LOOP-ITERATIONS]")
     read_module(loop_of(0, 2**63 - 1), "loop.mlir")
 
 
@@ -426,14 +426,14 @@ def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch
     file = tmp_path / "large.mlir"
     file.write_text('func.func @f(%a: memref<64x69468320xf32, "hbm">) { return }')
     assert run.main([str(file), "--on=interpreter"]) == 1
-    assert "take 17,783,889,920 bytes, 536,870,912 are allowed" in capsys.readouterr().err
+    assert "declares 17,783,889,920 bytes (arg0), more than the limit of 536,870,912" in capsys.readouterr().err
     file.write_text('func.func @f(%a: memref<64x64xf32, "hbm">) { return }')
     assert run.main([str(file), "--on=interpreter"]) == 0
     declared = 'func.func @f(%a: memref<4x4xf32, "hbm">) {\n  %0 = memref.alloc() : memref<64x2097153xf32, "hbm">\n  return }'
     file.write_text(declared)
     assert run.main([str(file), "--on=jit"]) == 1
     assert capsys.readouterr().err.startswith(
-        f"{file}:2:8: error: 'memref.alloc' declares 536,871,168 bytes, 536,870,912 are allowed")
+        f"{file}:2:8: error: 'memref.alloc' declares 536,871,168 bytes, more than the limit of 536,870,912")
     file.write_text("func.func @main() -> tensor<4x33554433xf32> {\n"
                     "  %0 = stablehlo.constant dense<1.0> : tensor<4x33554433xf32>\n"
                     "  return %0 : tensor<4x33554433xf32> }")
@@ -442,7 +442,7 @@ def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch
     file.write_text('func.func @f(%a: memref<64x64xf32, "hbm">) { return }')
     monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "100")
     assert run.main([str(file), "--on=interpreter"]) == 1
-    assert "take 16,384 bytes, 100 are allowed" in capsys.readouterr().err
+    assert "declares 16,384 bytes (arg0), more than the limit of 100" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", [1, 7, 1 << 20])

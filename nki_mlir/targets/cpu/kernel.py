@@ -32,7 +32,7 @@ WORTH_WATCHING = 5e6            # nanoseconds, roughly, of work during which Ctr
 class OutOfMemory(NkiMlirError, MemoryError):
     code = "NKI-MEMORY"
     message = "there is no memory for the kernel's buffers ({bytes} bytes a program)"
-    fix = "run fewer programs at a time (NKI_MLIR_NUM_THREADS), or smaller tiles"
+    fix = "run fewer programs at a time (NKI_MLIR_NUM_THREADS), or use smaller tiles"
 
 
 class NativeKernel:

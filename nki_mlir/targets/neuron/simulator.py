@@ -54,7 +54,7 @@ class SemaphoreRange(NkiMlirError):
 class StepLimit(NkiMlirError):
     code = "NKI-STEP-LIMIT"
     message = "the program has not ended after {steps} instructions"
-    fix = "check the branches, or give the simulator a larger limit"
+    fix = "check the conditions of the branches, or give the simulator a larger limit"
 
 
 class WrongArrays(NkiMlirError):

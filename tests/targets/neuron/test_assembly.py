@@ -131,7 +131,7 @@ def test_lines__are_limited_in_number_and_length(monkeypatch):
     with pytest.raises(TooManyLines) as caught:
         parse_program(PROGRAM + "\n", "a.nkiasm")
     assert str(caught.value) == (
-        "a.nkiasm:1:1: error: the text has 21 lines, 20 are allowed [NKI-INPUT-LINES]\n"
+        "a.nkiasm:1:1: error: the text has 21 lines, more than the limit of 20 [NKI-INPUT-LINES]\n"
         "  why: each line takes several microseconds to read, and its instruction as many to check\n"
         "  fix: set NKI_MLIR_INPUT_TEXT to 2,688, which is 128 bytes for each line")
     with pytest.raises(AssemblyError, match="a:1:1: error: a line has at most 65,536 characters, this has 70,000"):
@@ -151,7 +151,7 @@ def test_entries_that_no_binary_can_number(entries, said):
 def test_cores__are_limited_and_name_their_lines():
     one = ".nki_isa 1\n.kernel k\n.target trn2\n"
     assert len(programs_of_assembly(SEPARATOR.join([one] * 256))) == 256
-    with pytest.raises(TooManyCores, match="a:1:1: error: the text has programs for 257 cores, 256 are allowed"):
+    with pytest.raises(TooManyCores, match="a:1:1: error: the text has programs for 257 cores, more than the limit of 256"):
         programs_of_assembly(SEPARATOR.join([one] * 257), "a")
     with pytest.raises(AssemblyError, match=r"a:11:1: error: there is no directive \.other"):
         programs_of_assembly(SEPARATOR.join([one, one, one.replace(".target", ".other")]), "a")

@@ -60,7 +60,7 @@ class UnorderedCount(StreamViolation):
 
 class WrongMark(StreamViolation):
     code = "NKI-STREAM-MARK"
-    message = "{event} touches byte {byte} of a partition of {memory}, the program says that it uses {mark} bytes"
+    message = "{event} touches byte {byte} of a partition of {memory}, but the program declares {mark} bytes"
     why = "a program that runs at the same time may use the memory beyond the mark"
     fix = "let .{memory} be at least {needed}"
 

@@ -44,7 +44,8 @@ class MemoryFull(NkiMlirError):
 
 class BankCrossed(NkiMlirError):
     code = "NKI-PSUM-BANK"
-    message = "the matmul result in {buffer} lies in bytes {first} to {last} of PSUM, across a bank of {bank} bytes"
+    message = ("the matmul result in {buffer} lies in bytes {first} to {last} of PSUM, in more than one bank of {bank} "
+               "bytes")
     fix = "give each result its own PSUM tensor, or one whose rows fill banks"
 
 

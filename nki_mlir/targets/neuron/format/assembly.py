@@ -90,14 +90,14 @@ def amount_text(amount: int) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 class TooManyLines(NkiMlirError):
     code = "NKI-INPUT-LINES"
-    message = "the text has {lines:,} lines, {limit:,} are allowed"
+    message = "the text has {lines:,} lines, more than the limit of {limit:,}"
     why = "each line takes several microseconds to read, and its instruction as many to check"
     fix = "set {variable} to {bytes:,}, which is {each} bytes for each line"
 
 
 class TooManyCores(NkiMlirError):
     code = "NKI-INPUT-CORES"
-    message = "the text has programs for {cores:,} cores, {limit} are allowed"
+    message = "the text has programs for {cores:,} cores, more than the limit of {limit}"
     why = "each core has memories, semaphores and registers, and the cores are checked together"
     fix = "write the programs of fewer cores"
 

@@ -145,7 +145,7 @@ class Gathering:
 class EventLimit(NkiMlirError):
     code = "NKI-EVENT-LIMIT"
     message = "the program has not ended after {limit} instructions"
-    fix = "check the branches"
+    fix = "check the conditions of its branches"
 
 
 class TimedMachine:

@@ -187,7 +187,7 @@ def test_error__matmul_across_banks():
     for t in (left, right):
         b.memset((t, 0, 128, 0, 384), 0)
     b.matmul((total, 0, 128, 384, 384), (left, 0, 128, 0, 128), (right, 0, 128, 0, 384))
-    with pytest.raises(BankCrossed, match="total lies in bytes 1536 to 3071 of PSUM, across a bank of 2048 bytes"):
+    with pytest.raises(BankCrossed, match="total lies in bytes 1536 to 3071 of PSUM, in more than one bank of 2048 bytes"):
         allocate(b.code)
 
 

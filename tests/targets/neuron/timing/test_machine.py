@@ -284,7 +284,7 @@ def test_a_stream_without_an_end_is_refused(monkeypatch):
     with pytest.raises(EventLimit) as raised:
         ran({"dve": ["COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0000"]})
     assert str(raised.value) == ("error: the program has not ended after 1000 instructions [NKI-EVENT-LIMIT]\n"
-                                 "  fix: check the branches")
+                                 "  fix: check the conditions of its branches")
 
 
 @pytest.mark.parametrize("op", ["floordiv", "mod"])
