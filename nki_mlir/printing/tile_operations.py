@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, ReciprocalOp, TensorScalarOp, TensorTensorOp
-from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
+from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
 from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMxOp
-from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaCopyOp, DmaTransposeOp, TensorCopyOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.nisa.random import RandomBitsOp, RandomSeedOp, RandOp
 from nki_mlir.dialects.nisa.search import MatchReplace8Op, TopkOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
@@ -38,12 +38,20 @@ from nki_mlir.machine import Machine
 from nki_mlir.machine.engine import DOCUMENTED
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.masked import call, is_backwards, placed, put_rows, repeated_as, take_rows, without_repeats
+from nki_mlir.printing.kernel_text import KernelText
+from nki_mlir.printing.masked import call, is_backwards, placed, repeated_as, without_repeats
 from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import dtype_text, shape_text
+from nki_mlir.printing.transfers import (
+    in_sbuf,
+    write_dma_compute,
+    write_dma_copy,
+    write_dma_transpose,
+    write_function,
+    write_move,
+)
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, INT32
+from nki_mlir.scalar.dtypes import FLOAT32
 
 STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partition
 
@@ -73,14 +81,14 @@ def write_statement(text: KernelText, op: Op) -> None:
     op = with_repeats(op)
     if isinstance(op, CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
-        _function(text, op, row_text(text, op, op.src))
+        write_function(text, op, row_text(text, op, op.src))
         return
     if isinstance(op, CopyOp | TensorCopyOp) and _moves_rows(text, op):
         call(text, op, "dma_copy", op.dst, op.src)
         return
     op = _with_whole_rows(text, op)
     write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
-    if write is _move or op.queued:
+    if write is write_move or op.queued:
         write(text, op)
     else:
         with placed(text, op) as placed_op:
@@ -146,92 +154,6 @@ def _loads_registers(text: KernelText, op: Op) -> bool:
     return True
 
 
-def _function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
-    """Write ``dst`` = the result of a function, which is a new tile: ``dst`` itself if nothing has used it yet."""
-    tensor = text.defines(op.dst)
-    if tensor is not None:
-        name = text.define(tensor)
-        del text.waiting[op.dst.handle]
-    else:
-        text.use(op.dst.handle)                 # in front of the result, which may then be written there at once
-        name = text.define(NamedTensor("t0", op.dst.shape, op.dst.dtype, "nl.sbuf"))
-    text.write(f"{name} = {call}")
-    if tensor is None:
-        text.write(f"nisa.tensor_copy(dst={text.tile(op, op.dst)}, src={name})")
-
-
-def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
-    """Return the tile, or a copy of it in SBUF if it is in PSUM or steps backwards, where no transfer reads it."""
-    if tile.space != PSUM and not is_backwards(tile):
-        return tile
-    text.use(tile.handle)
-    staged = text.temporary(tile.shape, tile.dtype, SBUF)
-    if starts_legally(text.machine, tile):
-        call(text, op, "tensor_copy", staged, tile)
-    else:
-        take_rows(text, op, staged, tile)
-    return staged
-
-
-def _forwards(text: KernelText, op: Copying) -> Copying | None:
-    """Return a transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end.
-
-    If rows of HBM go to partitions from the last to the first, write the transfer with a tile of indices and return
-    None.
-    """
-    outside, other_tile = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
-    axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
-    by_rows = 0 in axes and other_tile.on_chip and other_tile.shape[0] > 1
-
-    def walked(tile: Tile) -> Tile:
-        for axis in axes:
-            count = tile.shape[axis]
-            moved = tile.access.moved(axis, Linear(count - 1))
-            dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
-            tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
-        return tile
-    if not by_rows:
-        return changed(op, walked)
-    del axes[0]
-    _move_rows_backwards(text, changed(op, walked))
-    return None
-
-
-def _move_rows_backwards(text: KernelText, op: Copying) -> None:
-    """Write a transfer whose rows in HBM are those of a table, counted from the last."""
-    outside = op.dst if op.dst.space == HBM else op.src
-    rows = outside.shape[0]
-    index = text.temporary((rows, 1), INT32, SBUF)
-    text.write(f"nisa.iota(dst={text.tile(op, index)}, pattern=[[0, 1]], offset={rows - 1}, channel_multiplier=-1)")
-    (step, count), *inner = outside.access.dims
-    table = outside.patterned(free=outside.access.free.plus(Linear(step * (count - 1))), dims=((-step, count), *inner))
-    if op.dst is outside:
-        write_run_time_copy(text, DmaScatterOp(dst=table, src=op.src, index=index, symbols=op.symbols,
-                                               ranges=op.ranges))
-    else:
-        write_run_time_copy(text, DmaGatherOp(dst=op.dst, src=table, index=index, symbols=op.symbols,
-                                              ranges=op.ranges))
-
-
-def _move(text: KernelText, op: Copying) -> None:
-    """Write a transfer. It reaches PSUM, and patterns on chip that step backwards, through a tile in SBUF."""
-    forwards = _forwards(text, op)
-    if forwards is None:
-        return
-    op = forwards
-    source = _to_sbuf(text, op, op.src)
-    if op.dst.space == PSUM or is_backwards(op.dst):
-        text.use(op.dst.handle)
-        staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
-        call(text, op, "dma_copy", staged, source)
-        if starts_legally(text.machine, op.dst):
-            call(text, op, "tensor_copy", op.dst, staged)
-        else:
-            put_rows(text, op, op.dst, staged)
-    else:
-        call(text, op, "dma_copy", op.dst, source)
-
-
 def _copy(text: KernelText, op: Copying) -> None:
     call(text, op, "tensor_copy", op.dst, op.src)
 
@@ -241,7 +163,7 @@ def _transpose(text: KernelText, op: TransposeOp) -> None:
     engine does, to PSUM."""
     small = max(op.src.shape) <= text.machine.transpose_vector_max
     engine, space = ("vector", SBUF) if small else ("tensor", PSUM)
-    source = op.src if small and not is_backwards(op.src) else _to_sbuf(text, op, op.src)
+    source = op.src if small and not is_backwards(op.src) else in_sbuf(text, op, op.src)
     target = op.dst
     if op.dst.dtype is not op.src.dtype or not (small or op.dst.space == PSUM) or is_backwards(op.dst):
         target = text.temporary(op.src.shape[::-1], op.src.dtype, space)
@@ -309,7 +231,7 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
 
 def _binary(text: KernelText, op: BinaryOp) -> None:
     if op.lhs.space == op.rhs.space == PSUM:            # of which an instruction reads one
-        op = changed(op, lambda tile: tile, rhs=_to_sbuf(text, op, op.rhs))
+        op = changed(op, lambda tile: tile, rhs=in_sbuf(text, op, op.rhs))
     columns = [_is_column(tile) for tile in (op.lhs, op.rhs)]
     if ALU[op.op].floats and op.compute is FLOAT32 and any(columns) and not all(columns):
         source, operand = (op.rhs, op.lhs) if columns[0] else (op.lhs, op.rhs)
@@ -322,7 +244,7 @@ def _binary(text: KernelText, op: BinaryOp) -> None:
         write_instruction(text, instruction)
         return
     left, right = text.tile(op, op.lhs, exact=True), text.tile(op, op.rhs, exact=True)
-    _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+    write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
@@ -332,7 +254,7 @@ def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
     number = str(int(op.scalar)) if float(op.scalar).is_integer() else number_text(op.scalar)
     sides = [text.tile(op, op.src, exact=True), number]
     left, right = sides[::-1] if op.reverse else sides
-    _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+    write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _unary(text: KernelText, op: UnaryOp) -> None:
@@ -348,12 +270,12 @@ def _unary(text: KernelText, op: UnaryOp) -> None:
         return
     source = text.tile(op, op.src, exact=True)
     function = "sin" if op.fn == EVERYWHERE["sin"] and not text.beta else op.fn
-    _function(text, op, f"{operator_text(function)}({source}, dtype={dtype_text(op.dst.dtype)})")
+    write_function(text, op, f"{operator_text(function)}({source}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _select(text: KernelText, op: SelectOp) -> None:
     operands = ", ".join(text.tile(op, tile, exact=True) for tile in (op.condition, op.on_true, op.on_false))
-    _function(text, op, f"nl.where({operands}, dtype={dtype_text(op.dst.dtype)})")
+    write_function(text, op, f"nl.where({operands}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _matmul(text: KernelText, op: MatmulOp) -> None:
@@ -382,7 +304,7 @@ def _device_print(text: KernelText, op: DevicePrintOp) -> None:
 def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
     """Write the selection. The current generation's instruction runs on GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
-    read = op.src if text.beta or op.src.space != PSUM else _to_sbuf(text, op, op.src)
+    read = op.src if text.beta or op.src.space != PSUM else in_sbuf(text, op, op.src)
     target, source = text.tile(op, op.dst, exact=True), text.tile(op, read, exact=True)
     text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
                f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
@@ -447,26 +369,11 @@ def _topk(text: KernelText, op: TopkOp) -> None:
 
 def _rand(text: KernelText, op: RandOp) -> None:
     text.started.add(op.state.handle)
-    _function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
+    write_function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _random_seed(text: KernelText, op: RandomSeedOp) -> None:
     text.write(f"nl.random_seed({text.tile(op, op.seed, exact=True)})")
-
-
-def _dma_compute(text: KernelText, op: DmaComputeOp) -> None:
-    sources = ", ".join(text.tile(op, tile, exact=True) for tile in (op.lhs, op.rhs))
-    text.write(f"nisa.dma_compute(dst={text.tile(op, op.dst, exact=True)}, srcs=[{sources}], reduce_op=nl.add)")
-
-
-def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
-    """Write the transpose, which moves elements unchanged, and a separate copy that converts."""
-    if op.dst.dtype is op.src.dtype:
-        write_instruction(text, op)
-        return
-    transposed = text.temporary(op.dst.shape, op.src.dtype, SBUF)
-    write_instruction(text, changed(op, lambda tile: tile, dst=transposed))
-    call(text, op, "tensor_copy" if op.dst.on_chip else "dma_copy", op.dst, transposed)
 
 
 def _packed(text: KernelText, op: Op, tile: Tile, element: str) -> str:
@@ -488,11 +395,12 @@ def _matmul_mx(text: KernelText, op: NcMatmulMxOp) -> None:
 
 
 TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
-    "nki.load": _move, "nki.store": _move, "nki.copy": _copy, "nki.transpose": _transpose, "nki.memset": _memset,
+    "nki.load": write_move, "nki.store": write_move, "nisa.dma_copy": write_dma_copy,
+    "nki.copy": _copy, "nki.transpose": _transpose, "nki.memset": _memset,
     "nki.iota": _iota, "nisa.iota": _iota, "nki.binary": _binary, "nki.binary_scalar": _binary_scalar,
     "nki.unary": _unary, "nki.select": _select, "nki.matmul": _matmul, "nki.reduce": _reduce,
     "nki.device_print": _device_print, "nisa.affine_select": _affine_select,
     "nisa.nc_match_replace8": _match_replace, "nisa.topk": _topk, "nisa.rng": _random_bits,
     "nisa.nc_matmul_transpose": _matmul_transpose, "nisa.random_seed": _random_seed,
-    "nisa.rand": _rand, "nisa.dma_compute": _dma_compute, "nisa.quantize_mx": _quantize_mx,
-    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": _dma_transpose}
+    "nisa.rand": _rand, "nisa.dma_compute": write_dma_compute, "nisa.quantize_mx": _quantize_mx,
+    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": write_dma_transpose}

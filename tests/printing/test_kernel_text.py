@@ -197,6 +197,37 @@ def test_a_transpose_that_converts_is_followed_by_a_copy():
     np.testing.assert_array_equal(got, x.T.astype(got.dtype))
 
 
+@nki.jit
+def transposed_loads(x, half):
+    out = nl.ndarray((8, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        both = nl.ndarray((8, 16), dtype=half.dtype, buffer=nl.sbuf)
+        both[:, 0:8] = nl.load_transpose2d(half[i * 8:(i + 1) * 8, :])
+        both[:, 8:16] = nl.load_transpose2d(half[i * 8:(i + 1) * 8, :], dtype=half.dtype)
+        tile = nl.load_transpose2d(x[i * 16:(i + 1) * 16, :])
+        nl.store(out[:, i * 16:(i + 1) * 16], nl.add(tile, both))
+    return out
+
+
+@pytest.mark.parametrize("level", ["nki", "nisa"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_load_that_the_kernel_states_as_a_transpose_is_one(level, dtype):
+    rng = np.random.default_rng(0)
+    x, half = rng.random((32, 8), np.float32).astype(dtype), rng.random((16, 8), np.float32).astype(np.float16)
+    module = cloned(transposed_loads.lower(x, half).specialization.modules[0])
+    if level != "nki":
+        with module.context, ir.Location.unknown():
+            run_passes(module, passes_to(level, module))
+    text = kernel_text([module], comments=False)
+    assert text.count("tile = nl.load_transpose2d(x[nl.ds(i * 16, 16), :])") == 1
+    assert text.count("nl.load_transpose2d(") + text.count("nisa.dma_transpose(") == 3 and "dma_copy(dst=both" not in text
+    expected = x.T + np.concatenate([half[:8], half[:8], half[8:], half[8:]]).T
+    for executor in ("interpreter", "jit", "isa"):
+        np.testing.assert_array_equal(reread(text).on(executor)(x, half), expected)
+    beta = reread_beta(printed(transposed_loads, [x, half], generation="beta"))
+    np.testing.assert_array_equal(beta.on("interpreter")(x, half), expected)
+
+
 @pytest.mark.parametrize("level", ["linalg", "nisa"])
 def test_modules_below_the_nki_level(level):
     x = np.random.default_rng(0).random((200, 16), np.float32)
