@@ -27,10 +27,10 @@ RETURNED = ""                                   # the value goes to the caller
 _known: dict[int, tuple[CodeType, dict[int, str]]] = {}
 
 
-def assigned_name(skip: int = 1) -> str:
+def assigned_name() -> str:
     """Return the variable that user code assigns the value of the current call to, or "" if it assigns the value to
     none."""
-    frame: FrameType | None = user_frame(skip + 1)
+    frame: FrameType | None = user_frame(2)
     while frame is not None and not is_passed[frame.f_code.co_filename]:
         name = destinations(frame.f_code).get(frame.f_lasti)
         if name != RETURNED:

@@ -141,9 +141,9 @@ def load_plugins(arguments: Sequence[str]) -> None:
             sys.exit(1)
 
 
-def of_plugins(group: str) -> str:
-    """Return a text for an option's help that lists the values which plugins add."""
-    names = extensions.of(group)
+def targets_of_plugins() -> str:
+    """Return a text for the help of ``--target`` that lists the targets which plugins add."""
+    names = extensions.of("targets")
     return f"; of plugins: {', '.join(names)}" if names else ""
 
 

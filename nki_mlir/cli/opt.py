@@ -24,7 +24,7 @@ from nki_mlir.cli.command import (
     fail,
     is_kernel,
     load_plugins,
-    of_plugins,
+    targets_of_plugins,
 )
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
@@ -110,7 +110,7 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
     lowering.add_argument("--target", metavar="NAME",
                           help="compile for trn1, trn2 or trn3 (or by the names inf2, gen2, gen3, gen4)"
-                               + of_plugins("targets"))
+                               + targets_of_plugins())
     lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                           help="choose how long --lower-to-isa searches for a fast order; 0 keeps program order "
                                "(default: 1)")

@@ -18,7 +18,7 @@ from nki_mlir.cli.command import (
     exit_status,
     is_kernel,
     load_plugins,
-    of_plugins,
+    targets_of_plugins,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="",
                    help="set the launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
-    p.add_argument("--target", help="compile a kernel or a module for trn1, trn2 or trn3" + of_plugins("targets"))
+    p.add_argument("--target", help="compile a kernel or a module for trn1, trn2 or trn3" + targets_of_plugins())
     add_plugins(p)
     p.add_argument("--time", action="store_true",
                    help="predict how long the source takes on the device, with a timed model, without computing values")

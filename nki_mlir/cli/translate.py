@@ -14,7 +14,7 @@ from nki_mlir.cli.command import (
     exit_status,
     is_kernel,
     load_plugins,
-    of_plugins,
+    targets_of_plugins,
 )
 
 
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--keep-placement", action="store_true",
                    help="with --to-nki-python: print the compiled program, fused and in its order, with engines and "
                         "addresses")
-    p.add_argument("--target", help="compile for trn1, trn2 or trn3" + of_plugins("targets"))
+    p.add_argument("--target", help="compile for trn1, trn2 or trn3" + targets_of_plugins())
     add_plugins(p)
     add_check(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")

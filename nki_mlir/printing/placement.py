@@ -56,11 +56,11 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number} {singular if number == 1 else several or singular + 's'}"
 
 
-def placed_module(module: Module, point: Point | None = None, level: int = 1) -> tuple[Module, Program]:
+def placed_module(module: Module, point: Point | None = None) -> tuple[Module, Program]:
     """Return a nisa-level module as it is emitted, for the complete grid or for the program at a point of it, and the
     program that it becomes."""
     observer = PlacedModule()
-    options = Emission(level=level, observation=Observation(observer, module))
+    options = Emission(observation=Observation(observer, module))
     if point is None:
         program, = emit_each(module, options)
     else:

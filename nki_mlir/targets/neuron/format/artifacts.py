@@ -63,11 +63,13 @@ def is_artifact(data: bytes) -> bool:
     return data.startswith(b"PK\x03\x04")
 
 
-def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized") -> bytes:
+def pack_kernel(programs: "Sequence[Program]") -> bytes:
     """Write the NEFF of programs that run together, one on each core."""
     from nki_mlir.targets.neuron.format.container import encode_program  # start-up: traces are read without
     manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
-                "mode": mode, "cores": len(programs), **({"static": True} if programs[0].static_descriptors else {})}
+                "mode": "optimized", "cores": len(programs)}
+    if programs[0].static_descriptors:
+        manifest["static"] = True
     return _packed({MANIFEST: _json(manifest),
                     **{STREAMS.format(core): encode_program(program) for core, program in enumerate(programs)}})
 
