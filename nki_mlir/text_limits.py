@@ -9,11 +9,12 @@ deep as brackets. None of it can be caught afterwards: ``check_text`` refuses su
 parser sees it.
 """
 
+import math
 import re
-from collections import Counter
+from array import array
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -33,6 +34,8 @@ DISTINCT = 10_000               # attributes that differ from all equal ones
 BITS = 1_024                    # of an integer type: MLIR makes each element of a constant as wide as its type
 LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
 PART = 1 << 20                  # characters of a text that are searched at once
+ALIASES = 100_000               # definitions of aliases
+USES = 500_000                  # names of aliases, or of attributes and types that look like them, beside aliases
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,7 +55,7 @@ _WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{4,})\b")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
 _DEFINED = re.compile(rf"({_ALIAS.pattern})\s*=")
 # The text of an alias ends at the latest at the next operation outside of brackets.
-_OPERATION = re.compile(r'[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)')
+_OPERATION = re.compile(rb'^[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)', re.MULTILINE)
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
 _SEPARATES = np.zeros(256, np.bool_)
@@ -201,8 +204,11 @@ def _check_each(matches: Iterator[re.Match[str]], text: str, name: str, subject:
 
 
 def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
-    """Check the expansion of each alias, with all that it names in turn: its depth, and its size."""
-    matches = list(_DEFINED.finditer(plain))
+    """Check the number of aliases, and the expansion of each, with all that it names in turn: depth and size."""
+    matches = list(islice(_DEFINED.finditer(plain), ALIASES + 1))
+    if len(matches) > ALIASES:
+        raise _error(text, name, matches[ALIASES].start(), f"the {ALIASES + 1:,}st alias", ALIASES,
+                     "use fewer aliases, for example without locations")
     if not matches:
         return
     outer = level[np.fromiter((match.end() for match in matches), np.int64, len(matches)) - 1] == 0
@@ -210,15 +216,12 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
     if not defined:
         return
     starts = np.fromiter((match.start() for match in defined), np.int64, len(defined))
-    ends = np.append(starts[1:], len(plain))
-    lines = np.concatenate(([0], np.flatnonzero(characters[:-1] == ord("\n")) + 1))
-    outside = lines[level[lines] == 0].tolist()
-    operations = np.array([line for line in outside if _OPERATION.match(text, line) is not None] + [len(plain)])
-    ends = np.minimum(ends, operations[np.searchsorted(operations, starts)])
+    ends = _ends(starts, characters_of(text), level)
     inner = np.maximum.reduceat(np.append(level, 0), np.column_stack((starts, ends)).ravel())[::2].tolist()
     numbers = {match[1]: number for number, match in enumerate(defined)}
+    at, used = _uses(plain, numbers, text, name)
     sizes, depths = [1] * len(defined), list(inner)
-    for number, target in _uses_in_order(plain, defined, numbers, starts, ends, text, name):
+    for number, target in _uses_in_order(at, used, defined, starts, ends, text, name):
         sizes[number] += sizes[target]
         depths[number] = max(depths[number], inner[number] + depths[target])
         if depths[number] > DEPTH:
@@ -226,26 +229,42 @@ def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: 
                          "nest attributes, types and locations less deeply")
         if sizes[number] > EXPANDED:
             break                       # larger numbers only take time
-    if max(sizes) * int(np.logical_or(characters == ord("#"), characters == ord("!")).sum()) <= EXPANDED:
-        return
-    uses = _ALIAS.findall(plain)
-    counts = Counter(uses)
-    total = sum(sizes[numbers[alias]] * count for alias, count in counts.items() if alias in numbers)
-    limit = max(EXPANDED, 4 * len(uses))
+    counts = np.bincount(used[used >= 0], minlength=len(defined)).tolist()
+    total = sum(size * count for size, count in zip(sizes, counts))
+    limit = max(EXPANDED, 4 * used.size)
     if total > limit:
         largest = int(starts[int(np.argmax(np.array(sizes, float)))])
         raise _error(text, name, largest, f"what aliases stand for, {min(total, 10**12):,} attributes and types,",
                      limit, "use fewer aliases in the definition of an alias")
 
 
-def _uses_in_order(plain: str, defined: list[re.Match[str]], numbers: dict[str, int], starts: np.ndarray,
+def _ends(starts: np.ndarray, characters: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Return the end of the text of each alias: the next operation outside of brackets, or the next alias."""
+    ends = np.append(starts[1:], characters.size)
+    outside = np.where((level == 0) | ((level == 1) & (_STEPS[characters] > 0)), characters, ord(" ")).tobytes()
+    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+        if (operation := _OPERATION.search(outside, start, end)) is not None:
+            ends[number] = operation.start()
+    return ends
+
+
+def _uses(plain: str, numbers: dict[str, int], text: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the text has a name of an alias, and the alias's number or -1."""
+    at, used = array("q"), array("q")
+    for match in _ALIAS.finditer(plain):
+        at.append(match.start())
+        used.append(numbers.get(match[0], -1))
+        if len(at) > USES:
+            raise _error(text, name, match.start(), f"the {USES + 1:,}st use of an alias", USES, "divide the module")
+    return np.frombuffer(at, np.int64), np.frombuffer(used, np.int64)
+
+
+def _uses_in_order(at: np.ndarray, used: np.ndarray, defined: list[re.Match[str]], starts: np.ndarray,
                    ends: np.ndarray, text: str, name: str) -> Iterable[tuple[int, int]]:
     """Return (alias, alias that its definition names) as numbers, those of a named alias before those of the aliases
     that name it."""
-    uses = [(match.start(), numbers[match[0]]) for match in _ALIAS.finditer(plain) if match[0] in numbers]
-    at, used = np.array(uses, np.int64).reshape(-1, 2).T
     number = np.searchsorted(starts, at, "right") - 1
-    inside = (number >= 0) & (at < ends[number]) & (used != number)
+    inside = (used >= 0) & (number >= 0) & (at < ends[number]) & (used != number)
     number, used = number[inside], used[inside]
     pairs = list(zip(number.tolist(), used.tolist()))
     if (used < number).all():
@@ -309,22 +328,24 @@ def _refuse(pattern: re.Pattern[str], plain: str, text: str, name: str, construc
 
 def _check_names(plain: str, text: str, name: str) -> None:
     """Check how many dialects and distinct attributes a text names: MLIR compares each with all earlier ones."""
-    if text.count(".") > DIALECTS and len(_names(_DIALECT, plain) | _names(_QUOTED_DIALECT, text)) > DIALECTS:
+    if text.count(".") > DIALECTS and len(
+            _names(_DIALECT, plain, DIALECTS) | _names(_QUOTED_DIALECT, text, DIALECTS)) > DIALECTS:
         dialects: set[str] = set()
         for match in chain(_DIALECT.finditer(plain), _QUOTED_DIALECT.finditer(text)):
             dialects.add(match[1])
             if len(dialects) > DIALECTS:
                 raise _error(text, name, match.start(), f"the {DIALECTS + 1:,}th dialect", DIALECTS,
                              "use fewer dialects")
-    if "distinct" in plain and len(matches := list(_DISTINCT.finditer(plain))) > DISTINCT:
+    if "distinct" in plain and len(matches := list(islice(_DISTINCT.finditer(plain), DISTINCT + 1))) > DISTINCT:
         raise _error(text, name, matches[DISTINCT].start(), f"the {DISTINCT + 1:,}th distinct attribute", DISTINCT,
                      "use fewer distinct attributes")
 
 
-def _names(pattern: re.Pattern[str], text: str) -> set[str]:
-    """Return the different texts that a pattern's group matches, of which there are few in many matches."""
+def _names(pattern: re.Pattern[str], text: str, most: float = math.inf) -> set[str]:
+    """Return the different texts that a pattern's group matches, of which there are few in many matches. Stop at more
+    than ``most``."""
     names, begin = set[str](), 0
-    while begin < len(text):
+    while begin < len(text) and len(names) <= most:
         end = len(text) if len(text) - begin < 2 * PART else text.find("\n", begin + PART) % (len(text) + 1)
         names.update(pattern.findall(text, begin, end))
         begin = end

@@ -241,6 +241,30 @@ def test_aliases_count_as_what_they_stand_for():
         check_text('module {} loc(#l0)\n#l0 = loc("a"(#l1))\n#l1 = loc("b"(#l0))')
 
 
+def test_the_number_of_aliases_and_of_their_uses_is_limited(monkeypatch):
+    monkeypatch.setattr(text_limits, "ALIASES", 100)
+    monkeypatch.setattr(text_limits, "USES", 200)
+    aliases = "".join(f"#a{k} = {k}\n" for k in range(100))
+    uses = "module attributes {b = [" + ", ".join(["#a7", "!t"] * 50)
+    check_text(aliases + uses + "]} {}")
+    with pytest.raises(TextTooDeep, match=r"^<text>:101:1: error: the 101st alias exceeds the limit of 100"):
+        check_text(aliases + "#b = 1\n")
+    with pytest.raises(TextTooDeep, match=r"^<text>:101:475: error: the 201st use of an alias exceeds the limit of 200"):
+        check_text(aliases + uses + ", #a8]} {}")
+    check_text(uses + ", #a8]} {}")                         # it defines none
+
+
+@pytest.mark.parametrize("line", ['%0 = "a.b"() : () -> ()', '"a.b"(%0) : () -> ()', '  "a.b" (%0) {c = [', "module {", "d.e"])
+def test_an_alias_ends_at_the_next_operation(line):
+    """Brackets of operations do not count as those of an alias."""
+    deep = "[" * 240 + "1" + "]" * 240
+    check_text(f"#a = [[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]\n#b = [#a]\n{line}\n{deep}\n")
+    with pytest.raises(TextTooDeep, match=r"nesting of 25[567] levels by aliases"):
+        check_text(f"#a = [[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]\n#b = {deep.replace('1', '#a')}\n{line}\n")
+    with pytest.raises(TextTooDeep, match=r"nesting of 25[567] levels by aliases"):
+        check_text(f"#a = [[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]\n#b = [\n{line}\n {deep[1:].replace('1', '#a')}\n")
+
+
 def test_texts_have_a_size(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100")
     file = tmp_path / "long.mlir"
@@ -402,8 +426,8 @@ def test_index_arithmetic_without_a_value_is_refused(kind, formula, said):
 
 @pytest.mark.parametrize("line", [".nki_isa {}", ".kernel f\n.target trn2\n.sbuf {} of 1", ".semaphore {} a"])
 def test_assembly_refuses_long_integers_at_their_line(line):
-    with pytest.raises(NkiMlirError, match="an integer has at most 40 digits, this has 100000"):
-        parse_program(".nki_isa 1\n" + line.format("9" * 100_000) if "{}" in line else line)
+    with pytest.raises(NkiMlirError, match="an integer has at most 40 digits, this has 60000"):
+        parse_program(".nki_isa 1\n" + line.format("9" * 60_000) if "{}" in line else line)
 
 
 @pytest.mark.parametrize("pattern", ["[1-1][4]", "[{}x][4]", "[1][{}x]", "[1][-4]"])
