@@ -46,6 +46,7 @@ _LONG_MAP = re.compile(rf"affine_(?:map|set)\s*<\s*(?:\((?:[^(),]*,){{{RANK}}}|\
 _DIALECT = re.compile(r"(?<![%^@\w$.-])([A-Za-z_][\w$]*)\.[A-Za-z_]")
 _QUOTED_DIALECT = re.compile(r'"([A-Za-z_][\w$]*)\.[\w$.]*"\s*\(')
 _DISTINCT = re.compile(r"\bdistinct\s*\[")
+_UNALIGNED = re.compile(r'"0x0{8}')
 _LAYOUT = re.compile(r"(?:\bdim_numbers|\bconv\s*<)[^{}:]*")
 _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
@@ -77,6 +78,13 @@ class TextNotUnicode(NkiMlirError):
     message = "the text has {character} alone, which is half of a surrogate pair"
     why = "no file can hold it, and MLIR's parser reads UTF-8"
     fix = "write the character itself, or both halves"
+
+
+class ResourceAlignment(NkiMlirError):
+    code = "NKI-TEXT-RESOURCE"
+    message = "a resource is aligned to 0 bytes"
+    why = "the first 8 digits of a resource are its alignment, and MLIR ends the process if it is 0"
+    fix = "write an alignment of at least 1, as 0x01000000"
 
 
 class StrayCharacter(NkiMlirError):
@@ -118,6 +126,8 @@ def check_text(text: str, name: str = "<text>") -> None:
     if "affine_" in plain:
         _refuse(_LONG_MAP, plain, text, name, "an affine map of many dimensions or symbols", RANK, "use fewer of them")
     _check_names(plain, text, name)
+    if "{-#" in plain and (resource := _UNALIGNED.search(text, plain.index("{-#"))) is not None:
+        raise ResourceAlignment().located(_location(text, name, resource.start()))
     if "#" in plain or "!" in plain:
         _check_aliases(plain, scan.characters, level, text, name)
 

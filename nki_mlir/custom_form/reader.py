@@ -19,10 +19,11 @@ CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)cal
                     r"\.[A-Za-z_]\w*\b(?!\s*[=,}\])])")
 COMMENT_BRACE = re.compile(r"\{\s*\|")
 ATTRIBUTE_FOLLOWS = re.compile(r"\s*[=,}\])]")
+ERRORS = 100                    # of a text, behind which it is not read
 
 
 class MalformedText(Exception):
-    """All errors of a text, in order."""
+    """The first errors of a text, in order."""
 
     def __init__(self, text: str, errors: list[MalformedForm]) -> None:
         super().__init__("; ".join(error.message for error in errors))
@@ -137,7 +138,7 @@ class TextReader:
 
     def run(self) -> None:
         at, end = 0, len(self.text)
-        while (token := TOKEN.search(self.text, at)) is not None and token.start() < end:
+        while (token := TOKEN.search(self.text, at)) is not None and token.start() < end and len(self.errors) < ERRORS:
             at = self.step(token)
 
     def step(self, token: "re.Match[str]") -> int:

@@ -151,3 +151,12 @@ def test_byte_order_mark_is_passed(tmp_path, capsys):
     file.write_bytes(b"\xef\xbb\xbf" + f"{HEAD}  return\n}}\n".encode())
     assert opt.main([str(file)]) == 0
     assert "func.func @f(" in capsys.readouterr().out
+
+
+def test_a_text_is_read_up_to_a_number_of_errors(tmp_path, capsys):
+    file = tmp_path / "m.mlir"
+    file.write_text("func.func @f() {\n" + "  %0 = nki.load %1 : !x\n" * 500 + "  return }\n")
+    assert opt.main([str(file)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"{file}:{k}:17: error: 'nki.load' op cannot tell the type of %1 from the text above: write (%1 : type)"
+                     for k in range(2, 102)]

@@ -241,6 +241,20 @@ def test_aliases_count_as_what_they_stand_for():
         check_text('module {} loc(#l0)\n#l0 = loc("a"(#l1))\n#l1 = loc("b"(#l0))')
 
 
+def test_a_resource_without_an_alignment_is_refused(tmp_path, capsys):
+    """MLIR's parser would end the process."""
+    file = tmp_path / "m.mlir"
+    for alignment in ("00000000", "01000000"):
+        file.write_text(f'module {{}}\n{{-# dialect_resources: {{ builtin: {{ a: "0x{alignment}01020304" }} }} #-}}\n')
+        assert opt.main([str(file)]) == (alignment == "00000000")
+    assert capsys.readouterr().err == (
+        f"{file}:2:40: error: a resource is aligned to 0 bytes [NKI-TEXT-RESOURCE]\n"
+        f'    2 | {{-# dialect_resources: {{ builtin: {{ a: "0x0000000001020304" }} }} #-}}\n'
+        "      |                                        ^\n"
+        "  why: the first 8 digits of a resource are its alignment, and MLIR ends the process if it is 0\n"
+        "  fix: write an alignment of at least 1, as 0x01000000\n")
+
+
 def test_the_number_of_aliases_and_of_their_uses_is_limited(monkeypatch):
     monkeypatch.setattr(text_limits, "ALIASES", 100)
     monkeypatch.setattr(text_limits, "USES", 200)
