@@ -166,6 +166,11 @@ def test_help__has_the_laws_that_work_chooses_from():
         "    roots on vector", "    roots on gpsimd", "    tensor_scalar on vector"]
 
 
+def test_help__has_the_law_whose_name_work_builds():
+    lines = inspect.getdoc(public("nki.isa", "current")["activation"]).partition("Cost:\n")[2].splitlines()
+    assert any(line.startswith("    activation on scalar, ") for line in lines)
+
+
 @pytest.mark.parametrize("module, generation", EXAMPLES)
 def test_help__is_whole_for_every_function(module, generation):
     whole = {n for g, m, n in CASES if (m, g) == (module, generation)}
