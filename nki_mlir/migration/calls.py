@@ -13,7 +13,8 @@ from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration import terms
-from nki_mlir.migration.diagonals import ELEMENTWISE, Diagonals, is_guard
+from nki_mlir.migration.diagonals import ELEMENTWISE, is_guard
+from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
 from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
@@ -33,20 +34,12 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import operator
 
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
-COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
-           "bitwise_and", "bitwise_or", "bitwise_xor"}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
     f"nisa.{name}" for name in INSTRUCTIONS for forms in [signatures(f"nki.isa.{name}", BETA)]
     if forms and "dst" in forms[0].names)}
-NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
 OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(f"nisa.{n}" for n in (
     "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are none of the result's
-FLOAT32 = "nl.float32"
-NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
-ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
-               "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "erf", "erf_dx", "exp", "log", "sin", "arctan",
-               "sqrt", "rsqrt"}
 
 
 @dataclass
@@ -129,7 +122,7 @@ Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 FACT = Fact()
 
 
-class Calls(Diagonals):
+class Calls(ElementwiseTexts):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
     recipes: dict[str, Recipe] = {}
@@ -153,9 +146,11 @@ class Calls(Diagonals):
         if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
             return self.note(updated_node, moved)
         if any(isinstance(f, TensorFact) for f in facts):
-            self.report.changed(self.line, f"the operator on tiles becomes nl.{name}")
+            if name != "divide":
+                self.report.changed(self.line, f"the operator on tiles becomes nl.{name}")
             if name == "floor_divide":
-                quotient = self.binary("divide", left, right, FLOAT32, FLOAT32)
+                operands = self.operands((left, right), None)
+                quotient = self.exact(operands[0], operands[1], FLOAT32, FLOAT32)
                 return self.new(f"{self.nl}.floor({self.text(self.deferred(quotient))})", quotient.fact)
             return self.deferred(self.binary(name, left, right))
         if all(isinstance(f, MaskFact) for f in facts) and name == "bitwise_and":
@@ -263,135 +258,6 @@ class Calls(Diagonals):
     def leave_Float(self, original_node: cst.Float, updated_node: cst.Float) -> cst.BaseExpression:
         """Note that a float is a number."""
         return self.note(updated_node.with_changes(), NumberFact("float"))
-
-    # -- elementwise operations ----------------------------------------------------------------------------------------
-    def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
-        """Return the texts of two operands in one shape, and the fact with that shape."""
-        (a, first), (b, second) = left, right
-        if first.shape is None or second.shape is None:
-            for narrow, wide in ((left, right), (right, left)):
-                text = ""
-                if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
-                    text = f"{narrow[0]}.broadcast(1, {terms.factor(wide[0])}.shape[1])"
-                elif narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
-                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
-                if text:
-                    return (text, b, second) if narrow is left else (a, text, first)
-            return a, b, first if first.shape is not None else second
-        if len(first.shape) != len(second.shape):
-            raise LeftForAPerson(f"operands of {len(first.shape)} and {len(second.shape)} dimensions")
-        a, first = self.shortened(a, first, second)
-        b, second = self.shortened(b, second, first)
-        assert first.shape is not None and second.shape is not None
-        shape = tuple(y if x == "1" or (x == "?" and y != "1") else x for x, y in zip(first.shape, second.shape))
-        return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
-
-    def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
-        """Return as much of a tile as a mask leaves of the other operand."""
-        assert tensor.shape is not None and other.shape is not None
-        counts = set(self.scope.counts.values())
-        shape = tuple(y if y in counts and x not in counts and x != "1" else x
-                      for x, y in zip(tensor.shape, other.shape))
-        if shape == tensor.shape:
-            return text, tensor
-        items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]
-        while items[-1] == ":":
-            items.pop()
-        return f"{text}[{', '.join(items)}]", tensor.like(shape)
-
-    def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
-        """Return a tile repeated along its dimensions of one element."""
-        assert tensor.shape is not None
-        axes = [k for k, (extent, size) in enumerate(zip(tensor.shape, shape)) if extent == "1" != size]
-        if not axes:
-            return text
-        self.report.changed(self.line, "the tiles are broadcast to the same shape first")
-        shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
-        if 0 in axes:
-            return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
-        return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
-
-    def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
-               meaning: str = "", mask: MaskFact | None = None) -> OperationText:
-        """Return an operation on two tiles, or on a tile and a number."""
-        nodes, nl = (left, right), self.nl
-        is_tile = [isinstance(self.fact(n), TensorFact) for n in nodes]
-        pair = [self.operand(*self.viewed(n, mask)) if tile else (self.text(n), TensorFact(SBUF))
-                for n, tile in zip(nodes, is_tile)]
-        explicit = bool(dtype)
-        if any(isinstance(self.fact(n), Unknown) for n in nodes):
-            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
-        if all(is_tile):
-            first, second, fact = self.alike(*pair)
-            kinds = {pair[0][1].dtype, pair[1][1].dtype}
-            common_dtype = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
-            if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
-                common_dtype = ""
-        else:
-            first, second = pair[0][0], pair[1][0]
-            fact = pair[0 if is_tile[0] else 1][1]
-            number = self.fact(nodes[1 if is_tile[0] else 0])
-            common_dtype = fact.dtype
-            kind = number.kind if isinstance(number, NumberFact) else ""
-            if isinstance(number, IndexFact):
-                raise LeftForAPerson("an index as an operand: use nisa.iota")
-            if not dtype and kind == "int" and common_dtype in NARROW:
-                dtype, meaning = f"{nl}.int32", "nl.int32"
-            if not dtype and kind != "int" and common_dtype != FLOAT32 and name not in BITWISE:
-                dtype, meaning = f"{nl}.float32", FLOAT32
-        if name in VERDICTS and not explicit:
-            dtype, meaning = f"{nl}.bool_", "nl.bool_"
-        result = fact.like(fact.shape, meaning or dtype or common_dtype or " ")
-        wide = pair[0 if is_tile[0] else 1][0]
-        if all(is_tile) and pair[0][1].shape is not None and "1" in pair[0][1].shape:
-            wide = pair[1][0]
-        dtype_argument = f", dtype={dtype}" if dtype else ""
-        expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
-
-        def into(dst: str, target: TensorFact) -> list[str]:
-            if name in NO_INSTRUCTION or (explicit and (meaning or dtype) != target.dtype):
-                kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
-                into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
-                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
-            if all(is_tile):
-                return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
-            data, operand = (first, second) if is_tile[0] else (second, first)
-            swapped = "" if is_tile[0] or name in COMMUTE else ", reverse0=True"
-            return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
-        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
-                             dtype or common_dtype, name)
-
-    def unary(self, name: str, node: cst.BaseExpression, dtype: str = "", meaning: str = "",
-              mask: MaskFact | None = None) -> OperationText:
-        """Return a function of a tile's elements."""
-        if not isinstance(self.fact(node), TensorFact):
-            text, fact = self.text(node), TensorFact(SBUF)
-        else:
-            text, fact = self.operand(*self.viewed(node, mask))
-        dtype_argument = f", dtype={dtype}" if dtype else ""
-        if name == "logical_not" and not dtype:
-            dtype_argument, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
-        if name == "rsqrt" and fact.memory == "psum":
-            text = f"{self.nl}.copy({text})"
-        result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))
-
-        def into(dst: str, target: TensorFact) -> list[str]:
-            if name in ACTIVATIONS and not (dtype_argument and (meaning or dtype) != target.dtype):
-                return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
-            into_argument = dtype_argument or f", dtype={dst}.dtype"
-            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{into_argument}))"]
-        return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", into, self.shape_text(result, text),
-                      dtype or fact.dtype or f"{text}.dtype", name)
-
-    @staticmethod
-    def plain(tensor: TensorFact) -> bool:
-        """Whether the text of a dtype can be written anywhere."""
-        return tensor.dtype.startswith("nl.")
-
-    @staticmethod
-    def on_chip(tensor: TensorFact) -> TensorFact:
-        """Return the fact of a new tile in SBUF."""
-        return replace(tensor, memory=SBUF, dtype=tensor.dtype.strip())
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:

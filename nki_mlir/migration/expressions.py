@@ -68,6 +68,7 @@ class OperationText:
     dtype: str = ""
     name: str = "tile"
     product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
+    exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
     condition: str = ""          # of the host, under which the operation is executed
     mask: MaskFact | None = None
     part: str = ""               # the subscript of the part of a new tile that a mask selects

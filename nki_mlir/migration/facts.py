@@ -107,11 +107,18 @@ class TensorFact(Fact):
     base: bool = False              # a whole tensor as it was created, whose rows lie behind each other
     parameter: bool = False
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
+    floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
 
     @property
     def on_chip(self) -> bool:
         """Whether it is a tile."""
         return self.memory in (SBUF, PSUM)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its dtype is known to be one of floats."""
+        return self.dtype.startswith(("nl.float", "nl.bfloat", "nl.tfloat")) if self.dtype.startswith("nl.") else (
+            self.floating)
 
     @property
     def rank(self) -> int | None:

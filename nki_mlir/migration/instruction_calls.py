@@ -7,6 +7,7 @@ assigned to.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import libcst as cst
@@ -15,6 +16,7 @@ from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.diagonals import pattern
+from nki_mlir.migration.elementwise import FLOATING
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
 from nki_mlir.migration.language_calls import axes_of, last_axes, reduced, shape_items
@@ -100,7 +102,10 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
         rows = source.shape[0] if source.shape is not None and source.shape[0] != "?" else (
             f"{terms.factor(text)}.shape[0]")
         return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype)
-    return instruction(a, name, source.shape, text, source.dtype, source=source)
+    result = instruction(a, name, source.shape, text, source.dtype, source=source)
+    if name.startswith("activation") and not a.dtype and a.token("op").rpartition(".")[2] in FLOATING:
+        result.fact = replace(result.fact, floating=True)
+    return result
 
 
 for _name in FORMS:

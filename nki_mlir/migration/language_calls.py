@@ -303,7 +303,8 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
 
 
 def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
-    """Return the mean or the variance of the elements that a mask selects: their sum divided by their number."""
+    """Return the mean or the variance of the elements that a mask selects: their sum times the reciprocal of
+    their number."""
     text, source = a.tensor("x")
     axes, nl = axes_of(a), calls.nl
     if axes not in ([1], [-1]) or source.rank != 2:
@@ -316,13 +317,13 @@ def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationTe
     count = calls.scope.counts.get(number) or calls.named(number, "count")
     calls.scope.counts[number] = count
     if name == "var":
-        mean = calls.named(f"{nl}.divide({total(values)}, {count})", "mean")
+        mean = calls.named(f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}))", "mean")
         wide = calls.stretched(mean, source.like((source.shape or ("?",))[:1] + ("1",)), source.shape or (), text)
         squares = calls.named(f"{nl}.square({nl}.subtract({text}, {wide}, dtype={nl}.float32))", "squares")
         values, _ = calls.selected(squares, TensorFact(SBUF, source.shape, "nl.float32"), mask, "add")
     fact = calls.on_chip(source.like(reduced(source, axes, True), a.dtype_meaning or source.dtype))
     dtype = a.dtype or ("" if source.dtype == "nl.float32" else f"{terms.factor(text)}.dtype")
-    expression = f"{nl}.divide({total(values)}, {count}{f', dtype={dtype}' if dtype else ''})"
+    expression = f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}){f', dtype={dtype}' if dtype else ''})"
     return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.calls import NO_INSTRUCTION
+from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
@@ -398,12 +398,18 @@ class Statements(FunctionCalls):
         if not name:
             self.left(f"{self.code(node.operator).strip()} on a tile")
         nl, nisa = self.nl, self.nisa
+        inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
+        name = "multiply" if inverted else name
         rows, _ = self.operand(dst, into)
         write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
         is_tile = isinstance(value_fact, TensorFact)
         text = self.text(value)
+        if inverted and not is_tile:
+            text = inverse(text)
         if is_tile:
             text, source = self.operand(*self.viewed(value)) if result is None else (text, result.fact)
+            if inverted:
+                text, source = self.reciprocal(text, source)
             if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
                 text = self.stretched(text, source, into.shape)
             if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:

@@ -26,6 +26,9 @@ EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" i
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 # Executors may sum a product's elements in another order where tiles are other ones.
 SUMS = {"large_transfers"}
+# A product with a reciprocal is rounded twice, a quotient of the beta generation once.
+QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "giou", "heads_of_a_batch",
+             "kl_rows", "moments", "rmsnorm", "row_norm_with_tail", "row_softmax", "shifted_columns", "softmax"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +58,13 @@ def flat(result):
 
 def copied(values):
     return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
+
+
+def bound(name, on, wanted):
+    """The largest difference of a kernel's results."""
+    if name in QUOTIENTS:
+        return 2e-7 * np.nanmax(np.abs(np.asarray(wanted, np.float64)))
+    return 1e-4 if name in SUMS and on != "eager" else 0
 
 
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
@@ -87,7 +97,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
             for one, wanted in zip(results, expected, strict=True):
                 assert one.dtype == wanted.dtype and one.shape == wanted.shape, kernel.__name__
                 error = np.nanmax(np.abs(np.asarray(one, np.float64) - np.asarray(wanted, np.float64)))
-                assert error <= (1e-4 if kernel.__name__ in SUMS and on != "eager" else 0), kernel.__name__
+                assert error <= bound(kernel.__name__, on, wanted), kernel.__name__
 
 
 @pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
@@ -138,7 +148,7 @@ def test_text_keeps_comments_and_names():
         tile = nl.load(a[nl.ds(i * 128, num_rows), :])
         square = nl.square(tile)
         total = nl.sum(square, axis=1)
-        mean = nl.divide(total, cols)
+        mean = nl.multiply(total, 1 / cols, dtype=nl.float32)
         # normalise
         root = nl.rsqrt(mean)
         result = nl.multiply(tile, root.broadcast(1, cols))

@@ -52,10 +52,16 @@ def result_type(dtype: object, *operands: object) -> DType:
     return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
 
 
+# Documented as functions of the simulator: no device has them.
+SIMULATED = {"divide": "multiply with nl.reciprocal"} | dict.fromkeys(MODULI, "compute it from a rounded quotient")
+
+
 def _binary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"Compute ``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
+        if name in SIMULATED:
+            warn(f"nl.{name} runs in the simulator alone, since no device has it; {SIMULATED[name]}")
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"

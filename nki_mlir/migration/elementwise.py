@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""ElementwiseTexts operations of beta kernels, as functions of ``nl`` and as instructions with a destination.
+
+    nl.divide(x, total)       nl.multiply(x, nl.reciprocal(total).broadcast(1, 512))
+    x / 3                     nl.multiply(x, 1 / 3)
+
+``nl.divide`` of the current generation runs in the simulator alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
+from nki_mlir.migration import terms
+from nki_mlir.migration.diagonals import Diagonals
+from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.facts import SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
+
+COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
+           "bitwise_and", "bitwise_or", "bitwise_xor"}
+NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
+SIMULATED = {*MODULI}                                       # what no device has
+FLOAT32 = "nl.float32"
+NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
+INTEGERS = NARROW | {"nl.int32", "nl.uint32"}
+ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
+               "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "erf", "erf_dx", "exp", "log", "sin", "arctan",
+               "sqrt", "rsqrt"}
+ROUNDING = {"floor", "ceil", "trunc"}
+FLOATING = {*UNARY} - ROUNDING - {"invert", "negative", "logical_not", "relu", "square", "sign", "abs"}
+INVERTED = "the quotient becomes a product with a reciprocal, because devices do not divide tiles"
+EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
+Operand = tuple[str, Fact]      # its text and what is known about it
+
+
+def literal(text: str) -> float | None:
+    """Return the number that a text is, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def inverse(number: str) -> str:
+    """Return the reciprocal of a number of the host: of a power of two as a number."""
+    value = literal(number)
+    if value and math.frexp(value)[0] == 0.5:
+        return repr(1 / value)
+    return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
+
+
+class ElementwiseTexts(Diagonals):
+    """Adds elementwise operations of tiles."""
+
+    def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
+        """Return the texts of two operands in one shape, and the fact with that shape."""
+        (a, first), (b, second) = left, right
+        if first.shape is None or second.shape is None:
+            for narrow, wide in ((left, right), (right, left)):
+                text = ""
+                if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
+                    text = f"{narrow[0]}.broadcast(1, {terms.factor(wide[0])}.shape[1])"
+                elif narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
+                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
+                if text:
+                    return (text, b, second) if narrow is left else (a, text, first)
+            return a, b, first if first.shape is not None else second
+        if len(first.shape) != len(second.shape):
+            raise LeftForAPerson(f"operands of {len(first.shape)} and {len(second.shape)} dimensions")
+        a, first = self.shortened(a, first, second)
+        b, second = self.shortened(b, second, first)
+        assert first.shape is not None and second.shape is not None
+        shape = tuple(y if x == "1" or (x == "?" and y != "1") else x for x, y in zip(first.shape, second.shape))
+        return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
+
+    def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
+        """Return as much of a tile as a mask leaves of the other operand."""
+        assert tensor.shape is not None and other.shape is not None
+        counts = set(self.scope.counts.values())
+        shape = tuple(y if y in counts and x not in counts and x != "1" else x
+                      for x, y in zip(tensor.shape, other.shape))
+        if shape == tensor.shape:
+            return text, tensor
+        items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]
+        while items[-1] == ":":
+            items.pop()
+        return f"{text}[{', '.join(items)}]", tensor.like(shape)
+
+    def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
+        """Return a tile repeated along its dimensions of one element."""
+        assert tensor.shape is not None
+        axes = [k for k, (extent, size) in enumerate(zip(tensor.shape, shape)) if extent == "1" != size]
+        if not axes:
+            return text
+        self.report.changed(self.line, "the tiles are broadcast to the same shape first")
+        shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
+        if 0 in axes:
+            return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
+        return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
+
+    def operands(self, nodes: Sequence[cst.BaseExpression], mask: MaskFact | None) -> list[Operand]:
+        """Return the texts and facts of operands that are tiles or numbers."""
+        if any(isinstance(self.fact(n), Unknown) for n in nodes):
+            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
+        return [self.operand(*self.viewed(n, mask)) if isinstance(self.fact(n), TensorFact) else (
+            self.text(n), self.fact(n)) for n in nodes]
+
+    def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
+               meaning: str = "", mask: MaskFact | None = None) -> OperationText:
+        """Return an operation on two tiles, or on a tile and a number."""
+        if name in SIMULATED:
+            self.report.changed(self.line, f"nl.{name} stays; the current generation has it in the simulator alone")
+        first, second = self.operands((left, right), mask)
+        result = self.quotient(first, second, dtype, meaning) if name == "divide" else None
+        return result or self.computed(name, first, second, dtype, meaning)
+
+    def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
+        """Return that operation of operands whose texts are known."""
+        pair, nl = (left, right), self.nl
+        tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
+        is_tile = [isinstance(operand, TensorFact) for _, operand in pair]
+        explicit = bool(dtype)
+        if len(tiles) == 2:
+            first, second, fact = self.alike(*tiles)
+            kinds = {tensor.dtype for _, tensor in tiles}
+            common_dtype = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
+            if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
+                common_dtype = ""
+        else:
+            first, second = left[0], right[0]
+            fact = tiles[0][1]
+            number = pair[1 if is_tile[0] else 0][1]
+            common_dtype = fact.dtype
+            kind = number.kind if isinstance(number, NumberFact) else ""
+            if isinstance(number, IndexFact):
+                raise LeftForAPerson("an index as an operand: use nisa.iota")
+            if not dtype and kind == "int" and common_dtype in NARROW:
+                dtype, meaning = f"{nl}.int32", "nl.int32"
+            if not dtype and kind != "int" and common_dtype != FLOAT32 and name not in BITWISE:
+                dtype, meaning = f"{nl}.float32", FLOAT32
+        if name in VERDICTS and not explicit:
+            dtype, meaning = f"{nl}.bool_", "nl.bool_"
+        floating = not dtype and any(tensor.is_float for _, tensor in tiles)
+        result = replace(fact.like(fact.shape, meaning or dtype or common_dtype or " "), floating=floating)
+        wide = tiles[0][0]
+        if len(tiles) == 2 and tiles[0][1].shape is not None and "1" in tiles[0][1].shape:
+            wide = tiles[1][0]
+        dtype_argument = f", dtype={dtype}" if dtype else ""
+        expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            if name in NO_INSTRUCTION or (explicit and (meaning or dtype) != target.dtype):
+                kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
+                into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
+                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
+            if len(tiles) == 2:
+                return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
+            data, operand = (first, second) if is_tile[0] else (second, first)
+            swapped = "" if is_tile[0] or name in COMMUTE else ", reverse0=True"
+            return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
+        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
+                             dtype or common_dtype, name)
+
+    # -- quotients -----------------------------------------------------------------------------------------------------
+    def quotient(self, left: Operand, right: Operand, dtype: str, meaning: str) -> OperationText | None:
+        """Return a quotient as a product with a reciprocal, because no device divides tiles. None for integers, whose
+        quotients must be exact."""
+        (x, first), (y, second) = left, right
+        tiles = [fact for fact in (first, second) if isinstance(fact, TensorFact)]
+        if self.must_be_exact(*tiles, dtype=meaning):
+            return None
+        number = next((fact for fact in (first, second) if isinstance(fact, NumberFact)), NumberFact())
+        floats = all(tile.is_float for tile in tiles)
+        if not isinstance(second, TensorFact):
+            kind = number.kind if floats else "float"
+            result = self.computed("multiply", left, (inverse(y), NumberFact(kind)), dtype, meaning)
+        elif isinstance(first, TensorFact):
+            keeps = not dtype and floats and first.dtype == second.dtype != FLOAT32     # the reciprocal is float32
+            x = self.named(x, "dividend") if keeps and not self.plain(first) else x
+            result = self.computed("multiply", (x, first), self.reciprocal(y, second), dtype, meaning)
+            if keeps:
+                narrow = first.dtype.replace("nl.", f"{self.nl}.", 1) if self.plain(first) else f"{x}.dtype"
+                result.expression = f"{result.expression[:-1]}, dtype={narrow})"
+                result.dtype, result.fact = narrow, result.fact.like(result.fact.shape, first.dtype or " ")
+        elif literal(x) == 1:
+            wide = not dtype and second.dtype != FLOAT32 and not (floats and number.kind == "int")
+            result = self.function_of("reciprocal", y, second, f"{self.nl}.float32" if wide else dtype,
+                                   FLOAT32 if wide else meaning)
+        else:
+            narrow = second.dtype if self.plain(second) and second.dtype != FLOAT32 and number.kind == "int" else ""
+            result = self.computed("multiply", self.reciprocal(y, second), (x, NumberFact(number.kind)),
+                                   dtype or narrow.replace("nl.", f"{self.nl}.", 1), meaning or narrow)
+        result.name, result.exact = "quotient", lambda: self.exact(left, right, dtype, meaning)
+        return result
+
+    def must_be_exact(self, *facts: Fact, dtype: str = "") -> bool:
+        """Return whether a quotient of values of which these facts are known, in that dtype, is one of integers."""
+        is_integer = dtype in INTEGERS or any(isinstance(f, TensorFact) and f.dtype in INTEGERS for f in facts)
+        self.report.changed(self.line, EXACT if is_integer else INVERTED)
+        return is_integer
+
+    def exact(self, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
+        """Return a quotient that is rounded once, which the simulator computes."""
+        self.report.changed(self.line, EXACT)
+        return self.computed("divide", left, right, dtype, meaning)
+
+    def reciprocal(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
+        """Return the reciprocal of a tile in float32."""
+        wide = "" if tensor.dtype == FLOAT32 else f", dtype={self.nl}.float32"
+        return f"{self.nl}.reciprocal({text}{wide})", self.on_chip(tensor.like(tensor.shape, FLOAT32))
+
+    def unary(self, name: str, node: cst.BaseExpression, dtype: str = "", meaning: str = "",
+              mask: MaskFact | None = None) -> OperationText:
+        """Return a function of a tile's elements."""
+        result = self.result(node)
+        if name in ROUNDING and result is not None and result.exact is not None:
+            result.expression = result.exact().expression
+        if isinstance(self.fact(node), TensorFact):
+            return self.function_of(name, *self.operand(*self.viewed(node, mask)), dtype, meaning)
+        return self.function_of(name, self.text(node), TensorFact(SBUF), dtype, meaning)
+
+    def function_of(self, name: str, text: str, fact: TensorFact, dtype: str = "", meaning: str = "") -> OperationText:
+        """Return that function of an operand whose text is known."""
+        dtype_argument = f", dtype={dtype}" if dtype else ""
+        if name == "logical_not" and not dtype:
+            dtype_argument, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
+        if name == "rsqrt" and fact.memory == "psum":
+            text = f"{self.nl}.copy({text})"
+        result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))
+        result = replace(result, floating=not dtype and (fact.floating or name in FLOATING))
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            if name in ACTIVATIONS and not (dtype_argument and (meaning or dtype) != target.dtype):
+                return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
+            into_argument = dtype_argument or f", dtype={dst}.dtype"
+            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{into_argument}))"]
+        return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", into, self.shape_text(result, text),
+                      dtype or fact.dtype or f"{text}.dtype", name)
+
+    @staticmethod
+    def plain(tensor: TensorFact) -> bool:
+        """Whether the text of a dtype can be written anywhere."""
+        return tensor.dtype.startswith("nl.")
+
+    @staticmethod
+    def on_chip(tensor: TensorFact) -> TensorFact:
+        """Return the fact of a new tile in SBUF."""
+        return replace(tensor, memory=SBUF, dtype=tensor.dtype.strip())
