@@ -12,8 +12,10 @@ no room, and while the buffer would take the room that the remaining steps need 
 are too scattered, the scheduler goes on with their number alone, and returns no addresses.
 """
 
+from array import array
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
@@ -124,10 +126,10 @@ class _ListScheduler:
     def set_up_memory(self, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
         graph, machine = self.graph, self.machine
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.most = [int(graph.needed[s].max()) for s in SPACES]    # at least all of ``needed`` from now on
+        # By how much the bytes that are needed change at each step, if the rest is in program order.
+        self.changes = [array("q", graph.changes[s]) for s in SPACES]
+        self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
-        self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
-        self.pending: list[list[tuple[int, int, int]]] = [[] for _ in SPACES]   # changes to add to that: from, to
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.spare = self.limit[0]              # the least that loads have left
@@ -255,7 +257,8 @@ class _ListScheduler:
         space, size, last_use = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
         self.room[space] += size
         if last_use >= self.oldest:
-            self.pending[space].append((self.oldest, last_use + 1, -size))
+            self.changes[space][self.oldest] -= size
+            self.changes[space][last_use + 1] += size
         if self.free_ranges:
             self.free_ranges[space].give(self.addresses[buffer], size)
         self.version += 1
@@ -399,12 +402,9 @@ class _ListScheduler:
 
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the rest is in program order."""
-        demand = self.needed[space]
-        for begin, end, size in self.pending[space]:
-            demand[begin:end] += size
-        self.pending[space].clear()
-        self.most[space] = int(demand[self.oldest:].max())
-        return int(np.maximum.reduce(demand[self.oldest:last_step]))
+        needed = np.cumsum(np.frombuffer(self.changes[space], np.int64))[self.oldest:]
+        self.most[space] = int(np.maximum.reduce(needed))
+        return int(np.maximum.reduce(needed[:last_step - self.oldest]))
 
     def give_addresses(self, new: list[int]) -> bool:
         """Assign addresses to all of the buffers, or to none; return which."""
@@ -436,7 +436,8 @@ class _ListScheduler:
             space, size, first_use = self.space[buffer], graph.size[buffer], graph.first[buffer]
             self.room[space] -= size
             if first_use > oldest:
-                self.pending[space].append((oldest, first_use, size))
+                self.changes[space][oldest] += size
+                self.changes[space][first_use] -= size
                 self.most[space] += size
             for user in graph.buffer_users[buffer]:
                 if user != k:

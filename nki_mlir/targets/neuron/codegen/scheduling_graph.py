@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
-
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine, Work
@@ -84,9 +82,9 @@ class SchedulingGraph:
     steps that it depends on, and that depend on it; ``buffers``: on chip, of this run alone, by number.
 
     By number of a buffer: ``buffer_by_number``, the buffers; ``size``, the bytes of a partition that each keeps from
-    others; ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is
-    what program order needs at each step; ``outside``: what buffers of several runs take of each; ``outside_users``:
-    the steps that use these. ``crowded``: SBUF has no room for all of them at once.
+    others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, is by
+    how much the bytes that program order needs change at each step; ``outside``: what buffers of several runs take of
+    each memory; ``outside_users``: the steps that use these. ``crowded``: SBUF has no room for all of them at once.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
@@ -131,7 +129,7 @@ class SchedulingGraph:
         self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.buffer_by_number, self.size)
                                                  if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
-        self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
+        self.changes = {space: self.changes_of(space) for space in SPACES}
         self.sharings: list[list[Choices]] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.alternatives: dict[Choices, Choices] = {}
@@ -181,15 +179,15 @@ class SchedulingGraph:
             totals[self.space[buffer]] = size + self.size[buffer], max(last_step, self.first[buffer])
         return [(space, *totals[space]) for space in sorted(totals)]
 
-    def changes(self, space: str) -> list[int]:
-        """Return the bytes of a memory that each step in program order allocates, less those that the step before it
-        freed."""
-        changes = [0] * (len(self.ops) + 1)
+    def changes_of(self, space: str) -> list[int]:
+        """Return the bytes of a memory that each step in program order, and the end, allocates, less those that the
+        step before it freed. The first step also has those that are in use throughout."""
+        changes = [self.outside[space]] + [0] * len(self.ops)
         for buffer, size, start, end in zip(self.buffer_by_number, self.size, self.first, self.last):
             if buffer.space == space:
                 changes[start] += size
                 changes[end + 1] -= size
-        return changes[:-1]
+        return changes
 
     def shared(self, share: int, issue: bool) -> list[Choices]:
         """Return the choices that an order may make (``Order.share``, ``Order.issue``)."""
