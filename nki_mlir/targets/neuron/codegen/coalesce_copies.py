@@ -34,13 +34,14 @@ class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
 
 def coalesce_copies(code: Code, apart: int = APART) -> int:
     """Drop copies whose source may be their destination, in place; how many."""
-    uses, dropped = uses_of(code), 0
+    uses, dropped = dict[DeviceBuffer, BufferUses](), 0
     for block in blocks(code.body):
         dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
             for at, copy in enumerate(run):
-                if not _may_go(copy, uses):
+                if not _may_go(copy):
                     continue
+                uses = uses or uses_of(code)
                 before = [step for step in run[max(0, at - apart):at] if step not in dropped_copies]
                 writers = _writers(copy, before, uses)
                 if writers and _write_there(copy, writers, code.machine):
@@ -51,15 +52,12 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     return dropped
 
 
-def _may_go(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
-    """Return whether a step is a copy whose source the compiler places, and that may be left out."""
+def _may_go(step: InstructionStep) -> bool:
+    """Return whether a step is a copy in one memory that may be left out."""
     op = step.op
-    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or op.mask or (
-            op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
-            or not plain(op)):
-        return False
-    source_uses = uses[op.src.handle]
-    return source_uses.free and bool(source_uses.writers) and not op.src.access.symbols_used()
+    return type(op) is TensorCopyOp and op.compute is None and op.dst.dtype is op.src.dtype and not (
+        op.mask or op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
+        or not plain(op) or op.src.access.symbols_used())
 
 
 def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
@@ -69,6 +67,8 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
+    if not source_uses.free or not source_uses.writers:
+        return []                               # the compiler does not place it, or nothing writes it
     first_writer = next(iter(source_uses.writers))
     start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]

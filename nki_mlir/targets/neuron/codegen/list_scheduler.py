@@ -51,11 +51,13 @@ class ListSchedule(NamedTuple):
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
     run = _ListScheduler(graph, order, base)
-    run.run()
-    if base is not None and not run.free_ranges:    # too scattered: without rotation of the banks gaps are larger
+    if not run.run():                               # too scattered: without rotation of the banks gaps are larger
         packed = _ListScheduler(graph, order, base, rotates=False)
-        packed.run()
-        run = packed if packed.free_ranges else run
+        if packed.run():
+            run = packed
+        else:
+            run.free_ranges = []
+            run.run()
     if len(run.order) < len(graph):
         return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, inf)
     engines = [run.engines[e] for e in run.engine_of]
@@ -107,7 +109,10 @@ class _ListScheduler:
         self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used_engines else -1
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.order: list[int] = []
-        self.end = 0.0
+        self.end = self.stopped = 0.0           # ``stopped``: when nothing could start that was not started
+        for k, missing in enumerate(self.missing):
+            if not missing:
+                self.make_ready(k)
 
     def name_choices(self, choices: list[Choices]) -> None:
         """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
@@ -159,18 +164,19 @@ class _ListScheduler:
         most = max(max(alone, default=0.0), 1.0)
         return [busy / most for busy in alone]
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Start all steps. Return False where the free bytes become too scattered; it goes on from there if it is
+        called again without ``free_ranges``."""
         with phase("scheduling", self.count, "instructions") as advance:
+            if not self.order:
+                self.start_all(0.0)
+            if not self.events and not self.free_ranges:
+                self.retry()
             self.advance_all(advance)
+        return len(self.order) == self.count or not self.free_ranges
 
     def advance_all(self, advance: Advance) -> None:
-        for k, missing in enumerate(self.missing):
-            if not missing:
-                self.make_ready(k)
-        self.start_all(0.0)
         events, count = self.events, self.count
-        if not events:
-            self.scattered(0.0)
         changed = False
         while events:
             time, number = heappop(events)
@@ -188,14 +194,15 @@ class _ListScheduler:
                 self.start_all(time)
                 changed = False
                 if not events and len(self.order) < count:
-                    self.scattered(time)
+                    self.stopped = time
+                    if not self.free_ranges:
+                        self.retry()
 
-    def scattered(self, time: float) -> None:
-        """Nothing can start and nothing will end: go on without addresses."""
-        self.free_ranges = []
+    def retry(self) -> None:
+        """Nothing could start, and nothing will end: try all steps again."""
         self.refused = [None] * len(self.engines)
         self.no_room = [-1] * self.count
-        self.start_all(time)
+        self.start_all(self.stopped)
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Code,
@@ -36,9 +36,10 @@ class Lifetime:
 
 
 class Liveness:
-    """``of`` has the lifetime of every on-chip buffer that is used; ``steps`` the steps by number."""
+    """``of`` has the lifetime of every buffer in these memories that is used; ``steps`` the steps by number."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, spaces: Sequence[str] = (SBUF, PSUM)) -> None:
+        self.spaces = spaces
         self.of: dict[DeviceBuffer, Lifetime] = {}
         self.steps: list[InstructionStep] = []
         self._depth: dict[DeviceBuffer, int] = {}
@@ -49,12 +50,13 @@ class Liveness:
         for buffer in block.buffers:
             self._depth[buffer] = len(self._loops)
         for node in block.nodes:
-            if isinstance(node, InstructionStep):
-                for _, tile in node.op.operands():
-                    if tile.space != HBM:
+            if type(node) is InstructionStep:
+                values = node.op.__dict__
+                for field in node.op.tiles:
+                    if (tile := values[field.name]) is not None and tile.space in self.spaces:
                         self._use(tile.handle, len(self.steps))
                 self.steps.append(node)
-            elif isinstance(node, Load):
+            elif isinstance(node, Load) and node.tile.space in self.spaces:
                 self._use(node.tile.handle, max(0, len(self.steps) - 1))        # before the next step starts
             elif isinstance(node, Loop | While):
                 self._loops.append((len(self.steps), set()))
@@ -72,7 +74,8 @@ class Liveness:
         life = self.of.get(buffer)
         if life is None:
             life = self.of[buffer] = Lifetime(buffer, step, step)
-        life.last = max(life.last, step)
+        if step > life.last:
+            life.last = step
         if depth < len(self._loops):
             loop_start, outside = self._loops[depth]
             life.first = min(life.first, loop_start)

@@ -58,7 +58,7 @@ def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
         return []
-    lives = [life for life in Liveness(code).of.values() if life.buffer.space == PSUM]
+    lives = list(Liveness(code, (PSUM,)).of.values())
     most, where = peak(lives, lambda buffer: room(buffer, code.machine))
     if most <= limit:
         return []

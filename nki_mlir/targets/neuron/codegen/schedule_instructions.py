@@ -188,9 +188,10 @@ class Schedules:
         """Put the code in an order, on engines, and at the addresses of an arrangement. Drop the addresses of another
         order."""
         forget_addresses(self.code)
+        names = {engine: engine.value for engine in Engine}
         for run, chosen in zip(self.runs, arrangement.engines):
             for step, engine in zip(run, chosen):
-                if step.op.engine != engine.value:
+                if step.op.engine != names[engine]:
                     step.op, step.work = on_engine(step.op, engine), None
         if arrangement.addresses is not None:
             assert self.outside is not None
