@@ -15,6 +15,7 @@ from nki_mlir.dialects.isa.instruction import (
     Instruction,
     RangeClear,
     Register,
+    Update,
 )
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
@@ -51,6 +52,7 @@ class Validator:
         self.kinds: set[OperationKind] = set()
         self.files: set[str] = set()            # names of source files that can be printed
         self.within: set[Tile] = set()
+        self.updates: set[Update] = set()
 
     def header(self) -> None:
         """Check names, variables, semaphores and queues."""
@@ -80,7 +82,8 @@ class Validator:
         require(0 <= program.psum_bytes <= machine.psum_bytes_per_partition, "the PSUM size is out of range")
 
     def semaphore(self, number: int) -> None:
-        require(0 <= number < len(self.program.semaphores), f"there is no semaphore {number}")
+        if not 0 <= number < len(self.program.semaphores):
+            raise BadProgram(what=f"there is no semaphore {number}")
 
     def stream(self, engine: Engine) -> Iterator[tuple[int, BadProgram]]:
         """Yield (index, error) of each malformed instruction."""
@@ -104,8 +107,10 @@ class Validator:
         require(len(instruction.waits) <= WAITS, f"an instruction has more than {WAITS} waits")
         for wait in instruction.waits:
             self.semaphore(wait.semaphore)
-            require(0 <= wait.value <= SEMAPHORE_MAX, f"{wait.value} is no value of a semaphore")
-        if (update := instruction.update) is not None:
+            if not 0 <= wait.value <= SEMAPHORE_MAX:
+                raise BadProgram(what=f"{wait.value} is no value of a semaphore")
+        if (update := instruction.update) is not None and update not in self.updates:
+            self.updates.add(update)
             self.semaphore(update.semaphore)
             require(0 < abs(update.amount) <= SEMAPHORE_MAX, f"{update.amount} cannot be added to a semaphore")
         op = instruction.op
@@ -151,7 +156,8 @@ class Validator:
                 f"a transfer of {queue.name} must count up semaphore {queue.semaphore}")
 
     def operation(self, op: Op, engine: Engine) -> None:
-        require(engine in (op.engines or ENGINES), f"{op.mnemonic} does not run on {engine.asm}")
+        if engine not in (op.engines or ENGINES):
+            raise BadProgram(what=f"{op.mnemonic} does not run on {engine.asm}")
         kind = op.kind()
         if kind not in self.kinds:
             for name, form in op.attributes.items():

@@ -151,8 +151,8 @@ class Prepared:
                                   key=lambda arrangement: arrangement.ns):
             if count and (arrangement.ns > best * GOOD or count == most or best_known_ns() <= bound * NEAR[level]):
                 break
-            if arrangement.ns > best_known_ns() * NEARLY:
-                break
+            if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
+                break                               # short bodies may be faster where their iterations overlap
             if arrangement[:2] in tried:
                 continue
             tried.add(arrangement[:2])
@@ -234,6 +234,15 @@ class TimedCandidates:
         code = self.expanded[loops]
         return Prepared(replace(code, body=copied(code.body), notes=list(code.notes)), candidate, self.choice)
 
+    def is_near(self, candidate: Candidate) -> bool:
+        """Return whether the first order of a candidate takes about as long as its bound."""
+        try:
+            prepared = self.prepared(candidate)
+        except NkiMlirError:
+            return True
+        arrangement = next(prepared.arrangements(self.level, inf, inf))
+        return arrangement.ns <= prepared.schedules.bound() * WAITS
+
     def time(self, candidate: Candidate) -> Prepared:
         """Time the programs of a candidate that may be the fastest; return its prepared code."""
         prepared = self.prepared(candidate)
@@ -305,6 +314,8 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
     if pipeline and limit is None:
         at = int(several[0].body == SHORT)
         several[at:at] = pipelined_candidates(rolled, level, evict)
+    if several[0].body == SHORT and not search.is_near(several[0]):
+        several.append(several.pop(0))          # it does not end the search
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     while waiting or (full and not search.timed):
