@@ -176,8 +176,7 @@ class _ListScheduler:
         return len(self.order) == self.count or not self.free_ranges
 
     def advance_all(self, advance: Advance) -> None:
-        events, count = self.events, self.count
-        changed = False
+        events, count, changed = self.events, self.count, False
         while events:
             time, number = heappop(events)
             if number < count:
@@ -356,9 +355,7 @@ class _ListScheduler:
                 continue
             alternative = choices[e]
             busy, result = alternative.busy * (1 + load[e]), alternative.result         # type: ignore[union-attr]
-            ahead = self.free_at[e] - time
-            if ahead < 0.0:
-                ahead = 0.0
+            ahead = max(self.free_at[e] - time, 0.0)
             if ahead + busy + result >= ns_here:
                 continue
             for before in self.ready[e][:self.passed]:
