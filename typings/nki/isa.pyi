@@ -104,10 +104,10 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
         name: a string; its name in profiles
 
     Result:
-        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i cmp_op 0 is true.
+        [P, F]: on_true_tile where the value of the pattern compares with 0 by cmp_op, else on_false_value.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -124,7 +124,7 @@ def bn_aggr(dst, data, name=None) -> Any:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -141,7 +141,7 @@ def bn_stats(dst, data, name=None) -> Any:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -200,7 +200,7 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
 def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, engine=engine.unknown, name=None) -> Any:
     """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
-    With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
+    With ``dst_rmw_op`` (of release 0.2) dst = dst_rmw_op(dst, src).
 
     Arguments:
         dst: a tile; [P, F...] in SBUF or a tensor in HBM
@@ -215,7 +215,7 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
         dst gets src's elements, converted where dtypes differ.
 
     Errors:
-        Different counts of elements, and an address out of bounds with oob_mode error, are errors.
+        Different numbers of elements, and an address out of bounds with oob_mode error, are errors.
         The message names the line of the call.
     """
 
@@ -243,7 +243,7 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
         src with its axes permuted, bit for bit.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -345,7 +345,7 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
-        A pattern of another count of elements than dst is an error.
+        A pattern with another number of elements than dst is an error.
         The message names the line of the call.
     """
 
@@ -365,7 +365,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
         The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -389,7 +389,7 @@ def max8(dst, src, name=None) -> Any:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -425,7 +425,7 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
         [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -445,7 +445,7 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -547,7 +547,7 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -566,7 +566,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
     Arguments:
         dst: a tile; [P, F + 1] int32 in SBUF
         src: a tile; [P, F] of float32 or int32 in SBUF
-        index_offset: an integer; an integer added to each index
+        index_offset: an integer; added to each index
         padding_val: an integer; the value behind the indices
         name: a string; its name in profiles
 
@@ -574,7 +574,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
         In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at the end. Other partitions keep their values.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -599,7 +599,7 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
         8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst holds src / scale, rounded to nearest even, dst_scale e + 127.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -694,7 +694,7 @@ def reciprocal(dst, data, name=None) -> Any:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -870,7 +870,7 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -979,7 +979,7 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -1133,7 +1133,7 @@ def topk(val_dst, idx_dst, src, n, name=None) -> Any:
         val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 

@@ -291,7 +291,7 @@ def abs_max(x, y, dtype=None) -> Any:
         np.where(np.abs(x) > np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
-        A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
+        A machine before NeuronCore-v4, tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -308,7 +308,7 @@ def abs_min(x, y, dtype=None) -> Any:
         np.where(np.abs(x) < np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
-        A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
+        A machine before NeuronCore-v4, tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -322,10 +322,10 @@ def add(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -372,7 +372,7 @@ def arctan(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
+        np.arctan(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -1.57 to 1.57, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -393,10 +393,10 @@ def bitwise_and(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x & y of each element's bits; right_shift fills with zeros.
+        x & y of each element's bits.
 
     Errors:
-        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -410,10 +410,10 @@ def bitwise_or(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x | y of each element's bits; right_shift fills with zeros.
+        x | y of each element's bits.
 
     Errors:
-        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -427,10 +427,10 @@ def bitwise_xor(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x ^ y of each element's bits; right_shift fills with zeros.
+        x ^ y of each element's bits.
 
     Errors:
-        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -531,10 +531,10 @@ def divide(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x / y of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -619,7 +619,7 @@ def equal(x, y, dtype=None) -> Any:
         1 where x == y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -731,10 +731,10 @@ def fmod(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.fmod(x, y) of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -762,7 +762,7 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        fill_value: a number; a number, converted to dtype
+        fill_value: a number; converted to dtype
         dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
         name: a string; its name in code and messages
@@ -886,7 +886,7 @@ def greater(x, y, dtype=None) -> Any:
         1 where x > y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -903,7 +903,7 @@ def greater_equal(x, y, dtype=None) -> Any:
         1 where x >= y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1001,10 +1001,10 @@ def left_shift(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x << y of each element's bits; right_shift fills with zeros.
+        x << y of each element's bits.
 
     Errors:
-        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1021,7 +1021,7 @@ def less(x, y, dtype=None) -> Any:
         1 where x < y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1038,7 +1038,7 @@ def less_equal(x, y, dtype=None) -> Any:
         1 where x <= y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1083,7 +1083,7 @@ def log(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
+        np.log(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 5.42e-20 to 1.84e+19, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1103,7 +1103,7 @@ def logical_and(x, y, dtype=None) -> Any:
         1 where np.logical_and(x, y) is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1136,7 +1136,7 @@ def logical_or(x, y, dtype=None) -> Any:
         1 where np.logical_or(x, y) is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1153,7 +1153,7 @@ def logical_xor(x, y, dtype=None) -> Any:
         1 where np.logical_xor(x, y) is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1202,10 +1202,10 @@ def maximum(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.maximum(x, y) of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1255,10 +1255,10 @@ def minimum(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.minimum(x, y) of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1288,10 +1288,10 @@ def mod(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.mod(x, y) of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1305,10 +1305,10 @@ def multiply(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1377,7 +1377,7 @@ def not_equal(x, y, dtype=None) -> Any:
         1 where x != y is true, else 0.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1440,10 +1440,10 @@ def power(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x ** y of each element, in float32 and rounded once.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1543,7 +1543,7 @@ def reciprocal(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. The simulator warns if the magnitude of x is outside of 2.27e-13 to 4.4e+12, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1576,10 +1576,10 @@ def right_shift(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x >> y of each element's bits; right_shift fills with zeros.
+        x >> y of each element's bits, filled with zeros.
 
     Errors:
-        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1592,7 +1592,7 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> An
         w: of x's shape, or of one that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         n: a number; the divisor of the sum of squares
-        epsilon: a number; a number added to the quotient
+        epsilon: a number; added to the quotient
         dtype: a dtype; the result's dtype; x's by default
         compute_dtype: a dtype; the dtype of intermediate values; float32 by default
 
@@ -1613,7 +1613,7 @@ def rsqrt(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
+        1 / np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 6.46e-27 to 1.58e+29, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1746,7 +1746,7 @@ def sin(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
+        np.sin(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -3.14 to 3.14, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1795,7 +1795,7 @@ def sqrt(x, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
+        np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 1.2e-35 to 3.32e+35, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1861,10 +1861,10 @@ def subtract(x, y, dtype=None) -> Any:
         dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -2236,7 +2236,7 @@ def where(condition, x, y, dtype=None) -> Any:
         x where the condition is true, else y.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 

@@ -71,7 +71,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
              dst_rmw_op: object = None) -> None:
     """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
-    With ``dst_rmw_op`` (of releases 0.2) dst = dst_rmw_op(dst, src).
+    With ``dst_rmw_op`` (of release 0.2) dst = dst_rmw_op(dst, src).
     """
     for label, t in (("dst", dst), ("src", src)):
         low.any_tensor(t, "dma_copy", label)

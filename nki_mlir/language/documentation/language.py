@@ -32,7 +32,9 @@ PROMOTED = "the result's dtype; by default x's and y's promoted, where numbers c
 PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
         "y": "a tile or a number; shapes broadcast as in NumPy | "
              "a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning"}
-UNLIKE = "Shapes that do not broadcast and tiles in HBM are errors. | Unlike shapes and tiles in HBM are errors."
+UNLIKE = "Shapes that do not broadcast and tiles in HBM are errors. | " \
+         "Tiles of different shapes and tiles in HBM are errors."
+BITS = "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")
 AXES = "Axis 0, the partition, is an error. | Axis 0, the partition, and axes that are not the last ones are errors."
 FILLED = "A buffer in HBM is an error: make it with nl.ndarray and store to it. | " + SHAPE.split(" | ")[1]
 
@@ -42,14 +44,15 @@ LIKE = {"x": "a tensor in any memory", "dtype": "the dtype of the elements; the 
 GRID = "An axis that the launch does not have is an error. | A call outside of a kernel is an error."
 ELEMENTWISE = ("tensor_tensor", "tensor_scalar")
 PAGES: dict[str, Page] = {
-    "add subtract multiply divide maximum minimum power mod fmod": Page(
-        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; add, subtract and multiply of two "
-        "32-bit integers wrap around.", UNLIKE),
+    "add subtract multiply": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; of two 32-bit integers modulo "
+        "2^32.", UNLIKE),
+    "divide maximum minimum power mod fmod": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once.", UNLIKE),
     "abs_max abs_min": Page(ELEMENTWISE, PAIR, "{formula} of each element, from NeuronCore-v4 on.",
-                            "A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors."),
-    "bitwise_and bitwise_or bitwise_xor left_shift right_shift": Page(
-        ELEMENTWISE, PAIR, "{formula} of each element's bits; right_shift fills with zeros.",
-        "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")),
+                            "A machine before NeuronCore-v4, tiles of different shapes and tiles in HBM are errors."),
+    "bitwise_and bitwise_or bitwise_xor left_shift": Page(ELEMENTWISE, PAIR, "{formula} of each element's bits.", BITS),
+    "right_shift": Page(ELEMENTWISE, PAIR, "{formula} of each element's bits, filled with zeros.", BITS),
     "equal not_equal greater greater_equal less less_equal logical_and logical_or logical_xor": Page(
         ELEMENTWISE, PAIR | {"dtype": "the result's dtype; bool by default | " + PROMOTED.split(" | ")[1]},
         "1 where {formula} is true, else 0.", UNLIKE),
@@ -80,7 +83,7 @@ PAGES: dict[str, Page] = {
                     "exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.", AXES),
     "rms_norm": Page(("activation", "tensor_reduce", "tensor_scalar", "tensor_tensor"), {
         "w": "of x's shape, or of one that broadcasts to it, such as [P, 1]",
-        "n": "the divisor of the sum of squares", "epsilon": "a number added to the quotient"},
+        "n": "the divisor of the sum of squares", "epsilon": "added to the quotient"},
         "x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.", AXES),
     "where": Page(("tensor_copy_predicated",), {
         "condition": "[P, F...] of any dtype; any value but 0 is true",
@@ -127,7 +130,7 @@ PAGES: dict[str, Page] = {
                     "A tensor of that shape whose elements are not set.", SHAPE),
     "zeros ones": Page(("memset",), {"dtype": "the dtype of the elements"},
         "A tensor whose elements are all {formula}.", FILLED),
-    "full": Page(("memset",), {"fill_value": "a number, converted to dtype", "dtype": "the dtype of the elements"},
+    "full": Page(("memset",), {"fill_value": "converted to dtype", "dtype": "the dtype of the elements"},
                  "A tensor whose elements are all fill_value.", FILLED),
     "zeros_like": Page(("memset",), LIKE, "A tensor of that shape whose elements are all 0.", FILLED),
     "empty_like": Page((), LIKE, "A tensor of that shape whose elements are not set.", SHAPE),

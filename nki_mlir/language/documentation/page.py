@@ -144,8 +144,9 @@ def domain(name: str) -> str:
     if function is None or not function.is_bounded:
         return ""
     low, high = function.valid_range
-    quantity = "magnitudes" if function.by_magnitude else "x"
-    return f" Beyond {quantity} from {low:.3g} to {high:.3g}, where the engine's table ends, the simulator warns."
+    quantity = "the magnitude of x" if function.by_magnitude else "x"
+    return (f" The simulator warns if {quantity} is outside of {low:.3g} to {high:.3g}, the range of the engine's "
+            "table.")
 
 
 def description(function: "Function", sentence: str) -> str:

@@ -138,7 +138,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "offset": "an integer or a register",
             "expr": "an affine expression of nl.arange indices"},
             "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
-            "A pattern of another count of elements than dst is an error."),
+            "A pattern with another number of elements than dst is an error."),
         example="""
         y: int32[32, 16]
         nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)
@@ -161,7 +161,8 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "on_false_value": "the value of the other elements",
             "cmp_op": "a comparison with 0, such as nl.greater_equal",
             "pred": "an affine comparison of nl.arange indices"},
-            "[P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i cmp_op 0 is true.",
+            "[P, F]: on_true_tile where pred holds, else on_false_value. | [P, F]: on_true_tile where the value of the "
+            "pattern compares with 0 by cmp_op, else on_false_value.",
             SHAPES),
         example="""
         x: float32[64, 64]

@@ -13,7 +13,7 @@ Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the
 # What several instructions call errors.
 STATES = "Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
 SAME = "A tile of another shape than the rest, and operands that are all in PSUM, are errors."
-SHAPES = "A tile of another shape than these, or in another memory, is an error."
+SHAPES = "A tile of another shape, or in another memory, is an error."
 
 
 class Page(NamedTuple):

@@ -119,7 +119,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         page=Page(("nonzero_with_count",), {
             "dst": "[P, F + 1] int32 in SBUF",
             "src": "[P, F] of float32 or int32 in SBUF",
-            "index_offset": "an integer added to each index",
+            "index_offset": "added to each index",
             "padding_val": "the value behind the indices"},
             "In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at "
             "the end. Other partitions keep their values.",

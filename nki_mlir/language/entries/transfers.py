@@ -23,7 +23,7 @@ GROUP = Group("dma", "Transfers", {
             "src": "as many elements, in HBM or SBUF",
             "dst_rmw_op": "an operator that combines dst's elements with src's"},
             "dst gets src's elements, converted where dtypes differ.",
-            "Different counts of elements, and an address out of bounds with oob_mode error, are errors."),
+            "Different numbers of elements, and an address out of bounds with oob_mode error, are errors."),
         example="""
         x: float32[128, 64] in hbm
         y: float32[128, 64]

@@ -63,10 +63,10 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
         dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i cmp_op 0 is true.
+        [P, F]: on_true_tile where pred holds, else on_false_value.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -83,7 +83,7 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -100,7 +100,7 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -130,7 +130,7 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
         dst gets src's elements, converted where dtypes differ.
 
     Errors:
-        Different counts of elements, and an address out of bounds with oob_mode error, are errors.
+        Different numbers of elements, and an address out of bounds with oob_mode error, are errors.
         The message names the line of the call.
     """
 
@@ -151,7 +151,7 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
         src with its axes permuted, bit for bit.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -218,7 +218,7 @@ def iota(expr, dtype, *, mask=None) -> Any:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
-        A pattern of another count of elements than dst is an error.
+        A pattern with another number of elements than dst is an error.
         The message names the line of the call.
     """
 
@@ -237,7 +237,7 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
         The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -254,7 +254,7 @@ def max8(*, src, mask=None, dtype=None) -> Any:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -291,7 +291,7 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
         [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -311,7 +311,7 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -373,7 +373,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -431,7 +431,7 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -506,7 +506,7 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 
@@ -601,7 +601,7 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
-        A tile of another shape than these, or in another memory, is an error.
+        A tile of another shape, or in another memory, is an error.
         The message names the line of the call.
     """
 

@@ -38,7 +38,7 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -124,7 +124,7 @@ def arctan(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
+        np.arctan(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -1.57 to 1.57, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -166,7 +166,7 @@ def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x & y of each element's bits; right_shift fills with zeros.
+        x & y of each element's bits.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
@@ -184,7 +184,7 @@ def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x | y of each element's bits; right_shift fills with zeros.
+        x | y of each element's bits.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
@@ -202,7 +202,7 @@ def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x ^ y of each element's bits; right_shift fills with zeros.
+        x ^ y of each element's bits.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
@@ -307,7 +307,7 @@ def divide(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x / y of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -491,7 +491,7 @@ def fmod(x, y, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.fmod(x, y) of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -508,7 +508,7 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
 
     Arguments:
         shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        fill_value: a number; a number, converted to dtype
+        fill_value: a number; converted to dtype
         dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
         name: a string; its name in code and messages
@@ -679,7 +679,7 @@ def left_shift(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x << y of each element's bits; right_shift fills with zeros.
+        x << y of each element's bits.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
@@ -766,7 +766,7 @@ def log(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
+        np.log(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 5.42e-20 to 1.84e+19, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -911,7 +911,7 @@ def maximum(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.maximum(x, y) of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -969,7 +969,7 @@ def minimum(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.minimum(x, y) of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1004,7 +1004,7 @@ def mod(x, y, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.mod(x, y) of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1022,7 +1022,7 @@ def multiply(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1136,7 +1136,7 @@ def power(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x ** y of each element, in float32 and rounded once.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1238,7 +1238,7 @@ def reciprocal(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. The simulator warns if the magnitude of x is outside of 2.27e-13 to 4.4e+12, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1273,7 +1273,7 @@ def right_shift(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x >> y of each element's bits; right_shift fills with zeros.
+        x >> y of each element's bits, filled with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
@@ -1289,7 +1289,7 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
         w: of x's shape, or of one that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         n: a number other than 0; the divisor of the sum of squares
-        epsilon: a number; a number added to the quotient
+        epsilon: a number; added to the quotient
         dtype: a dtype; the result's dtype; x's by default
         compute_dtype: a dtype; the dtype of intermediate values; float32 by default
         mask: a condition on loop variables and indices; by default all elements are active
@@ -1312,7 +1312,7 @@ def rsqrt(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
+        1 / np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 6.46e-27 to 1.58e+29, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1448,7 +1448,7 @@ def sin(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
+        np.sin(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -3.14 to 3.14, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1505,7 +1505,7 @@ def sqrt(x, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
+        np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 1.2e-35 to 3.32e+35, the range of the engine's table.
 
     Errors:
         A tile in HBM is an error.
@@ -1588,7 +1588,7 @@ def subtract(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
