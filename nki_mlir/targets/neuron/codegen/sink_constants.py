@@ -7,11 +7,14 @@ before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (
 
 A buffer is then needed from its first use on, so that buffers with one address may take turns. A constant that the next
 operations overwrite, before any reads what they have not written, is dropped, and one that nothing uses any more.
+Operations may overwrite it in turns, such as even and odd elements.
 """
 
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import Tile
@@ -107,7 +110,9 @@ def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], d
     """Return whether nodes read nothing of a buffer but what they have written themselves, until they have written all
     of it or, where it ``dies``, to the last of them."""
     written: list[PartitionBytes] = []
-    full_box = PartitionBytes(0, buffer.shape[0], 0, prod(buffer.shape[1:]) * buffer.dtype.itemsize)
+    combs: dict[tuple[int, int], np.ndarray] = {}       # bytes that interleaved writes to some partitions have written
+    row = prod(buffer.shape[1:]) * buffer.dtype.itemsize
+    full_box = PartitionBytes(0, buffer.shape[0], 0, row)
     for node in nodes:
         if all(tile.handle is not buffer for tile in touched(node)):
             continue
@@ -119,10 +124,31 @@ def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], d
                 if read is None or not within(read, written):
                     return False
         targets = [tile for _, tile in node.op.targets() if tile.handle is buffer]
-        written += [box for tile in targets if (box := box_of(tile, dense=True)) is not None]
+        for tile in targets:
+            box = box_of(tile, dense=True)
+            if box is not None:
+                written.append(box)
+            elif (around := box_of(tile, dense=False)) is not None:
+                comb = combs.setdefault((around.first, around.behind), np.zeros(row, np.bool_))
+                comb[bytes_of(tile)] = True
+        for (first_partition, behind), comb in combs.items():
+            for box in written:
+                if box.first <= first_partition and behind <= box.behind:
+                    comb[box.low:box.high] = True
+            if comb.all():
+                written.append(PartitionBytes(first_partition, behind, 0, row))
         if targets and within(full_box, written):
             return True
     return dies
+
+
+def bytes_of(tile: Tile) -> np.ndarray:
+    """Return the bytes of a partition that a tile without symbols accesses."""
+    positions = np.full(1, tile.access.free.const)
+    for step, count in tile.access.free_dims:
+        positions = (positions[:, None] + step * np.arange(count)).reshape(-1)
+    size = tile.dtype.itemsize
+    return (positions[:, None] * size + np.arange(size)).reshape(-1)
 
 
 def is_constant(node: Branch | InstructionStep | Loop) -> bool:

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -61,6 +67,34 @@ def test_overwritten_constant__is_dropped():
     b.tensor_copy((t, 0, 128, 0, 16), (u, 0, 128, 0, 16))
     sink_constants(b.code)
     assert steps(b.code) == [("memset", "u"), ("tensor_copy", "t")]
+
+
+@nki.jit
+def upsampled(x, between):
+    """Each column twice, or with the mean of it and the next one between them; ``between`` says how many of these."""
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, wide = nl.load(x), nl.ndarray((nl.par_dim(rows), columns, 2), dtype=x.dtype, buffer=nl.sbuf)
+    wide[:, :, 0] = nl.copy(tile)
+    wide[:, 0:between, 1] = nl.multiply(nl.add(tile[:, 0:between], tile[:, 1:between + 1]), 0.5)
+    wide[:, columns - 1:columns, 1] = tile[:, columns - 1:columns]
+    nl.store(out, wide)
+    return out
+
+
+@pytest.mark.parametrize("between, constants", [(63, 0), (62, 1)])
+def test_constant_that_is_overwritten_in_turns__is_dropped(between, constants):
+    """But not if a column remains that nothing writes."""
+    x = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    spec = upsampled.specialize(upsampled.bind((x, between), {}, is_array, describe_array))
+    (program,) = neuron.streams(spec.captured, spec.grid, Emission.as_written())
+    ops = [i.op for stream in program.streams.values() for i in stream]
+    assert sum(type(op) is MemsetOp for op in ops) == constants
+    result, wide = np.zeros((128, 64, 2), np.float32), np.zeros((128, 64, 2), np.float32)
+    neuron.simulate([program], [x.copy()], [result])
+    wide[:, :, 0], wide[:, -1, 1] = x, x[:, -1]
+    wide[:, :between, 1] = (x[:, :between] + x[:, 1:between + 1]) / 2
+    np.testing.assert_array_equal(result, wide)
 
 
 def test_constant_that_a_loop_uses__is_written_before_it():
