@@ -38,6 +38,7 @@ F = TypeVar("F", bound=Callable[..., object])
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 MODULI = ("mod", "fmod")
+SIMULATED = ("divide", *MODULI)         # devices do not have them, as the reference of the current generation says
 VERDICTS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or",
             "logical_xor")
 UNARY = ("invert", "negative", "logical_not", "exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt", "rsqrt",

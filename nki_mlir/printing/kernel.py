@@ -23,6 +23,7 @@ from math import prod
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.language.functions import SIMULATED
 from nki_mlir.machine import machine_named
 from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing.body import BodyPrinter, write_programs
@@ -37,6 +38,8 @@ from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
 from nki_mlir.targets.neuron import at_nisa
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
+
 
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
@@ -148,6 +151,9 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
     written = {t.name for t in inputs if any(re.match(
         rf"\s*(nl\.store\({t.name}\b|nisa\.\w+\(dst={t.name}\b|{t.name}\[.*\] \+?= )", line) for line in out.lines)}
     notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
+    simulated = sorted({name for line in out.lines for name in SIMULATED_CALL.findall(line)})
+    if simulated and not out.beta:
+        notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
     shown = "\n".join([*parameters, *out.lines])
     imports = (beta_generation.imports_of(shown) if out.beta else IMPORTS) + "import numpy as np\n" * constants

@@ -28,7 +28,7 @@ from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, i
 from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
+from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, SIMULATED, UNARY, VERDICTS, token
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
@@ -52,16 +52,13 @@ def result_type(dtype: object, *operands: object) -> DType:
     return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
 
 
-# Documented as functions of the simulator: no device has them.
-SIMULATED = {"divide": "multiply with nl.reciprocal"} | dict.fromkeys(MODULI, "compute it from a rounded quotient")
-
-
 def _binary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"Compute ``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         if name in SIMULATED:
-            warn(f"nl.{name} runs in the simulator alone, since no device has it; {SIMULATED[name]}")
+            fix = "multiply with nl.reciprocal" if name == "divide" else "compute it from a rounded quotient"
+            warn(f"nl.{name} runs in the simulator alone, since no device has it; {fix}")
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
