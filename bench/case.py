@@ -37,7 +37,7 @@ NOISE = 1.1
 class Goal:
     """The goal of a case: to be ``faster`` than the best peer by a factor, or to reach a ``share`` of its limit.
 
-    ``note`` explains a goal that was missed: which limit holds, which changes were tried, and their figures.
+    ``note`` explains why a goal is missed: what the limit is, and the figures of changes that were tried.
     """
 
     faster: float | None = None
@@ -49,9 +49,9 @@ class Goal:
         known."""
         shortfalls = []
         if self.faster and times is not None and times > NOISE / self.faster:
-            shortfalls.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
+            shortfalls.append(f"{times:.2f}x the time of the best peer; the goal is at most {NOISE / self.faster:.2f}x")
         if self.share and share is not None and share < self.share:
-            shortfalls.append(f"{share:.0%} of the limit, {self.share:.0%} is asked")
+            shortfalls.append(f"{share:.0%} of the limit; the goal is {self.share:.0%}")
         return shortfalls
 
 

@@ -120,7 +120,7 @@ def test_limits__are_a_valid_program() -> None:
 def test_goals__are_missed_beyond_noise_and_have_a_note() -> None:
     goal = Goal(faster=1.5, share=0.8, note="why")
     assert goal.missed(0.73, 0.8) == goal.missed(None, None) == Goal().missed(5.0, 0.1) == []
-    assert goal.missed(0.75, 0.9) == ["0.75x the time of the best peer, at most 0.73x is asked"]
-    assert goal.missed(0.5, 0.5) == ["50% of the limit, 80% is asked"]
+    assert goal.missed(0.75, 0.9) == ["0.75x the time of the best peer; the goal is at most 0.73x"]
+    assert goal.missed(0.5, 0.5) == ["50% of the limit; the goal is 80%"]
     assert GOALS.keys() == CASES.keys()
     assert all(goal.note for name, goal in GOALS.items() if goal.share and name != "add_8192" and "bf16" not in name)

@@ -17,9 +17,9 @@ def small(dtype: str = "float32") -> Case:
 
 
 @case("add_8192", Goal(faster=1, share=0.8, note=(
-    "Memory holds: it reads twice what it writes, and reads alone run at 39 to 43 GB/s where copies run at 48 to 51. "
-    "20.2 ms and 79% of a copy in one run, 19.4 ms and 87% in the next. By hand: whole rows 17.8 ms, tiles of 512 "
-    "columns 23.7 to 24.6, with the next row prefetched 21.1 to 21.7; prefetches gained nothing here, 19.0 -> 19.1 and "
-    "20.8 -> 20.4 ms.")))
+    "Memory is the limit: the case reads twice what it writes, and reads alone run at 39 to 43 GB/s where copies run "
+    "at 48 to 51. It took 20.2 ms (79% of a copy's rate) in one run and 19.4 ms (87%) in the next. Code by hand took "
+    "17.8 ms on whole rows, 23.7 to 24.6 on tiles of 512 columns, and 21.1 to 21.7 with the next row prefetched. "
+    "Prefetches gained nothing here: 19.0 -> 19.1 ms and 20.8 -> 20.4 ms.")))
 def large(dtype: str = "float32") -> Case:
     return addition(8192, dtype)

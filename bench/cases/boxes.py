@@ -41,12 +41,13 @@ def pairs(rows: int, boxes: int) -> Case:
 
 
 @case("giou_8732", Goal(faster=1.5, share=0.8, note=(
-    "The call holds: of 8.9 us a call with one box takes 4.5.")))
+    "The call is the limit: a call with one box takes 4.5 of the 8.9 us.")))
 def few() -> Case:
     return pairs(118, 74)
 
 
 @case("giou_1024x256", Goal(faster=1.5, share=0.8, note=(
-    "Other users of the machine: the arrays stay in the last cache, 1.4 to 1.7 times the speed of a copy past it.")))
+    "Other users of the machine disturb it: the arrays stay in the last cache, which is 1.4 to 1.7 times as fast as a "
+    "copy in memory.")))
 def many() -> Case:
     return pairs(1024, 256)

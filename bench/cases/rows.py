@@ -14,11 +14,11 @@ from case import Case, Goal, case, random, tolerance
 
 
 @case("softmax_4096", Goal(faster=1.5, share=0.8, note=(
-    "Memory holds, which stores past the caches wait for: the pipeline over chunks took it from 52-70% of a copy to "
-    "75-86% (1938 to 2141 us in three runs). Of a thread's time per vector of 16, 8.3 cycles are exp with the stores "
-    "beside it, 7.5 exp alone, 5.6 the stores alone, 2.6 the maximum. Tried: chunks of a row, 80-83%, and of eight, "
-    "64-78%; no upper limit for exp's arguments, which gained nothing; huge pages for results, 3526 -> 3392 us, but "
-    "100 ms more for the first call.")))
+    "Memory is the limit, since stores past the caches wait for it: the pipeline over chunks raised the rate from "
+    "52-70% of a copy's to 75-86% (1938 to 2141 us in three runs). A vector of 16 takes a thread 8.3 cycles for exp "
+    "with the stores beside it (7.5 for exp alone, 5.6 for the stores alone) and 2.6 for the maximum. Chunks of one "
+    "row reached 80-83%, chunks of eight rows 64-78%. An exp without upper limit gained nothing. Huge pages "
+    "for results gained 3526 -> 3392 us, and cost 100 ms in the first call.")))
 def softmax(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any) -> Any:
         powers = xp.exp(x - x.max(1, keepdims=True))
@@ -29,8 +29,8 @@ def softmax(dtype: str = "float32") -> Case:
 
 
 @case("rmsnorm_4096", Goal(faster=1.5, share=0.8, note=(
-    "Memory holds, and other users of the machine: 2776 us and 93% of a copy, 2344 us and 76%, and 1886 us in runs of "
-    "one hour.")))
+    "Memory is the limit, and other users of the machine share it: runs within an hour took 2776 us (93% of a copy's "
+    "rate), 2344 us (76%) and 1886 us.")))
 def rmsnorm(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any, g: Any) -> Any:
         return x / xp.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g
@@ -64,13 +64,13 @@ def layernorm_gelu(x, g, b, epsilon=1e-5):
 
 
 @case("layernorm_gelu", Goal(faster=1.5, share=0.8, note=(
-    "gelu's arithmetic holds: 22 products and multiply-adds of 0.134 ns, a scaling of 0.27 and a division of 0.67 make "
-    "3.9 ns a vector of 16; in cache it takes 3.6, 29.5 us of 128 rows on one thread, the statistics 9.5. Of the whole "
-    "array with two threads all but the statistics take 717 to 784 us, hand-written code takes 947 to 1000 us where "
-    "this takes 907 to 950. A quotient of two polynomials in place of one of a reciprocal took gelu from 34.3 to 29.5 "
-    "us, asking for the thread's next rows meanwhile the whole from 1070 to 921. Tried: asking into the first cache, "
-    "907 us; during the statistics, 997 -> 1188 us by hand; tiles of 8 to 64 rows, 1014 to 1086 us by hand; an exp of "
-    "degree 5, whose error alone is 1.1e-7, more than its bound leaves.")))
+    "The arithmetic of gelu is the limit: 22 products and multiply-adds of 0.134 ns, a scaling of 0.27 and a division "
+    "of 0.67 make 3.9 ns a vector of 16. In the cache it takes 3.6 ns: one thread takes 29.5 us for gelu of 128 rows "
+    "and 9.5 for their statistics. For the complete array two threads take 907 to 950 us, 717 to 784 of them for all "
+    "but the statistics; code by hand takes 947 to 1000. A quotient of two polynomials instead of a polynomial of a "
+    "reciprocal took gelu from 34.3 to 29.5 us; prefetching the thread's next rows took the case from 1070 to 921. "
+    "Prefetching them to the first cache took 907 us; during the statistics, by hand, 1188 instead of 997; tiles of 8 "
+    "to 64 rows, by hand, 1014 to 1086. An exp of degree 5 has an error of 1.1e-7, more than the bound allows.")))
 def layernorm(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any, g: Any, b: Any) -> Any:
         from scipy.special import erf
