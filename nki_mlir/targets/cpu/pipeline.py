@@ -3,6 +3,7 @@
 
 PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
             "forward-copies": "", "store-rows": "", "merge-programs": "", "widen-tiles": "", "widen-factors": "",
-            "store-products": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": ""}
+            "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "", "prefetch-rows": "",
+            "load-fields": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

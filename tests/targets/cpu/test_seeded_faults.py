@@ -11,6 +11,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -88,6 +89,24 @@ def products_beside(x, y):
     nl.store(y[64:128, :], doubled_tile[:, 64:128])
 
 
+def turned_back(x, y):
+    """Products of transposed tiles, of which the second one is written again before its product."""
+    tile, other = nl.load(x[0:64, :]), nl.load(x[64:128, :])
+    turned = nl.copy(nisa.nc_transpose(tile))
+    nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(turned, other)))
+    turned = nl.copy(nisa.nc_transpose(other))
+    other[:, :] = nl.multiply(other, 2.0)
+    nl.store(y[64:128, :], nl.copy(nisa.nc_matmul(turned, tile)))
+
+
+def halves(x, y):
+    """A product reads a tile of which each half is written by itself."""
+    tile = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    tile[0:32, :] = nl.load(x[0:32, :])
+    tile[32:64, :] = nl.multiply(nl.load(x[32:64, :]), 2.0)
+    nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(nl.load(x[64:128, :]), tile)))
+
+
 def without_rows(*arguments: Any) -> Any:
     """A converted factor whose first row is taken for all of them."""
     operand, region = CONVERTED(*arguments)
@@ -120,6 +139,9 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
     "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),
+    "forward-factors": ("passes.forward_factors", "calls_in", lambda *nodes: iter(()), turned_back),
+    "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
+        distance // row * host.LINE), halves),
     "store-products": ("passes.store_products.ElementMove", "at_target", lambda *arguments: (
         found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (
             found[0].strides))), found[1]), products_beside),

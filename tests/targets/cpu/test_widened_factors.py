@@ -48,7 +48,7 @@ def test_factors__are_converted_once(monkeypatch, dtypes, rows, columns, edges):
     a_t, b = (of_dtype(d, (256, n), edges) for d, n in zip(dtypes, (rows, columns)))
     kernel = nki.jit(product)
     calls = listing(kernel.lower(a_t, b).module("nisa")).split("module {")[0]
-    assert re.search(rf"copy_\d+_float32_{kernel_name(dtypes[0])}_", calls)
+    assert re.search(rf"copy_[\dx]+_float32_{kernel_name(dtypes[0])}_", calls)
     assert re.search(rf"add_{rows}x{columns}x128_float32_[0-9a-f]+\(", calls)
     result = kernel.on("jit")(a_t, b)
     set_options(monkeypatch, "widen-factors", most=0)

@@ -143,7 +143,7 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
     if copied == source_strides:                    # all of it lies alike
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
     if not user.forms:
-        user = _divided(user, user.inputs[operand].strides, copied[0])
+        user = divided_by_rows(user, user.inputs[operand].strides, copied[0])
     move = ElementMove(copy.nest, source.offset, target.offset)
     forwarded = move.at_source(user.inputs[operand], region.offset, user.extents)
     if forwarded is None:
@@ -152,10 +152,10 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
     return replace(user, inputs=tuple(inputs)), replace(source, offset=forwarded[1])
 
 
-def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
+def divided_by_rows(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
     """Return the nest with each axis that goes over several rows, by these strides, as one over rows and one within a
     row."""
     for axis, (step, extent) in enumerate(zip(strides, nest.extents)):
         if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:
-            return _divided(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)
+            return divided_by_rows(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)
     return nest

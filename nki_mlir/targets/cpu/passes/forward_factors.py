@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""forward-factors: let a product read a factor where a tile has it, instead of from a transposed copy.
+
+before:  copy(weights + 512 * j, turned); out += turned.T @ values
+after:   out += (weights + 512 * j) @ values
+
+A product broadcasts single elements of one factor, which it reads equally fast along rows and along columns. The pass
+forwards a copy in float32 of a part of a tile if only the product behind it reads the copy, and nothing in between
+writes the tile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+    calls_in,
+    compute,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loop_products import writes_once
+from nki_mlir.waist.fusion import ElementMove
+from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognize import integer_sums, is_copy
+
+
+class ForwardFactors(FunctionPass, name="forward-factors"):
+    most: int = 8               # blocks of columns of a product, each of which reads the factor again
+
+    def rewrite(self, function: NativeFunction) -> None:
+        copies = [(block, node) for block in blocks(function.body) for node in block.nodes
+                  if isinstance(node, Compute) and copies_into_tile(node)]
+        users = function.users() if copies else {}
+        for block, copy in copies:
+            tile = copy.regions[-1].root
+            assert isinstance(tile, ScratchBuffer)
+            product = product_behind(block, copy, users[tile])
+            forwarded = None if product is None else self.on_source(product, copy)
+            if product is not None and forwarded is not None:
+                block.nodes[:] = [forwarded if node is product else node for node in block.nodes if node is not copy
+                                  and not (isinstance(node, Allocate) and node.buffer is tile)]
+
+    def on_source(self, product: Compute, copy: Compute) -> Compute | None:
+        """Return the product that reads the source of the copy; None where it cannot, or the copy pays."""
+        nest, regions = product.nest, list(product.regions)
+        contraction = contraction_of(nest)
+        assert contraction is not None
+        factor, columns = contraction.broadcast, nest.extents[contraction.column]
+        in_tile = [k for k, region in enumerate(regions) if region.root is copy.regions[-1].root]
+        if in_tile != [factor] or columns > self.most * tile_of(columns).width:
+            return None
+        move = ElementMove(copy.nest, copy.regions[0].offset, copy.regions[-1].offset)
+        source = move.at_source(nest.inputs[factor], regions[factor].offset, nest.extents)
+        if source is None or 1 not in source[0].strides:
+            return None
+        regions[factor] = replace(copy.regions[0], offset=source[1])
+        forwarded = replace(nest, inputs=tuple([source[0] if k == factor else o for k, o in enumerate(nest.inputs)]))
+        after = contraction_of(forwarded)
+        is_same = after is not None and (after.vector, after.column) == (contraction.vector, contraction.column)
+        return compute(forwarded, regions, product.symbols) if is_same else None
+
+
+def copies_into_tile(copy: Compute) -> bool:
+    """Whether a computation copies float32 elements of a buffer to all of another one."""
+    if copy.symbols or not is_copy(copy.nest) or not writes_once(copy.nest):
+        return False
+    source, tile = (region.root for region in copy.regions)
+    return (isinstance(source, ScratchBuffer) and isinstance(tile, ScratchBuffer) and source is not tile
+            and copy.nest.outputs[0].dtype is FLOAT32 and copy.nest.elements * FLOAT32.itemsize == tile.size)
+
+
+def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCall]) -> Compute | None:
+    """Return the product of the block that is the one reader of a copy, while the copy's source stays as it is."""
+    product = users[-1]
+    if len(users) != 2 or users[0] is not copy or not isinstance(product, Compute) or product not in block.nodes:
+        return None
+    if not isinstance(product.function, Nest) or contraction_of(product.nest) is None or integer_sums(product.nest):
+        return None
+    source = copy.regions[0].root
+    assert isinstance(source, ScratchBuffer)
+    between = calls_in(*block.nodes[block.nodes.index(copy) + 1:block.nodes.index(product) + 1])
+    users_between = [call for call in between if source.number in call.buffers or call is product]
+    stays = all(isinstance(call, Compute) and all(region.root is not source for region in call.output_regions)
+                for call in users_between)
+    return product if stays else None

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""pad-rows: put a cache line behind each row of tiles whose rows share few sets of the cache in products.
+
+before:  memory of 128 rows of 8192 bytes; product reads 256 bytes of each row
+after:   memory of 128 rows of 8256 bytes; the same
+
+The sets of a cache follow from addresses. Parts of rows that are a power of two apart go to the same few sets, whose
+lines evict each other before a product reads them again. With the line behind each row they lie in all sets. The pass
+changes a tile if all computations that use it step by rows, or stay within one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
+from nki_mlir.targets.cpu.function import (
+    Compute,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+    compute,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loops import can_stream
+from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
+from nki_mlir.targets.cpu.passes.store_products import with_sums_from_zero
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognize import integer_sums
+
+SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value of each slot
+
+
+class PadRows(FunctionPass, name="pad-rows"):
+    multiple: int = 512         # bytes of which a row's length is a multiple, where rows share sets of the cache
+    rows: int = 16              # fewest rows that a product reads or writes: those of fewer stay in one set
+
+    def rewrite(self, function: NativeFunction) -> None:
+        new_calls: dict[RoutineCall, Compute] = {}
+        for buffer, users in function.users().items():
+            calls = [new_calls.get(user, user) for user in users]
+            row = self.row_of(buffer, calls)
+            padded = [on_padded(call, buffer, row, function.ranges) for call in calls] if row else []
+            if all(padded):
+                new_calls |= {user: call for user, call in zip(users, padded) if call is not None}
+                if padded:
+                    buffer.size = buffer.size // row * (row + host.LINE)
+        for block in blocks(function.body) if new_calls else ():
+            block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
+                              for node in block.nodes]
+
+    def row_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> int:
+        """Return the bytes of a row of a tile that products read or write in columns; 0 where its rows stay."""
+        steps = [step * operand.dtype.itemsize for call in calls if isinstance(call, Compute) and is_product(call)
+                 for operand, region in zip(call.nest.operands, call.regions) if region.root is buffer
+                 for step, extent in zip(operand.strides, call.nest.extents) if extent >= self.rows and step > 1]
+        row = min((step for step in steps if step % self.multiple == 0), default=0)
+        return row if row and buffer.size % row == 0 else 0
+
+
+def is_product(call: Compute) -> bool:
+    return contraction_of(call.nest) is not None and not integer_sums(call.nest)
+
+
+def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRanges) -> Compute | None:
+    """Return a computation on a buffer with a cache line behind each row of so many bytes; None where it steps
+    otherwise than by rows and within one."""
+    if not isinstance(call, Compute):
+        return None
+    nest, regions = call.nest, list(call.regions)
+    for k, region in enumerate(regions):
+        if region.root is not buffer:
+            continue
+        size = nest.operands[k].dtype.itemsize
+        if not nest.forms and not is_product(call):
+            nest = divided_by_rows(nest, nest.operands[k].strides, row // size)
+        steps = [step * size for step in nest.operands[k].strides]
+        reach = within_row(region.offset, steps, nest.extents, row, ranges)
+        if reach[0] < 0 or reach[1] + size > row:
+            return None
+        moved = Operand(nest.operands[k].dtype, tuple([step_in_padded(step, row) // size for step in steps]))
+        nest = with_operand(nest, k, moved)
+        offset = Linear(in_padded(region.offset.const, row), tuple(
+            [(slot, step_in_padded(step, row)) for slot, step in region.offset.symbols]))
+        regions[k] = replace(region, size=region.size // row * (row + host.LINE), offset=offset)
+    if is_product(call) and contraction_of(nest) != contraction_of(call.nest):
+        return None
+    if isinstance(call.function, FreshProduct):
+        return with_sums_from_zero(call, nest, regions)
+    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+
+
+def in_padded(distance: int, row: int) -> int:
+    """Return a distance in bytes where each row of so many bytes has a cache line behind it."""
+    return distance + distance // row * host.LINE
+
+
+def step_in_padded(step: int, row: int) -> int:
+    """Return a step in bytes, by rows or within one, where each row has a cache line behind it."""
+    return in_padded(step, row) if step % row == 0 else step
+
+
+def within_row(offset: Linear, steps: Sequence[int], extents: Sequence[int], row: int, ranges: SlotRanges
+               ) -> tuple[int, int]:
+    """Return the first and last byte, in a row, at which elements of an operand begin that steps by rows and within
+    rows."""
+    low = high = offset.const % row
+    moves = [(step, (0, extent - 1)) for step, extent in zip(steps, extents)]
+    moves += [(step, ranges[slot]) for slot, step in offset.symbols]
+    for step, (least, most) in moves:
+        if step % row:
+            low += min(step * least, step * most)
+            high += max(step * least, step * most)
+    return low, high
+
+
+def with_operand(nest: Nest, number: int, operand: Operand) -> Nest:
+    operands = [operand if k == number else other for k, other in enumerate(nest.operands)]
+    return replace(nest, inputs=tuple(operands[:len(nest.inputs)]), outputs=tuple(operands[len(nest.inputs):]))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Factors that products read in tiles: transposed without a copy, and in rows with a line behind each. The same bits."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu.pipeline import PIPELINE
+
+from .test_stored_products import result_and_text
+
+P = 128
+RNG = np.random.default_rng(0)
+
+
+def weights_of(a: Any) -> Any:
+    """A tile that is no input, so that its copies are not those of one."""
+    return nl.multiply(nl.load(a), 0.5)
+
+
+@nki.jit
+def mixed(a, v):
+    """Parts of a tile, transposed, times parts of another one."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights, tiles = weights_of(a), a.shape[1] // P
+    values = nl.ndarray((P, a.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
+    for j in nl.affine_range(tiles):
+        values[:, nl.ds(j * P, P)] = nl.load(v[nl.ds(j * P, P), :])
+    total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(tiles):
+        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]))
+        total += nisa.nc_matmul(turned, values[:, nl.ds(j * P, P)])
+    nl.store(out, nl.copy(total))
+    return out
+
+
+@nki.jit
+def written_between(a, v):
+    """The tile is written between its copy and the product."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = weights_of(a)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    weights[:, nl.ds(0, P)] = nl.multiply(weights[:, nl.ds(0, P)], 3.0)
+    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    nl.store(out, nl.add(product, weights[:, nl.ds(0, P)]))
+    return out
+
+
+@nki.jit
+def read_twice(a, v):
+    """Something else reads the copy."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = weights_of(a)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    nl.store(out, nl.add(product, turned))
+    return out
+
+
+@nki.jit
+def onto_itself(a, v):
+    """The product is stored where its factor lies, by a copy behind it."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = weights_of(a)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    weights[:, nl.ds(0, P)] = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    nl.store(out, weights[:, nl.ds(0, P)])
+    return out
+
+
+@nki.jit
+def as_right_factor(a, v):
+    """The copy is the factor that is read in vectors."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = weights_of(a)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    nl.store(out, nl.copy(nisa.nc_matmul(nl.load(v[nl.ds(0, P), :]), turned)))
+    return out
+
+
+@nki.jit
+def as_both_factors(a, v):
+    """The copy is both factors of the product."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    turned = nl.copy(nisa.nc_transpose(weights_of(a)[:, nl.ds(0, P)]))
+    nl.store(out, nl.copy(nisa.nc_matmul(turned, turned)))
+    return out
+
+
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    a, v = RNG.standard_normal((P, 4 * P)).astype(np.float32), RNG.standard_normal((4 * P, P)).astype(np.float32)
+    for x in (a, v):
+        x.flat[::4099] = np.resize(np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40], np.float32), x.flat[::4099].size)
+    return a, v
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(array), np.float32(np.nan), array).view(np.uint32)
+
+
+def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[str, str]:
+    """The programs with and without a pass, which have to give the same bits."""
+    operands = arrays()
+    result, text = result_and_text(kernel, operands)
+    with monkeypatch.context() as without:
+        without.delitem(PIPELINE, name)
+        expected, plain = result_and_text(kernel, operands)
+    assert np.array_equal(bits(result), bits(expected))
+    return text, plain
+
+
+@pytest.mark.parametrize("kernel, forwards", [
+    (mixed, True), (written_between, False), (read_twice, False), (onto_itself, True), (as_right_factor, False),
+    (as_both_factors, False)],
+    ids=lambda value: getattr(value, "__name__", None))
+def test_transposed_copy__is_dropped_where_only_a_product_reads_it(kernel, forwards, monkeypatch) -> None:
+    text, plain = compared(kernel, monkeypatch, "forward-factors")
+    assert re.search(r"copy_\d+x128_float32", plain)
+    assert (text != plain) == forwards
+
+
+def test_transposed_copy__stays_for_a_product_of_many_columns(monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "forward-factors", "most=1")
+    text, plain = compared(mixed, monkeypatch, "forward-factors")
+    assert text == plain
+
+
+@pytest.mark.parametrize("kernel", [mixed, written_between, read_twice, onto_itself, as_right_factor, as_both_factors])
+def test_rows__have_a_line_behind_each(kernel, monkeypatch) -> None:
+    compared(kernel, monkeypatch, "pad-rows")
+
+
+@nki.jit
+def over_rows(a, v):
+    """One operation goes over all rows as one axis, another one over pairs of rows."""
+    out = nl.ndarray((P, 5 * P), dtype=nl.float32, buffer=nl.shared_hbm)
+    right = nl.load(a)
+    left = nl.load(v[nl.ds(0, P), :])
+    doubled = nl.multiply(right, 2.0)
+    nl.store(out[:, nl.ds(0, P)], nl.copy(nisa.nc_matmul(left, doubled[:, nl.ds(P, P)])))
+    nl.store(out[:, nl.ds(P, 4 * P)], nl.negative(doubled))
+    return out
+
+
+def test_rows__are_those_of_all_operations_on_the_tile(monkeypatch) -> None:
+    monkeypatch.delitem(PIPELINE, "chunk-rows")
+    text, plain = compared(over_rows, monkeypatch, "pad-rows")
+    assert "multiply_65536_" in plain and "multiply_65536_" not in text and "multiply_128x512_" in text
