@@ -158,12 +158,12 @@ def test_orders_of_batched_and_normalized_products():
     a, b = random(4, 256, 64), random(4, 64, 512)
     expected = a.astype(np.float64) @ b
     for ahead in (1, 2, 4):
-        close(kernel("variants.py:batched")(a, b, ahead=ahead), expected)
+        for loaded in (False, True):
+            close(kernel("variants.py:batched")(a, b, ahead=ahead, loaded=loaded), expected)
     x, weight = random(128, 256), random(256, 512)
     expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True)) @ weight
-    close(kernel("variants.py:normalized_product")(x, weight, order="after"), expected)
-    both = np.stack([x.ravel(), x.T.ravel()])
-    close(kernel("variants.py:normalized_product")(both, weight, order="turned"), expected)
+    for order in ("after", "loaded"):
+        close(kernel("variants.py:normalized_product")(x, weight, order=order), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"pieces": 3, "added": True}])
