@@ -83,6 +83,9 @@ CALLS = {
                                        "nisa.nc_stream_shuffle(y, x, [8] * 32)"),
     "axes of a DMA transpose": ("nisa.dma_transpose(x_in, axes=(0, 1))", "nisa.dma_transpose(y, x_in, axes=(0, 1))"),
     "a part of the array": ("nisa.nc_matmul(x, x, tile_size=(64, 64))", "nisa.nc_matmul(p, x, x, tile_size=(64, 64))"),
+    "a product of scales": (
+        'nisa.nc_matmul(nl.ndarray((8, 8), "float8_e8m0fnu"), nl.ndarray((8, 8), nl.bfloat16))',
+        'nisa.nc_matmul(p, nl.ndarray((8, 8), "float8_e8m0fnu"), nl.ndarray((8, 8), nl.bfloat16))'),
     "8 values of too few": ("nisa.max8(src=x[:, 0:7])", "nisa.max8(y, x[:, 0:7])"),
 }
 

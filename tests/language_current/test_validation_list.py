@@ -630,6 +630,12 @@ REFUSED = {
         lambda: nisa.tensor_tensor(tile(4, 4, dtype=nl.int16), tile(4, 4, dtype=nl.int32), tile(4, 4, dtype=nl.int16),
             nl.bitwise_and),
         "tensor_tensor with bitwise_and takes operands of the same width, got int16, int32 and int16"),
+    "others: matmul of scales": (
+        lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8, dtype=nl.float8_e8m0fnu), tile(16, 4, dtype=BF16)),
+        "operand 'stationary' of 'nc_matmul' has dtype float8_e8m0fnu, which must be a float type"),
+    "others: n_gather dtype": (
+        lambda: nisa.nc_n_gather(tile(16, 4, dtype=BF16), tile(16, 4), tile(16, 4, dtype=nl.uint32)),
+        "operand 'dst' of 'nc_n_gather' has dtype bfloat16; it must have float32"),
     "others: dropout dtype": (lambda: nisa.dropout(tile(4, 4), tile(4, 4, dtype=BF16), 0.5),
         "operand 'dst' of 'dropout' has dtype float32; it must have bfloat16"),
     "others: gelu in tensor_scalar": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.gelu, None),

@@ -8,7 +8,7 @@ from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.op import In, InOut, Iteration, LoweringBuilder, NkiOp, Op
 from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDtype
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, FLOAT32, DType
 from nki_mlir.scalar.sums import product
 
 
@@ -35,7 +35,7 @@ class MatrixProduct(Op):
         check.at_most("moving", 1, moving.free_elements, Machine.moving_free_max)
         check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))
         for label, tile in (("stationary", stationary), ("moving", moving)):
-            if not tile.dtype.is_float:
+            if not tile.dtype.is_float or tile.dtype is FLOAT8_E8M0FNU:         # which only scales have
                 raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected="a float type")
         size = self.dst.free_elements * self.dst.dtype.itemsize
         if size > PSUM_BANK_BYTES:

@@ -9,7 +9,7 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
-from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongDtype, WrongMemory
+from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongMemory
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -20,7 +20,7 @@ from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.product_rules import ArrayPart, check_double_row
-from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, UINT8
+from nki_mlir.scalar.dtypes import UINT8
 
 
 def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
@@ -39,9 +39,6 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
                           for label, t in (("stationary", stationary), ("moving", moving)))
     low.in_sbuf(op, stationary=stationary, moving=moving)
     stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
-    for label, t in (("stationary", stationary), ("moving", moving)):
-        core_rule(is_transpose or (t.dtype.is_float and t.dtype is not FLOAT8_E8M0FNU), WrongDtype,
-                  op=op, operand=label, found=t.dtype, expected="a float type")
     check_array(op, 0, stationary.shape[0], stationary.shape)
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
         check_memory(op, out)
