@@ -219,14 +219,6 @@ class Calls(ElementwiseTexts):
             return self.deferred(self.binary(name, nodes[0], nodes[1]))
         return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
 
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Note the fact of a conditional expression: that of either value."""
-        first, second = self.fact(updated_node.body), self.fact(updated_node.orelse)
-        if isinstance(first, Dtype) and first != second:
-            return self.note(updated_node, FACT)
-        return self.note(updated_node, first if first == second or (isinstance(second, Fact) and isinstance(
-            first, TensorFact)) else second)
-
     def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
         """Several values."""
         return self.note(updated_node, self.several(updated_node))

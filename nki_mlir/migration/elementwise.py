@@ -156,13 +156,27 @@ class ElementwiseTexts(Diagonals):
                 kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
                 into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
                 return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
-            if len(tiles) == 2:
+            column = self.column_of(tiles) if len(tiles) == 2 else None
+            if len(tiles) == 2 and column is None:
                 return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
-            data, operand = (first, second) if is_tile[0] else (second, first)
-            swapped = "" if is_tile[0] or name in COMMUTE else ", reverse0=True"
+            in_order = is_tile[0] if column is None else column == 1
+            operands = (first, second) if column is None else (left[0], right[0])
+            data, operand = operands if in_order else operands[::-1]
+            swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
         return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
                              dtype or common_dtype, name)
+
+    @staticmethod
+    def column_of(pair: Sequence[tuple[str, TensorFact]]) -> int | None:
+        """Return which of two operands is a column of float32, an operand of ``tensor_scalar``, if one is."""
+        (first, second), shapes = pair, [tensor.shape for _, tensor in pair]
+        for k, (column, other) in enumerate(zip(shapes, shapes[::-1])):
+            if column is None or other is None or len(column) != 2 or len(other) != 2 or column[1] != "1":
+                continue
+            is_column = "?" not in (*column, *other) and other[1] != "1" and column[0] == other[0]
+            return k if is_column and (first, second)[k][1].dtype == FLOAT32 else None
+        return None
 
     # -- quotients -----------------------------------------------------------------------------------------------------
     def quotient(self, left: Operand, right: Operand, dtype: str, meaning: str) -> OperationText | None:

@@ -42,6 +42,7 @@ from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, 
 from nki_mlir.scalar.dtypes import BY_NAME
 
 MARK = re.compile(r"__nki_result_(\d+)__")
+COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # a call in front, not a view of a name
 MODULE = cst.Module([])
 DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
           "float8_e4m3", "float8_e5m2", "float8_e4m3fn"}
@@ -71,6 +72,7 @@ class OperationText:
     exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
     condition: str = ""          # of the host, under which the operation is executed
     mask: MaskFact | None = None
+    operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part: str = ""               # the subscript of the part of a new tile that a mask selects
 
 
@@ -88,6 +90,7 @@ class FunctionScope:
 class Expressions(cst.CSTTransformer):
     """Rewrites one expression; statements call ``rewritten``. Calls are in ``Calls``."""
 
+    target = ""                 # the name that a conditional expression is assigned to, if it does not read the name
     loop_starts: dict[str, str] = {}
     loop_stops: dict[str, str] = {}
 
@@ -142,13 +145,17 @@ class Expressions(cst.CSTTransformer):
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
         if not dtype.strip() or (not result.into and result.fact.shape is None):     # which only the expression says
             self.left("a tile that is computed under a condition")
-        texts = result.into(name + result.part, result.fact) if result.into else []
+        texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
+        shape = self.settled(result.shape)
+        for operand in (self.settled(text) for text in result.operands):
+            if COMPUTED.match(operand) and operand in shape:        # its name is in the shape, it is computed once
+                named = self.named(operand, "loaded" if operand.startswith(f"{self.nl}.load") else "operand")
+                shape, dtype, *texts = (text.replace(operand, named) for text in (shape, dtype, *texts))
         if not result.into:
             dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
             texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.settled(result.expression)})"]
-        create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={dtype}, buffer={self.nl}.{memory})"
+        create = f"{name} = {self.nl}.ndarray({shape}, dtype={dtype}, buffer={self.nl}.{memory})"
         if result.expression and not result.part and len(texts) == 1:
-            texts = [self.settled(text) for text in texts]
             self.shorter[create, texts[0]] = f"{name} = {self.settled(result.expression)}"
         return [create, *self.under(result.condition, texts)]
 

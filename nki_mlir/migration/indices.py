@@ -11,6 +11,7 @@ from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
     Comparison,
+    Dtype,
     Fact,
     IndexFact,
     Items,
@@ -21,6 +22,7 @@ from nki_mlir.migration.facts import (
     ShapeOf,
     TensorFact,
     Unknown,
+    join,
 )
 
 
@@ -164,6 +166,44 @@ class Indices(Expressions):
         self.prelude[-1] += [f"{name} = []", f"{header}:\n{body}"]
         self.report.changed(self.line, "the comprehension becomes a loop: its elements take several instructions")
         return self.new(name, Many(fact))
+
+    def visit_IfExp(self, node: cst.IfExp) -> bool:
+        """Its parts are rewritten one by one: what one of them needs in front is executed under the condition."""
+        return False
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        """Rewrite a conditional expression, as an ``if`` in front of the statement if one value needs statements."""
+        test, parts, facts = self.rewritten(original_node.test), [], []
+        for value in (original_node.body, original_node.orelse):
+            self.prelude.append([])
+            part = self.rewritten(value)
+            facts.append(self.fact(part))
+            result = self.result(part)
+            if result is not None and (result.condition or result.part or not result.expression):
+                text = ""
+            else:
+                text = self.text(part) if isinstance(facts[-1], TensorFact) else self.code(part)
+            parts.append((part, text, self.prelude.pop()))
+        first, second = facts
+        fact = join(first, second) if isinstance(first, TensorFact) and isinstance(second, TensorFact) else (
+            first if first == second or isinstance(first, TensorFact) else second)
+        if isinstance(first, Dtype) and first != second:
+            fact = Fact()
+        if not any(statements or not text for _, text, statements in parts):
+            changed = original_node.with_changes(test=test, body=parts[0][0], orelse=parts[1][0])
+            return self.note(changed, fact)
+        name = self.target or self.fresh("chosen")
+        branches = []
+        for part, text, statements in parts:
+            self.prelude.append(statements)
+            result = self.result(part)
+            assigned = [f"{name} = {text}"] * (text != name) if text or result is None else [
+                self.settled(written) for written in self.allocated(name, result)]
+            branches.append("".join(f"    {line}\n" for statement in (*self.prelude.pop(), *assigned)
+                                    for line in statement.split("\n")))
+        self.prelude[-1].append(f"if {self.text(test)}:\n{branches[0]}else:\n{branches[1].rstrip()}")
+        self.report.changed(self.line, "the conditional expression becomes an if: its values take several instructions")
+        return self.new(name, fact)
 
     def element(self, fact: Fact) -> Fact:
         """Return the fact of an element that an iteration over a value yields."""

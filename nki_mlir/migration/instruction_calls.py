@@ -90,7 +90,7 @@ def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, me
     is_known = shape is not None and "?" not in shape
     text = calls.shape_text(fact, like) if is_known or not shape_text else shape_text
     kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or f"{terms.factor(like)}.dtype"
-    return OperationText(fact, "", into, text, kind, hint or name)
+    return OperationText(fact, "", into, text, kind, hint or name, operands=(like,))
 
 
 def regular(calls: Calls, a: Arguments) -> OperationText:
@@ -154,7 +154,7 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
         mode = f"{calls.nisa}.matmul_perf_mode.{'double_row' if 'double_row' in mode else mode[1:-1]}"
     arguments = operands(a, "nc_matmul", {"stationary": x, "moving": y, "perf_mode": mode})
     fact = TensorFact(PSUM, shape, "nl.float32", base=True)
-    result = OperationText(fact, "", None, shape_text, f"{calls.nl}.float32", "product")
+    result = OperationText(fact, "", None, shape_text, f"{calls.nl}.float32", "product", operands=(x, y))
 
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
         return [f"{calls.nisa}.nc_matmul(dst={dst}{arguments}{accumulate})"]

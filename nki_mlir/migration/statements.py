@@ -68,12 +68,10 @@ class Statements(FunctionCalls):
                 self.report.left(self.line, str(error))
                 after = [statement]
             before = [s for text in self.prelude.pop() for s in parsed(text)]
-            if before and after:
-                lines = getattr(after[0], "leading_lines", ())
+            if before:
+                lines = getattr(after[0] if after else statement, "leading_lines", ())
                 before[0] = before[0].with_changes(leading_lines=lines)
-                after = [*before, after[0].with_changes(leading_lines=()), *after[1:]]
-            else:
-                after = [*before, *after]
+                after = [*before, *(s.with_changes(leading_lines=()) for s in after[:1]), *after[1:]]
             if not after and (comments := [x for x in getattr(statement, "leading_lines", ()) if x.comment]):
                 orphans += comments
             elif after and orphans and hasattr(after[0], "leading_lines"):
@@ -246,8 +244,15 @@ class Statements(FunctionCalls):
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
                 f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)
+        if isinstance(target, cst.Name) and isinstance(value, cst.IfExp) and not other_targets and (
+                target.value not in terms.names(self.code(value))):
+            self.target = target.value
         expression = self.rewritten(value)
-        fact = self.fact(expression)
+        fact, is_assigned = self.fact(expression), self.target and self.code(expression) == self.target
+        self.target = ""
+        if is_assigned:                 # by the statements in front
+            self.bind_target(target, fact)
+            return []
         for name, shape in shapes.items():
             fact_before = self.scope.facts[name]
             assert isinstance(fact_before, TensorFact)

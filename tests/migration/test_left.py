@@ -113,6 +113,40 @@ def test_count_that_nothing_reads_is_no_statement():
     assert left == [] and not any("num_columns" in line for line in text)
 
 
+@pytest.mark.parametrize(("lines", "new"), [
+    ("part = nisa.tensor_copy(nl.load(compute)) if compute is not None else None", """    if compute is not None:
+        loaded = nl.load(compute)
+        part = nl.ndarray(loaded.shape, dtype=compute.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=part, src=loaded)
+    else:
+        part = None
+"""), ("# squared\n    part = nisa.activation(np.square, tile) if compute else nl.copy(tile)", """    # squared
+    if compute:
+        part = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=part, op=nl.square, data=tile)
+    else:
+        part = nl.copy(tile)
+"""), ("tile = nisa.activation(np.square, tile) if compute else tile", """    if compute:
+        chosen = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=chosen, op=nl.square, data=tile)
+    else:
+        chosen = tile
+    tile = chosen
+"""), ("part = nl.exp(tile) if compute else tile", "    part = nl.exp(tile) if compute else tile\n")])
+def test_values_of_a_conditional_expression_are_computed_under_its_condition(lines, new):
+    left, text = migrated(lines)
+    assert left == [] and new in "\n".join(text)
+
+
+def test_a_column_is_an_operand_of_tensor_scalar():
+    left, text = migrated("""total = nl.sum(tile, axis=1, keepdims=True)
+    tile[...] = nl.subtract(total, tile)
+    tile[...] = nl.multiply(tile, total)""")
+    assert left == [] and """    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.subtract, operand0=total, reverse0=True)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=total)
+""" in "\n".join(text)
+
+
 LOOP = """    for j in nl.sequential_range(4):
         seen = compute >= j if compute else None
         # what is seen

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
-           for name in ("memory", "models", "names", "options", "programs", "sequences", "tiles", "tutorials",
+           for name in ("exercises", "memory", "models", "names", "options", "programs", "sequences", "tiles", "tutorials",
                         "windows")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
@@ -27,8 +27,9 @@ LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 # Executors may sum a product's elements in another order where tiles are other ones.
 SUMS = {"large_transfers"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
-QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "giou", "heads_of_a_batch",
-             "kl_rows", "moments", "rmsnorm", "row_norm_with_tail", "row_softmax", "shifted_columns", "softmax"}
+QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
+             "heads_of_a_batch", "kl_rows", "moments", "quantize_rows_int8", "rmsnorm", "rmsnorm_quant",
+             "row_norm_with_tail", "row_softmax", "shifted_columns", "softmax"}
 
 
 @pytest.fixture(scope="module", autouse=True)
