@@ -62,6 +62,12 @@ class Diagnostic:
         return f"{self.file}:{self.line}:{self.column}: error: {shortened(self.message)}"
 
 
+class StreamsAreNoModule(NkiMlirError):
+    code = "NKI-SOURCE-STREAMS"
+    message = "the file has instruction streams as assembly, not a module"
+    fix = "nki-run --on=isa runs them, nki-translate --assemble writes a binary"
+
+
 class MalformedInput(NkiMlirError):
     """The error of a text that is no valid module, with its diagnostics."""
 
@@ -128,6 +134,8 @@ def read_module(text: str, name: str, met: Callable[[str, int, str], None] | Non
     from nki_mlir.dialects.isa.module import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
     from nki_mlir.passes.safety import check_safe
+    if text.startswith(".nki_isa"):
+        raise StreamsAreNoModule().located(Location(name, 1, 0))
     if is_graph_text(text):
         from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
         context = graph_context()

@@ -139,6 +139,14 @@ def dtype_name(dtype: object) -> object:
     return text.removeprefix("torch.") if text.startswith("torch.") else dtype
 
 
+def extents_of(shape: Any) -> tuple[Any, ...]:
+    """Return the extents of a description as a tuple; raise ``NoShape`` for a single number."""
+    try:
+        return tuple(shape)
+    except TypeError as error:
+        raise NoShape(shape=repr(shape), reason=error).here() from None
+
+
 def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     """Return an array for a description; its memory is never touched."""
     try:

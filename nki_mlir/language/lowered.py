@@ -15,7 +15,7 @@ from nki_mlir import display
 from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.arguments import Bound, Described, dtype_name, map_leaves, zeros_of
+from nki_mlir.language.arguments import Bound, Described, dtype_name, extents_of, map_leaves, zeros_of
 from nki_mlir.language.specialization import Compiled, Specialization
 from nki_mlir.scalar.dtypes import DType
 
@@ -55,7 +55,7 @@ class Spec(Described):
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: object = "float32") -> None:
-        self.annotated_shape, self.annotated_dtype = tuple(shape), dtype_name(dtype)
+        self.annotated_shape, self.annotated_dtype = extents_of(shape), dtype_name(dtype)
         self.zeros()                    # raises the error of a bad shape or dtype
 
     @property

@@ -51,7 +51,8 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
             "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__",
             "not_equal": "__ne__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
             "bitwise_or": "__ror__", "bitwise_xor": "__rxor__"}
-METHODS = {"item": "return the tile, or print it with nl.device_print"}         # of arrays
+METHODS = {"item": "return the tile, or print it with nl.device_print",         # of arrays
+           "T": "nisa.nc_transpose and nisa.dma_transpose transpose tiles"}
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 

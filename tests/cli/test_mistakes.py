@@ -125,6 +125,16 @@ def test_what_is_wrong_with_a_file__names_the_file(case, tmp_path, capsys):
     assert capsys.readouterr().err.splitlines()[0] == f"{file}{said}"
 
 
+def test_assembly_is_no_module__says_which_commands_read_it(tmp_path, capsys):
+    file = tmp_path / "m.nkiasm"
+    file.write_text(ISA_HEADER)
+    assert opt.main([str(file)]) == 1
+    assert capsys.readouterr().err == (
+        f"{file}:1:1: error: the file has instruction streams as assembly, not a module [NKI-SOURCE-STREAMS]\n"
+        "    1 | .nki_isa 1\n      | ^\n"
+        "  fix: nki-run --on=isa runs them, nki-translate --assemble writes a binary\n")
+
+
 def test_a_binary_that_is_not_valid__names_the_file(tmp_path, capsys):
     file = tmp_path / "m.nkibin"
     file.write_bytes(bytes(64))
