@@ -14,11 +14,7 @@ from nki_mlir.machine import Machine, Ramp
 
 def share_of_rows(op: Op, machine: Machine) -> float:
     """Return the share of the engine's rows that an instruction needs: the partitions that it reads."""
-    tiles, rows = op.__dict__, 0
-    for name in op.inputs:
-        if (tile := tiles[name]) is not None and (count := tile.access.dims[0][1]) > rows:     # all are on chip
-            rows = count
-    return rows / machine.partitions
+    return max([tile.partitions for _, tile in op.sources()], default=0) / machine.partitions
 
 
 class RampState:
