@@ -94,6 +94,8 @@ class Expressions(cst.CSTTransformer):
     loop_starts: dict[str, str] = {}
     loop_stops: dict[str, str] = {}
 
+    inline = 0                      # how many conditions, lambdas or tests of loops are around: no statement may be
+
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__()
         self.names, self.report, self.scope = names, report, FunctionScope()
@@ -115,6 +117,31 @@ class Expressions(cst.CSTTransformer):
     def left(self, text: str) -> NoReturn:
         """End the statement: a person has to rewrite it."""
         raise LeftForAPerson(text)
+
+    def stays(self, construct: str, instead: str) -> None:
+        """Report Python that stays and that the vendor's front end of most releases does not read."""
+        self.report.changed(self.line, f"{construct} stays, which the parser of releases 0.2 to 0.6 refuses: {instead}")
+
+    def visit_DictComp(self, node: cst.DictComp) -> None:
+        """Report one."""
+        self.stays("a comprehension of a dictionary", "fill it in a loop")
+
+    def visit_SetComp(self, node: cst.SetComp) -> None:
+        """Report one."""
+        self.stays("a comprehension of a set", "fill a list in a loop")
+
+    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
+        """Report one."""
+        self.stays(":=", "assign before the statement")
+
+    def visit_StarredElement(self, node: cst.StarredElement) -> None:
+        """Report one."""
+        self.stays("an unpacked sequence", "write its elements")
+
+    def visit_Arg(self, node: cst.Arg) -> None:
+        """Report unpacked arguments."""
+        if node.star:
+            self.stays("an unpacked argument", "write its elements")
 
     def code(self, node: cst.CSTNode) -> str:
         """Return the text of a node, with its marks."""
@@ -301,7 +328,11 @@ class Expressions(cst.CSTTransformer):
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """Note what a lambda returns, as far as that is the same for all arguments."""
-        return self.note(updated_node, LambdaFact(self.fact(self.rewritten(original_node.body))))
+        self.stays("a lambda", "define a function of the module")
+        self.inline += 1
+        result = self.fact(self.rewritten(original_node.body))
+        self.inline -= 1
+        return self.note(updated_node, LambdaFact(result))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def visit_Subscript(self, node: cst.Subscript) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arithmetic of index vectors, the masks that their comparisons are, and comprehensions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -133,8 +133,18 @@ class Indices(Expressions):
         """Functions of the host stay."""
         return False
 
+    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
+        """The second operand may not be evaluated."""
+        self.inline += 1
+
+    def leave_BooleanOperation(self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
+                               ) -> cst.BaseExpression:
+        """Leave the operation as it is."""
+        self.inline -= 1
+        return updated_node
+
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
-        """Rewrite a list comprehension; use a loop before the statement if the element needs statements."""
+        """Rewrite a list comprehension as a loop before the statement."""
         return self._comprehension(original_node)
 
     def leave_GeneratorExp(self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
@@ -143,28 +153,45 @@ class Indices(Expressions):
         return self._comprehension(original_node)
 
     def _comprehension(self, node: cst.ListComp | cst.GeneratorExp) -> cst.BaseExpression:
-        loop = node.for_in
-        iterated = self.rewritten(loop.iter)
+        target, self.target = self.target, ""
+        name = target or self.fresh("parts")
         before = dict(self.scope.facts)
-        self.bind_target(loop.target, self.element(self.fact(iterated)))
-        if loop.inner_for_in is not None or loop.ifs:
-            return self.note(node, Many(Unknown()))
+        shadowed = {n for loop in loops_of(node) for n in terms.names(self.code(loop.target)) if n in before}
+        if shadowed:                            # a loop, other than a comprehension, would change them
+            renamed = node.visit(Renaming({n: self.fresh(n) for n in sorted(shadowed)}))
+            assert isinstance(renamed, (cst.ListComp, cst.GeneratorExp))
+            node = renamed
+        headers, conditions, names = [], list[str](), set[str]()
+        for loop in loops_of(node):
+            self.prelude.append([])
+            iterated = self.rewritten(loop.iter)
+            headers.append(f"for {self.code(loop.target)} in {self.text(iterated)}")
+            self.bind_target(loop.target, self.element(self.fact(iterated)))
+            conditions.append(" and ".join(self.text(self.rewritten(c.test)) for c in loop.ifs))
+            names |= terms.names(self.code(loop.target))
+            if (statements := self.prelude.pop()) and len(headers) > 1:
+                self.left("a comprehension of which an inner loop takes instructions")
+            self.prelude[-1] += statements
         self.prelude.append([])
         element = self.rewritten(node.elt)
         fact = self.fact(element)
         if isinstance(fact, TensorFact):
-            fact = outside(fact, terms.names(self.code(loop.target)))
+            fact = outside(fact, names)
         text = self.text(element)
         statements = self.prelude.pop()
-        header = f"for {self.code(loop.target)} in {self.text(iterated)}"
-        self.scope.facts = before
-        if not statements:
+        self.scope.facts, self.target = before, target
+        if self.inline and not statements:
             opening, closing = "[]" if isinstance(node, cst.ListComp) else "()"
-            return self.new(f"{opening}{text} {header}{closing}", Many(fact))
-        name = self.fresh("parts")
-        body = "\n".join("    " + line for s in [*statements, f"{name}.append({text})"] for line in s.splitlines())
-        self.prelude[-1] += [f"{name} = []", f"{header}:\n{body}"]
-        self.report.changed(self.line, "the comprehension becomes a loop: its elements take several instructions")
+            parts = [f"{head} if {condition}" if condition else head for head, condition in zip(headers, conditions)]
+            return self.new(f"{opening}{text} {' '.join(parts)}{closing}", Many(fact))
+        if self.inline:
+            self.left("a comprehension of kernel operations in a condition or a lambda")
+        lines = [line for s in [*statements, f"{name}.append({text})"] for line in s.splitlines()]
+        for head, condition in zip(reversed(headers), reversed(conditions)):
+            for opening in [f"if {condition}:"] * bool(condition) + [f"{head}:"]:
+                lines = [opening, *("    " + line for line in lines)]
+        self.prelude[-1] += [f"{name} = []", "\n".join(lines)]
+        self.report.changed(self.line, "the comprehension becomes a loop, because kernels have no comprehensions")
         return self.new(name, Many(fact))
 
     def visit_IfExp(self, node: cst.IfExp) -> bool:
@@ -236,6 +263,34 @@ class Indices(Expressions):
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
             for element, part in zip(target.elements, parts):
                 self.bind_target(element.value, part)
+
+
+def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:
+    """The loops of a comprehension, the outermost first."""
+    loop: cst.CompFor | None = node.for_in
+    while loop is not None:
+        yield loop
+        loop = loop.inner_for_in
+
+
+class Renaming(cst.CSTTransformer):
+    """Renames variables of an expression."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        super().__init__()
+        self.names = names
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Rename one."""
+        return updated_node.with_changes(value=self.names.get(updated_node.value, updated_node.value))
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """Keep the attribute's name."""
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """Keep the keyword."""
+        return updated_node.with_changes(keyword=original_node.keyword)
 
 
 def _end(bound: MaskBound) -> str:

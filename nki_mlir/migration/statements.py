@@ -61,6 +61,7 @@ class Statements(FunctionCalls):
         for statement in body:
             self.line = self.line_of.get(id(statement), self.line)
             self.prelude.append([])
+            self.inline = 0
             orphans, self.orphans = self.orphans, []
             try:
                 after = self.statement(statement)
@@ -101,14 +102,18 @@ class Statements(FunctionCalls):
             case cst.If():
                 return [self._if(node)]
             case cst.While():
+                self.inline += 1
                 test = self._settled(self.rewritten(node.test))
+                self.inline -= 1
                 return [node.with_changes(test=test, body=self._twice(node.body))]
             case cst.With():
                 items = [i.with_changes(item=self._settled(self.rewritten(i.item))) for i in node.items]
                 return [node.with_changes(items=items, body=self.suite(node.body))]
             case cst.FunctionDef():
+                self.stays("an inner function", "move it out of the kernel")
                 return [self.nested(node)]
             case cst.Try():
+                self.stays("try", "test the condition")
                 return [node.with_changes(body=self.suite(node.body))]
             case cst.ClassDef() if is_tile_class(node, self.names, {
                     name for name, fact in self.scope.facts.items() if isinstance(fact, TileClass)}):
@@ -221,6 +226,8 @@ class Statements(FunctionCalls):
                 return [f"return {self.text(value)}"]
             case cst.Import() | cst.ImportFrom():
                 return None
+            case cst.Raise():
+                self.stays("raise", "write assert False, with the text")
         statement = node.visit(self)
         assert isinstance(statement, cst.BaseSmallStatement)
         return [self.settled(self.code(statement))]
@@ -244,7 +251,7 @@ class Statements(FunctionCalls):
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
                 f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)
-        if isinstance(target, cst.Name) and isinstance(value, cst.IfExp) and not other_targets and (
+        if isinstance(target, cst.Name) and isinstance(value, (cst.IfExp, cst.ListComp)) and not other_targets and (
                 target.value not in terms.names(self.code(value))):
             self.target = target.value
         expression = self.rewritten(value)

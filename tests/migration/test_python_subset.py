@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Python that the vendor's parser refuses: comprehensions become loops, other constructs are reported."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+from tests.migration.test_migration import loaded
+
+HEAD = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, flag=True):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+"""
+TAIL = "    nl.store(out, total)\n    return out\n"
+SUM = "total = nl.copy(tiles[0]); total = nl.add(total, tiles[1])"
+LOOP = "the comprehension becomes a loop, because kernels have no comprehensions"
+# The statements, and the lines of the new text that the comprehension becomes.
+CASES = [
+    (f"tiles = [nl.load(x) for k in range(2)]; {SUM}",
+     ["tiles = []", "for k in range(2):", "    tiles.append(nl.load(x))"]),
+    (f"# Two tiles; tiles = [nl.load(x) for k in range(2)]; {SUM}",
+     ["# Two tiles", "tiles = []", "for k in range(2):", "    tiles.append(nl.load(x))"]),
+    (f"tiles = tuple(nl.load(x) for k in range(2)); {SUM}",
+     ["parts = []", "for k in range(2):", "    parts.append(nl.load(x))", "tiles = tuple(parts)"]),
+    (f"tiles = [nl.load(x) for k in range(5) if k % 2 if k > 0]; {SUM}",
+     ["for k in range(5):", "    if k % 2 and k > 0:", "        tiles.append(nl.load(x))"]),
+    (f"sizes = [(a, b) for a in range(2) for b in range(3) if b > a]; tiles = [nl.load(x), nl.load(x)]; {SUM}",
+     ["for a in range(2):", "    for b in range(3):", "        if b > a:", "            sizes.append((a, b))"]),
+    (f"tiles = [[nl.load(x) for k in range(1)][0] for k in range(2)]; {SUM}",
+     ["tiles = []", "for k in range(2):", "    parts = []", "    for k_2 in range(1):",
+      "        parts.append(nl.load(x))", "    tiles.append(parts[0])"]),
+    (f"k = 1; tiles = [nl.load(x) for k in range(2)]; {SUM}; total = nl.multiply(total, k + 1.0)",
+     ["for k_2 in range(2):", "    tiles.append(nl.load(x))"]),
+    ("n = 0 if flag else sum(k for k in range(3)); total = nl.multiply(nl.load(x), n + 1.0)",
+     ["if flag:", "    n = 0", "else:", "    n = []", "    for k in range(3):", "        n.append(k)", "    n = sum(n)"]),
+    (f"tiles = [nl.load(x) for k in range(2)] if flag else None; {SUM}",
+     ["if flag:", "    tiles = []", "    for k in range(2):", "        tiles.append(nl.load(x))", "else:",
+      "    tiles = None"]),
+    (f"tiles = [nl.load(x)]; tiles = [t for t in tiles] + [nl.load(x)]; {SUM}",
+     ["for t in tiles:", "    parts.append(t)", "tiles = parts + [nl.load(x)]"]),
+    (f"tiles = [nl.load(x) for k in range(2)]; tiles = [nl.copy(t) for t in tiles]; {SUM}",
+     ["for t in tiles:", "    parts.append(nl.copy(t))", "tiles = parts"]),
+]
+INLINE = [
+    "n = sum(map(lambda a: sum(k for k in range(3)), [1])); total = nl.multiply(nl.load(x), n + 1.0)",
+    "n = 0; while all(n < k for k in range(3)): n += 1; total = nl.multiply(nl.load(x), n + 1.0)".replace(": n", ":\n        n"),
+    "n = 0; assert flag or all(k > 5 for k in range(3)); total = nl.multiply(nl.load(x), n + 1.0)",
+]
+STAY = [("double = lambda t: nl.add(t, t); total = double(nl.load(x))", "a lambda"),
+        ("n = (m := 2) + 1; total = nl.multiply(nl.load(x), n * 1.0 + m)", ":="),
+        ("n = {k: k for k in range(3)}; total = nl.multiply(nl.load(x), n[2] * 1.0)", "a comprehension of a dictionary"),
+        ("n = max(*[1, 2]); total = nl.multiply(nl.load(x), n * 1.0)", "an unpacked argument")]
+
+
+def body(statements):
+    return "".join(f"    {statement}\n" for statement in statements.split("; "))
+
+
+def migrated(statements):
+    report = MigrationReport("kernel.py")
+    text = rewritten(HEAD + body(statements) + TAIL, report)
+    assert not [e.text for e in report.entries if e.left]
+    return text, {e.text for e in report.entries}
+
+
+def assert_equal_values(statements, text, folder):
+    install()
+    x = np.random.default_rng(3).standard_normal((8, 16)).astype(np.float32)
+    values = []
+    for name, source in (("subset_old", HEAD + body(statements) + TAIL), ("subset_new", text)):
+        (folder / f"{name}.py").write_text(source)
+        values.append(loaded(folder / f"{name}.py", name).kernel(x))
+    np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize(("statements", "lines"), CASES)
+def test_comprehension_becomes_a_loop(statements, lines, tmp_path):
+    text, report = migrated(statements)
+    assert "".join(f"    {line}\n" for line in lines) in text and LOOP in report
+    assert_equal_values(statements, text, tmp_path)
+
+
+@pytest.mark.parametrize("statements", INLINE)
+def test_comprehension_that_may_not_be_evaluated__stays_where_it_is(statements, tmp_path):
+    text, report = migrated(statements)
+    assert " for k in range(3))" in text and LOOP not in report
+    assert_equal_values(statements, text, tmp_path)
+
+
+@pytest.mark.parametrize(("statements", "construct"), STAY)
+def test_what_the_parser_refuses_is_reported(statements, construct, tmp_path):
+    text, report = migrated(statements)
+    assert any(r.startswith(f"{construct} stays, which the parser of releases 0.2 to 0.6 refuses: ") for r in report)
+    assert_equal_values(statements, text, tmp_path)
