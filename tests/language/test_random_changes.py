@@ -265,7 +265,9 @@ def test_random_changes_between_calls(tmp_path, monkeypatch):
     count = len(names) // 3
     groups, log = [Group(names[k::count], every) for k in range(count)], []
     with dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=100_000):
-        for _ in range(STEPS):
+        for step in range(STEPS):
+            if step % 1000 == 999:
+                dynamo.reset()          # each of its programs is compared with the state before all others
             group = draw.choice(groups if FUZZ else groups[:3])
             if draw.random() < 0.6:
                 name, value = draw.choice(group.names), draw.choice(VALUES)
