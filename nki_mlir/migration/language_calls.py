@@ -184,12 +184,13 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
         shape = left.shape[1 if transposed == "True" else 0], right.shape[1]
     fact = TensorFact(PSUM, shape, "nl.float32")
-    transpose_argument = ", transpose_x=True" if transposed == "True" else ""
-    expression = f"{calls.nl}.matmul({x}, {y}{transpose_argument})"
+    stationary = x if transposed == "True" else f"{calls.nl}.copy({calls.nl}.transpose({x}))"
+    expression = f"{calls.nl}.matmul({stationary}, {y}, transpose_x=True)"
+    if transposed != "True":
+        calls.report.changed(calls.line, "nl.matmul gets its first operand transposed, as the tensor engine reads it")
     rows = f"{terms.factor(x)}.shape[{1 if transposed == 'True' else 0}]"
 
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
-        stationary = x if transposed == "True" else f"{calls.nl}.copy({calls.nl}.transpose({x}))"
         return [f"{calls.nisa}.nc_matmul(dst={dst}, stationary={stationary}, moving={y}{accumulate})"]
 
     def into(dst: str, target: TensorFact) -> list[str]:
