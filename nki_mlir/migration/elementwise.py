@@ -141,8 +141,11 @@ class ElementwiseTexts(Diagonals):
                 dtype, meaning = f"{nl}.int32", "nl.int32"
             if not dtype and kind != "int" and common_dtype != FLOAT32 and name not in BITWISE:
                 dtype, meaning = f"{nl}.float32", FLOAT32
+            if name == "power" and is_tile[0] and literal(second) == 2:
+                return self.function_of("square", first, fact, dtype, meaning)
         if name in VERDICTS and not explicit:
             dtype, meaning = f"{nl}.bool_", "nl.bool_"
+        on_gpsimd = name == "power" and len(tiles) == 1         # whose engine has no access to PSUM
         floating = not dtype and any(tensor.is_float for _, tensor in tiles)
         result = replace(fact.like(fact.shape, meaning or dtype or common_dtype or " "), floating=floating)
         wide = tiles[0][0]
@@ -152,7 +155,8 @@ class ElementwiseTexts(Diagonals):
         expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
 
         def into(dst: str, target: TensorFact) -> list[str]:
-            if name in NO_INSTRUCTION or (explicit and (meaning or dtype) != target.dtype):
+            has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
+            if not has_instruction or (explicit and (meaning or dtype) != target.dtype):
                 kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
                 into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
                 return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
@@ -162,6 +166,7 @@ class ElementwiseTexts(Diagonals):
             in_order = is_tile[0] if column is None else column == 1
             operands = (first, second) if column is None else (left[0], right[0])
             data, operand = operands if in_order else operands[::-1]
+            data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
         return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),

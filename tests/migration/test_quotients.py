@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Quotients of tiles become products with reciprocals, which devices have; those that must be exact stay."""
+"""Quotients of tiles become products with reciprocals, which devices have, powers squares; exact quotients stay."""
 
 import ml_dtypes  # noqa: F401  (names bfloat16)
 import numpy as np
@@ -50,6 +50,17 @@ CASES = [
     ("wide /= wide; result = wide",
      "nisa.tensor_tensor(dst=wide, data1=wide, data2=nl.reciprocal(wide), op=nl.multiply)"),
 ]
+POWERS = [
+    ("result = nl.power(wide, 2)", "result = nl.square(wide)"),
+    ("result = wide ** 2", "result = nl.square(wide)"),
+    ("result = a ** 2.0", "result = nl.square(a, dtype=nl.float32)"),
+    ("wide[...] = wide ** 0.3; result = wide",
+     "nisa.tensor_scalar(dst=wide, data=wide, op0=nl.power, operand0=0.3)"),
+    ("wide[...] = nl.power(1.5, wide); result = wide",
+     "nisa.tensor_scalar(dst=wide, data=wide, op0=nl.power, operand0=1.5, reverse0=True)"),
+    ("wide[...] = nl.power(nl.matmul(wide, wide[0:48, :]), 0.5); result = wide",
+     "data=nl.copy(nl.matmul(nl.copy(nl.transpose(wide)), wide[0:48, :], transpose_x=True))"),
+]
 EXACT = [
     ("result = nl.floor(wide / n)", "result = nl.floor(nl.divide(wide, n))"),
     ("result = nl.floor(nl.divide(a, n), dtype=nl.int32)",
@@ -87,8 +98,13 @@ def test_what_the_simulator_alone_has__is_reported(name):
     assert f"nl.{name} stays; the current generation has it in the simulator alone" in report
 
 
+@pytest.mark.parametrize(("line", "new"), POWERS)
+def test_power_becomes_an_instruction(line, new):
+    assert new in migrated(line)[0]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("line", [line for line, _ in CASES])
+@pytest.mark.parametrize("line", [line for line, _ in [*CASES, *POWERS]])
 def test_values_are_those_of_the_quotient(line, dtype, tmp_path):
     old, new = tmp_path / "quotient_old.py", tmp_path / "quotient_new.py"
     old.write_text(HEAD + "".join(f"    {part}\n" for part in line.split("; ")) + TAIL)
