@@ -58,7 +58,7 @@ def _binary(name: str) -> Callable[..., object]:
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         if name in SIMULATED:
             fix = "multiply with nl.reciprocal" if name == "divide" else "compute it from a rounded quotient"
-            warn(f"nl.{name} runs in the simulator alone, since no device has it; {fix}")
+            warn(f"nl.{name} is not portable, since no device has it; {fix}")
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"

@@ -174,8 +174,8 @@ def test_a_transfer_that_nobody_awaits__is_an_error():
 
 def test_a_mark_that_is_too_low__is_an_error():
     assert broken(".sbuf 1536", ".sbuf 1024") == [
-        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches byte 1535 of a partition of sbuf, the program says that it "
-        "uses 1024 bytes [NKI-STREAM-MARK]\n"
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches byte 1535 of a partition of sbuf, but the program "
+        "declares 1024 bytes [NKI-STREAM-MARK]\n"
         "  why: a program that runs at the same time may use the memory beyond the mark\n"
         "  fix: let .sbuf be at least 1536"]
 
