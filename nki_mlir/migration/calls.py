@@ -16,7 +16,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import ELEMENTWISE, is_guard
 from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
-from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import COMPARISONS, DTYPES, OPERATORS, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     SBUF,
     Dtype,
@@ -255,9 +255,11 @@ class Calls(ElementwiseTexts):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Return a call in the form of the current generation."""
         meaning = self.names.meaning(original_node.func)
-        package, _, _name = meaning.partition(".")
+        package, _, name = meaning.partition(".")
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
+        if package == "np" and name in DTYPES:          # a number of the host: dtypes of nl cannot be called
+            return self.note(updated_node.with_changes(func=original_node.func), FACT)
         return self.other_call(original_node, updated_node, meaning)
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:

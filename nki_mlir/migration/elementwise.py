@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ElementwiseTexts operations of beta kernels, as functions of ``nl`` and as instructions with a destination.
+"""Elementwise operations of beta kernels, as functions of ``nl`` and as instructions with a destination.
 
     nl.divide(x, total)       nl.multiply(x, nl.reciprocal(total).broadcast(1, 512))
     x / 3                     nl.multiply(x, 1 / 3)
@@ -22,7 +22,6 @@ from nki_mlir.migration.facts import SBUF, Fact, IndexFact, MaskFact, NumberFact
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
-SIMULATED = {*MODULI}                                       # what no device has
 FLOAT32 = "nl.float32"
 NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
 INTEGERS = NARROW | {"nl.int32", "nl.uint32"}
@@ -47,7 +46,7 @@ def literal(text: str) -> float | None:
 def inverse(number: str) -> str:
     """Return the reciprocal of a number of the host: of a power of two as a number."""
     value = literal(number)
-    if value and math.frexp(value)[0] == 0.5:
+    if value and abs(math.frexp(value)[0]) == 0.5:
         return repr(1 / value)
     return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
 
@@ -62,8 +61,10 @@ class ElementwiseTexts(Diagonals):
             for narrow, wide in ((left, right), (right, left)):
                 text = ""
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
-                    text = f"{narrow[0]}.broadcast(1, {terms.factor(wide[0])}.shape[1])"
-                elif narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
+                    named = self.named(wide[0], "wide")
+                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])"
+                    return (text, named, second) if narrow is left else (named, text, first)
+                if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
                 if text:
                     return (text, b, second) if narrow is left else (a, text, first)
@@ -74,6 +75,9 @@ class ElementwiseTexts(Diagonals):
         b, second = self.shortened(b, second, first)
         assert first.shape is not None and second.shape is not None
         shape = tuple(y if x == "1" or (x == "?" and y != "1") else x for x, y in zip(first.shape, second.shape))
+        if "?" in shape:                        # the text has the shape of the other operand: it is computed once
+            a, b = (self.named(text, "wide") if "1" in (other.shape or ()) else text
+                    for text, other in ((a, second), (b, first)))
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
 
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
@@ -111,7 +115,7 @@ class ElementwiseTexts(Diagonals):
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
                meaning: str = "", mask: MaskFact | None = None) -> OperationText:
         """Return an operation on two tiles, or on a tile and a number."""
-        if name in SIMULATED:
+        if name in MODULI:                      # which no device has
             self.report.changed(self.line, f"nl.{name} stays; the current generation has it in the simulator alone")
         first, second = self.operands((left, right), mask)
         result = self.quotient(first, second, dtype, meaning) if name == "divide" else None

@@ -37,6 +37,10 @@ CASES = [
      "result = nl.multiply(e, nl.reciprocal(e, dtype=nl.float32), dtype=e.dtype)"),
     ("result = a / a", "result = nl.multiply(a, nl.reciprocal(a, dtype=nl.float32))"),
     ("result = wide / 4", "result = nl.multiply(wide, 0.25)"),
+    ("result = wide / -4", "result = nl.multiply(wide, -0.25)"),
+    ("result = -wide / total",          # the negated tile is computed once
+     "wide_2 = nl.negative(wide)\n    result = nl.multiply(wide_2, nl.reciprocal(total).broadcast(1, wide_2.shape[1]))"),
+    ("result = np.float32(3) / wide", "result = nl.multiply(nl.reciprocal(wide), np.float32(3))"),
     ("result = wide / n", "result = nl.multiply(wide, 1 / n)"),
     ("result = wide / (n + 1)", "result = nl.multiply(wide, 1 / (n + 1))"),
     ("result = a / n", "result = nl.multiply(a, 1 / n, dtype=nl.float32)"),
