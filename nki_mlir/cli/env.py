@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-env COMMAND``: run a command that finds stand-ins of the vendor's executables and modules.
 
-For that command and its child processes, ``neuron-profile`` and the like are on PATH, and Python can import the
-vendor's module names where the vendor's packages are absent. Afterwards all of it is removed.
+For that command and its child processes, ``neuron-profile`` and the like are on PATH, ``python`` is the interpreter
+that runs ``nki-env``, which has the packages that kernels need, and it can import the vendor's module names where the
+vendor's packages are absent. Afterwards all of it is removed.
 """
 
 import argparse
@@ -58,13 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(words: list[str], torch_xla: bool) -> int:
-    """Run the command with the stand-ins in front of PATH and PYTHONPATH."""
+    """Run the command with the stand-ins and this interpreter in front of PATH, and their modules of PYTHONPATH."""
     with tempfile.TemporaryDirectory(prefix="nki-env-") as name:
         folder = Path(name)
         write_executables(folder / "bin")
         (folder / "site").mkdir()
         (folder / "site" / "sitecustomize.py").write_text(SITE.format(folder=str(folder / "site"), torch_xla=torch_xla))
-        environment = dict(os.environ, PATH=joined(folder / "bin", os.environ.get("PATH", os.defpath)),
+        programs = joined(folder / "bin", Path(sys.executable).parent, os.environ.get("PATH", os.defpath))
+        environment = dict(os.environ, PATH=programs,
                            PYTHONPATH=joined(folder / "site", package_path(), os.environ.get("PYTHONPATH", "")))
         try:
             return subprocess.run(words, env=environment, check=False).returncode

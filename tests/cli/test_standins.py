@@ -234,6 +234,14 @@ def test_a_command_finds_executables_and_modules(tmp_path):
     assert "sitecustomize" not in ended.stderr
 
 
+def test_python_is_the_interpreter_of_the_command(capfd, monkeypatch, tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\necho another python\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert env.main(["python", "-c", "import sys, nki.language as nl; print(sys.prefix, nl.bfloat16)"]) == 0
+    assert capfd.readouterr().out == f"{sys.prefix} bfloat16\n"
+
+
 def test_the_environment_is_that_of_the_command_alone(capfd):
     names = ["neuron-profile", "neuron-explorer", "neuron-bench", "neuron-ls", "neuronx-cc"]
     assert env.main(["sh", "-c", f"for tool in {' '.join(names)}; do command -v $tool; done; exit 3"]) == 3
