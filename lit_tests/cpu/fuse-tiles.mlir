@@ -2,6 +2,7 @@
 // RUN: nki-opt --fuse-tiles %s | FileCheck %s
 // RUN: nki-opt --fuse-tiles="least=100" %s | FileCheck --check-prefix=SMALL %s
 // RUN: nki-opt --fuse-tiles="least=20 few=1" %s | FileCheck --check-prefix=SMALL %s
+// RUN: nki-opt --fuse-tiles="roundings=0" %s | FileCheck --check-prefix=FUSED %s
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
@@ -13,6 +14,8 @@
 !field = memref<8x2xf32, strided<[4, 2]>, "hbm">
 !other_field = memref<8x2xf32, strided<[4, 2], offset: 1>, "hbm">
 !tile = memref<8x4xf32, "sbuf">
+!narrow = memref<8x4xbf16, "sbuf">
+!narrow_hbm = memref<8x4xbf16, "hbm">
 !square_hbm = memref<4x4xf32, "hbm">
 !square = memref<4x4xf32, "sbuf">
 
@@ -284,6 +287,61 @@ func.func @folds(%x: !hbm, %r: !sums {nki.shared = 0 : i64}) {
     %0 = arith.addf %p, %q : f32
     %1 = arith.addf %0, %s : f32
     linalg.yield %1 : f32
+  }
+  return
+}
+
+// A long function reads what was rounded once from registers, what was rounded more often from a tile. A root is short.
+// CHECK-LABEL: func.func @roundings(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xbf16, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xbf16, "hbm">
+// CHECK-NEXT:    %[[ROOT:.*]] = memref.alloc() : memref<8x4xbf16, "sbuf">
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[X]] : {{.*}}) outs(%[[ROOT]] :
+// CHECK:           fn = "exp"
+// CHECK:           fn = "sigmoid"
+// CHECK:           fn = "sqrt"
+// CHECK:         linalg.generic {{.*}} ins(%[[ROOT]] : {{.*}}) outs(%[[Y]] :
+// CHECK:           fn = "tanh"
+// CHECK-NOT:     linalg.generic
+// FUSED-LABEL: func.func @roundings(
+// FUSED-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xbf16, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xbf16, "hbm">
+// FUSED-NEXT:    linalg.generic {{.*}} ins(%[[X]] : {{.*}}) outs(%[[Y]] :
+// FUSED:           fn = "tanh"
+// FUSED-NOT:     linalg.generic
+func.func @roundings(%x: !narrow_hbm, %y: !narrow_hbm {nki.shared = 0 : i64}) {
+  %power = memref.alloc() : !narrow
+  %share = memref.alloc() : !narrow
+  %root = memref.alloc() : !narrow
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x : !narrow_hbm) outs(%power : !narrow) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.convert"(%in) : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "exp"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) : (f32) -> bf16
+    linalg.yield %2 : bf16
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%power : !narrow) outs(%share : !narrow) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.convert"(%in) : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "sigmoid"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) : (f32) -> bf16
+    linalg.yield %2 : bf16
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%share : !narrow) outs(%root : !narrow) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.convert"(%in) : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "sqrt"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) : (f32) -> bf16
+    linalg.yield %2 : bf16
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%root : !narrow) outs(%y : !narrow_hbm) {
+  ^bb0(%in: bf16, %out: bf16):
+    %0 = "scalar.convert"(%in) : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "tanh"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) : (f32) -> bf16
+    linalg.yield %2 : bf16
   }
   return
 }

@@ -8,6 +8,10 @@ after:   linalg.generic ins(%part) outs(%sums) { in * in + out }
 The pass fuses two operations if one reads each element of the other's result once, nothing else uses that result, and
 nothing writes the operands in between. Two short folds over the same elements, or over fields of the same records,
 become one walk with two results.
+
+A tile of narrow floats stays if the operation before it rounds several times and the one behind it computes a function
+of many instructions. Native code would wait for one after the other: the processor has no room for enough elements of
+such a chain, and a tile of some rows stays in its first cache.
 """
 
 from bisect import bisect_right
@@ -22,13 +26,18 @@ from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS, fusible, joined, read_through, work
 from nki_mlir.waist.generic import GenericOperation, axes_of
+from nki_mlir.waist.nest_reader import is_narrow, scalar_dtype
 
 MOST_JOINED = 8             # operations of two folds that become one: its loops are still repeated in code
+# Functions of few instructions; the others take a dozen or more, each of which waits for the one before.
+SHORT = frozenset({"abs", "ceil", "copy", "floor", "identity", "negative", "reciprocal", "relu", "rsqrt", "sign",
+                   "sqrt", "square", "trunc"})
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
     least: int = 0      # elements that an operation computes in all programs, on average; with fewer it is not worth it
     few: int = 64       # if there are more operations, raise the least number of elements in proportion
+    roundings: int = 2  # to narrow floats by one operation, before a long function, whose result stays a tile; 0: none
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
@@ -37,7 +46,7 @@ class FuseTiles(Pass, name="fuse-tiles"):
                 return
             share_views(module)
             for kernel in kernels:
-                fuse_function(kernel, join=True)
+                fuse_function(kernel, join=True, roundings=self.roundings)
             share_views(module)
 
 
@@ -46,13 +55,14 @@ class FuseTiles(Pass, name="fuse-tiles"):
         return elements >= self.least * count * max(1, count / self.few)
 
 
-def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True, join: bool = False
-                  ) -> None:
+def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True, join: bool = False,
+                  roundings: int = 0) -> None:
     """Fuse the operations of a kernel, of the structured ones those that are ``wanted``.
 
     ``join``: join two folds to one operation with two results, which native code supports and engines do not.
+    ``roundings``: keep the tile between an operation with so many of them and a long function; 0: fuse these, too.
     """
-    fusion = _FunctionFusion(kernel, wanted)
+    fusion = _FunctionFusion(kernel, wanted, roundings)
     fusion.fuse()
     if join:
         fusion.join_folds()
@@ -83,8 +93,8 @@ class _FunctionFusion:
     A walk lists them: other ways create classes of their dialects first, whose import takes 70 ms.
     """
 
-    def __init__(self, kernel: KernelFunction, wanted: Callable[[Operation], bool]) -> None:
-        self.wanted = wanted
+    def __init__(self, kernel: KernelFunction, wanted: Callable[[Operation], bool], roundings: int) -> None:
+        self.wanted, self.roundings = wanted, roundings
         self.operations: list[Operation | None] = []
         self.users: dict[Value, set[int]] = {}
         self.writes: dict[Value | str, list[int]] = {}
@@ -130,6 +140,8 @@ class _FunctionFusion:
                 continue
             producer, consumer = fusible(op), fusible(user)
             if producer is None or consumer is None or not can_fuse(producer, consumer):
+                continue
+            if self.roundings and roundings_of(producer) >= self.roundings and computes_long_function(consumer):
                 continue
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
             target = memory_of(consumer.output)
@@ -215,6 +227,17 @@ def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
     other_operands = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
     return (consumer.points == producer.points and all(memory_of(v) != buffer for v in other_operands)
             and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
+
+
+def roundings_of(nest: GenericOperation) -> int:
+    """Count the roundings of a body to floats that are narrower than float32."""
+    return sum(op.name == "scalar.convert" and is_narrow(scalar_dtype(op.results[0].type)) for op in nest.body)
+
+
+def computes_long_function(nest: GenericOperation) -> bool:
+    """Whether a body computes a function of many instructions."""
+    return any(op.name in ("scalar.activation", "scalar.math") and op.attributes["fn"].value not in SHORT
+               for op in nest.body)
 
 
 def can_join(first: GenericOperation, second: GenericOperation) -> bool:
