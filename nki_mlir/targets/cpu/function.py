@@ -146,6 +146,15 @@ class Spread(RoutineCall):
     nest: Nest
     regions: Sequence[ByteRegion]
 
+    @classmethod
+    def over(cls, node: Compute, parts: tuple[Nest, int, int]) -> "Spread":
+        """Return a computation as equal parts: one of them, how many there are, and the extent of a part."""
+        part, count, extent = parts
+        steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
+        pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
+        arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
+        return cls("nki_spread", arguments, node.nest, node.regions)
+
 
 @dataclass(eq=False)
 class FixedCompute(RoutineCall):

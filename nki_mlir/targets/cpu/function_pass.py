@@ -12,6 +12,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.pass_manager import Pass, PassObserver, UnknownPass, pass_named
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
 from nki_mlir.waist.nest_reader import Reader
 
@@ -23,9 +24,7 @@ class FunctionPass(Pass):
         super().__init_subclass__(name=name)
 
     def run(self, module: Module) -> None:
-        # circle: the reader takes marks by the rules of passes
-        from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
-        from nki_mlir.targets.cpu.native_writer import write_function
+        from nki_mlir.targets.cpu.native_writer import write_function  # start-up: only tools print modules
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 function = read_native(kernel, len(kernel.grid), Reader(), CommonParts())

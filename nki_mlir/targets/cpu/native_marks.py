@@ -15,13 +15,11 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, contraction_of, tiles
-from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall
+from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall, Spread
 from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, can_stream
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
-from nki_mlir.targets.cpu.passes.load_fields import fields_beside
-from nki_mlir.targets.cpu.passes.parallelize import spread_over
 from nki_mlir.targets.cpu.routines import Limits, Routine
-from nki_mlir.targets.cpu.schedule import parts_of
+from nki_mlir.targets.cpu.schedule import fields_beside, parts_of
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
@@ -68,7 +66,7 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     parts = parts_of(nest, count, count) if 0 < count < MOST_PARTS else None
     if parts is None:
         raise malformed(op, f"the nest has no {count} equal parts")
-    return spread_over(call, parts)
+    return Spread.over(call, parts)
 
 
 def packed_product(op: Operation) -> tuple[Routine, Nest]:

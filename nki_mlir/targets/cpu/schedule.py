@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How a nest is run: the order of its loops, the axis in lanes, the values in registers; its cost and its parts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
@@ -187,3 +189,22 @@ def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
     """Return the steps in bytes and the counts of an operand."""
     tile = nest.operands[operand]
     return tuple([(step * tile.dtype.itemsize, extent) for step, extent in zip(tile.strides, nest.extents)])
+
+
+def fields_beside(nest: Nest, starts: Sequence[object]) -> tuple[tuple[int, int, int], ...]:
+    """Return the inputs that vectors load together, as fields of records: of each its number, the number of the first
+    one of its group in memory, and the elements between their starts."""
+    steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}
+    if sum(step > 1 for step in steps.values()) < 2 or nest.mask:
+        return ()
+    vector = schedule(nest).vector
+    if vector is None:
+        return ()
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for k, operand in enumerate(nest.inputs):
+        step, start = operand.strides[vector], starts[k]
+        if 1 < step <= MOST_SHUFFLED and step.bit_count() == 1 and isinstance(start, Linear):
+            record = step * operand.dtype.itemsize
+            groups.setdefault((operand, start.symbols, start.const // record), []).append((start.const % record, k))
+    return tuple([(k, members[0][1], (offset - members[0][0]) // nest.inputs[k].dtype.itemsize)
+                  for members in map(sorted, groups.values()) if len(members) > 1 for offset, k in members])

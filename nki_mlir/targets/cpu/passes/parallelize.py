@@ -12,12 +12,10 @@ different memory.
 from collections.abc import Iterator
 from math import prod
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
     MOST_ARGUMENTS,
     Allocate,
-    CodeAddress,
     Compute,
     NativeBlock,
     NativeFunction,
@@ -31,11 +29,9 @@ from nki_mlir.targets.cpu.function import (
     sub_blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loops import addressed
 from nki_mlir.targets.cpu.routines import RowCopies
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 
@@ -78,17 +74,8 @@ class Parallelize(FunctionPass, name="parallelize"):
             alone and cost_of(node.nest) >= self.worth) else None
         if parts is None:
             return node
-        spread = spread_over(node, parts)
+        spread = Spread.over(node, parts)
         return spread if len(spread.arguments) <= MOST_ARGUMENTS else node
-
-
-def spread_over(node: Compute, parts: tuple[Nest, int, int]) -> Spread:
-    """Return a computation as equal parts: one of them, how many there are, and the extent of a part."""
-    part, count, extent = parts
-    steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
-    pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
-    arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
-    return Spread("nki_spread", arguments, node.nest, node.regions)
 
 
 def repetitions(node: Node) -> int:
