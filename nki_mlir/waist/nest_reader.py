@@ -83,7 +83,7 @@ def scalar_dtype(kind: Type) -> DType | None:
 @memoized
 def subscripts_of(mapping: ir.AffineMapAttr) -> list[Linear]:
     """Return the forms that subscript an operand of a structured operation."""
-    return [_linear(e, "the subscript", "use linear subscripts") for e in mapping.value.results]
+    return [_linear(e) for e in mapping.value.results]
 
 
 @memoized
@@ -96,11 +96,11 @@ def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
 mask_of = memoized(read_mask)
 
 
-def _linear(e: ir.AffineExpr, feature: str, instead: str) -> Linear:
+def _linear(e: ir.AffineExpr) -> Linear:
     try:
         return read_linear(e)
     except MalformedAttribute:
-        raise Unsupported(feature=f"{feature} {e}", instead=instead) from None
+        raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
 
 
 def step_of(op: Operation, operands: tuple[int, ...]) -> Step:

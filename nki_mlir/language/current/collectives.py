@@ -103,7 +103,7 @@ def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: obje
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
     for src, dst in zip(srcs, dsts):
-        transfer("all_gather", collectives.AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group)
+        transfer("all_gather", collectives.AllGatherOp, dst, src, dim=collective_dim, groups=replica_group)
 
 
 @instruction

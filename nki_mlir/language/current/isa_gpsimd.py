@@ -60,16 +60,15 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister, channel_multiplier: int) -> None:
     """Set dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     low.in_sbuf("iota", dst=dst)
-    multiplier = integer(channel_multiplier, "iota channel_multiplier")
     with low.writing(dst, "iota") as out:
         shift = offset if isinstance(offset, VirtualRegister) else None
         start = 0 if shift is not None else integer(offset, "iota offset")
-        result = affine("iota", pattern, multiplier, start, low.core_view(out))
+        result = affine("iota", pattern, channel_multiplier, start, low.core_view(out))
         if result is not None and shift is None:
             emit(movement.IotaOp, {"dst": result[1][0]}, expression=result[0])
             return
         static = low.allocate((out.shape[0], prod(out.shape[1:])), INT32)
-        result = affine("iota", pattern, multiplier, start, low.core_view(static))
+        result = affine("iota", pattern, channel_multiplier, start, low.core_view(static))
         assert result is not None
         emit(movement.IotaOp, {"dst": result[1][0]}, expression=result[0])
         if shift is not None:
@@ -84,7 +83,6 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
-    multiplier = integer(channel_multiplier, f"{op} channel_multiplier")
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison",
             fix="use nl.equal, nl.not_equal, nl.greater, nl.greater_equal, nl.less or nl.less_equal",
@@ -92,9 +90,9 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
         affine_form = None if not static else affine(
-            op, pattern, multiplier, integer(offset, f"{op} offset"), target, source)
+            op, pattern, channel_multiplier, integer(offset, f"{op} offset"), target, source)
         if affine_form is None:
-            select_by_tile(target, source, pattern, multiplier, offset, float(on_false_value), comparison)
+            select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
             return
         form, (target, source) = affine_form
         predicate = {"equal": form, "greater_equal": form, "greater": form - 1, "less_equal": -form,
@@ -163,7 +161,6 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
     capacity = movement.GROUP * indices.shape[1]
     count = capacity if num_valid_indices is None else integer(num_valid_indices, f"{op} num_valid_indices")
-    num_elem_per_idx = integer(num_elem_per_idx, f"{op} num_elem_per_idx")
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
@@ -201,7 +198,7 @@ def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
         emit(search.TopkOp, {"values": low.flat_view(values), "indices": low.flat_view(at),
-                            "src": low.flat_tile(op, "src", src)}, n=integer(n, f"{op} n"))
+                            "src": low.flat_tile(op, "src", src)}, n=n)
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------

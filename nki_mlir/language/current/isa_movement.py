@@ -349,16 +349,14 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
         size = src.size // src.shape[0] * src.itemsize
         require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}",
                 fix="send it in parts, or leave dma_engine out")
-    to, frm = integer(send_to_rank, "sendrecv send_to_rank"), integer(recv_from_rank, "sendrecv recv_from_rank")
     if prod(active("sendrecv").grid) < 2:
-        require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores",
+        require(send_to_rank == recv_from_rank == 0, "sendrecv with another core needs a launch of 2 cores",
                 fix="launch it as kernel[2](...)")
         low.copy_on_chip(dst, src, "sendrecv")
         return
     other_cores("sendrecv", (0, 1))
-    for label, rank in (("send_to_rank", to), ("recv_from_rank", frm)):
+    for label, rank in (("send_to_rank", send_to_rank), ("recv_from_rank", recv_from_rank)):
         one_of(rank, (0, 1), f"sendrecv {label}")
     with low.operands("sendrecv", dst, src=src) as views:
-        emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm,
-             pipe=integer(pipe_id, "sendrecv pipe_id"),
-             engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")
+        emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=send_to_rank, receive_from=recv_from_rank,
+             pipe=pipe_id, engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")

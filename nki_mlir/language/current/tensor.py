@@ -127,7 +127,7 @@ class NkiTensor(OlderMethods):
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, upto: int | None = None) -> int:
-        limit, dim = self.ndim if upto is None else upto, integer(dim, "dimension")
+        limit = self.ndim if upto is None else upto
         dimension(dim, -limit, limit, self.ndim)
         return dim % limit
 
@@ -150,7 +150,6 @@ class NkiTensor(OlderMethods):
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Return a view of the elements ``start, start + step, ...`` below ``end`` of dimension ``dim``."""
         dim = self._dim(dim)
-        start, end, step = (integer(n, "slice") for n in (start, end, step))
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension", fix=f"end it at {self.shape[dim]}")
@@ -377,7 +376,7 @@ class NkiTensor(OlderMethods):
         start_byte = self.offset * self.dtype.itemsize
         aligned_byte(start_byte, kind.itemsize, f"ap: the view starts at byte {start_byte}, which is not aligned to "
                                                 f"{kind}")
-        start = start_byte // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
+        start = start_byte // kind.itemsize + (offset or 0)
         row = self.storage.row(kind)
         if self.on_chip:
             require(counts[0] == 1 or strides[0] in (row, 0),
@@ -409,7 +408,7 @@ class NkiTensor(OlderMethods):
         self.check_direct("indirect")
         columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])
-        count = integer(num_elem, "indirect") if num_elem is not None else rows * columns
+        count = rows * columns if num_elem is None else num_elem
         return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
                          indirection=Indirection("columns", index, source=self))
 

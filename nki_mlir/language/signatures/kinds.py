@@ -6,6 +6,7 @@ kind converts the value as functions take it, or returns ``REFUSED``: then the c
 """
 
 import enum
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -86,6 +87,11 @@ def is_integer(value: object) -> bool:
     return type(value) is int or (
         hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and not hasattr(value, "buffer")
         and not (isinstance(value, np.ndarray) and value.ndim))
+
+
+def integer_value(value: Any) -> object:
+    """Convert an integer to Python's."""
+    return value if type(value) is int else operator.index(value) if is_integer(value) else REFUSED
 
 
 def are_integers(value: object) -> bool:
@@ -221,7 +227,7 @@ def shape_of_tile(values: GenerationValues) -> Take:
 
 FLAG = ParameterKind("True or False", where(is_flag), "'bool'")
 NUMBER = ParameterKind("a number", lambda values: number_value, "'number'")
-INTEGER = ParameterKind("an integer", where(is_integer), "'integer'")
+INTEGER = ParameterKind("an integer", lambda values: integer_value, "'integer'")
 INTEGERS = ParameterKind("a tuple of integers", where(are_integers))
 PAIR = ParameterKind("a tuple of integers", where(are_integers), "'pair'", holds_none=True)
 COUNT = ParameterKind("a positive integer", where(lambda value: is_integer(value) and value > 0))
