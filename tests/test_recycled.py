@@ -21,6 +21,8 @@ from nki_mlir.language import call_cache
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 
+from .at_once import at_once
+
 SHAPE = 300, 1024
 
 
@@ -226,11 +228,7 @@ def test_threads__never_share_memory(tmp_path: Path) -> None:
             made[:] = number
             if not (made == number).all():
                 wrong.append(number)
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     assert not wrong
 
 

@@ -21,6 +21,7 @@ from nki_mlir.passes import pass_manager
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 
+from .at_once import at_once
 from .threads_workload import KINDS
 
 ROOT = Path(__file__).parent.parent
@@ -46,22 +47,8 @@ def test_many_kernels__of_several_threads():
 
 
 def in_threads(work):
-    """Run ``work(number)`` on all threads at once; what they raise."""
-    start, errors = threading.Barrier(THREADS), []
-
-    def run(number):
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    """Run ``work(number)`` on all threads at once."""
+    at_once(work, range(THREADS))
 
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +35,8 @@ from nki_mlir.customop.library import (
     WrongArgumentDtype,
     WrongArity,
 )
+
+from ..at_once import at_once
 
 ROOT = Path(__file__).parent.parent.parent
 KERNEL = """#include <torch/torch.h>
@@ -172,14 +173,9 @@ library = customop.load("twice", ["kernel.cpp"], ["shape.cpp"])
 assert (library.twice(np.ones(3, np.float32)) == 2).all()
 """
     others = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(load())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    libraries = at_once(lambda number: load(), range(3))
     assert [p.wait() for p in others] == [0, 0]
-    assert len(found) == 3 and len({id(f) for f in found}) == 1
+    assert len({id(library) for library in libraries}) == 1
     assert sorted(os.listdir(files)) == [".libtwice.inputs", ".libtwice.lock", "kernel.cpp", "libtwice.so", "shape.cpp"]
 
 

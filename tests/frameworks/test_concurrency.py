@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from ..at_once import at_once
 from . import kernels
 
 BLOCKS = 2048
@@ -52,17 +53,11 @@ def test_kernels__captured_by_several_threads_at_once(framework):
     else:
         array = pytest.importorskip("torch").from_numpy
     wrong = []
-    barrier = threading.Barrier(4)
 
     def work(n):
-        barrier.wait()
         for k in range(6):
             x = np.full((4 + k, 4), n + 1, np.float32)
             if not np.array_equal(np.asarray(kernels.scaled(array(x), 100 + k + n % 2)), x * (100 + k + n % 2)):
                 wrong.append((n, k))
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     assert not wrong

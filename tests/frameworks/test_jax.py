@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels on JAX arrays: values, dtypes, transformations, updates, errors."""
 
-import threading
 from functools import partial
 
 import numpy as np
@@ -20,6 +19,7 @@ from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 
+from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -125,11 +125,7 @@ def test_call__from_several_threads(executor):
         for _ in range(20):
             if not np.array_equal(f(a, b, n), (A + B) * np.float32(n)):
                 wrong.append(n)
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     assert not wrong
 
 

@@ -2,7 +2,6 @@
 """Kernels linked into StableHLO modules: the linked module, and what it computes, against JAX."""
 
 import re
-import threading
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from nki_mlir.graph.upstream import BadModule, graph_context  # noqa: E402
 from nki_mlir.passes.safety import UnsafeInput  # noqa: E402
 from nki_mlir.transforms.link_kernels import link  # noqa: E402
 
+from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -171,11 +171,7 @@ def test_run__from_several_threads():
         for _ in range(20):
             if not np.allclose(ready(A * n, B)[0], A * n * B * (A * n + B), rtol=1e-5):
                 wrong.append(n)
-    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, [np.float32(n) for n in range(4)])
     assert not wrong
 
 

@@ -2,7 +2,6 @@
 """Programs as C functions: values by address, exceptions as statuses."""
 
 import gc
-import threading
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +12,8 @@ from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import C_ENTRY, FAILURES_KEPT, array_at, callback_entry
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+
+from ..at_once import at_once
 
 
 def spec(dtype=FLOAT32, shape=(4, 3)):
@@ -66,10 +67,5 @@ def test_entry__statuses_are_of_one_call_each_and_do_not_pile_up():
 
 
 def test_once__is_one_object_for_all_threads():
-    made = []
-    threads = [threading.Thread(target=lambda: made.append(once("a test's object", object))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(map(id, made))) == 1
+    objects = at_once(lambda number: once("a test's object", object), range(8))
+    assert len(set(map(id, objects))) == 1

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels on PyTorch tensors: values, dtypes, memory, updates, gradients, errors."""
 
-import threading
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 
+from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -131,11 +131,7 @@ def test_call__from_several_threads(executor):
         for _ in range(20):
             if not torch.equal(kernels.scaled(kernels.add[2](A, B), n), (A + B) * n):
                 wrong.append(n)
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     assert not wrong
 
 

@@ -13,6 +13,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
 
+from ..targets.cpu.test_host_operations import counted_rows_of_cores
 from .reading import printed, reread
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
@@ -462,20 +463,6 @@ def test_states_of_generators(monkeypatch):
     np.testing.assert_array_equal(drawn, generators.on("interpreter")(X)[0])
     second = printed(reread(text), [X])
     assert second.count("nisa.memset") == text.count("nisa.memset") == 0
-
-
-@nki.jit
-def counted_rows_of_cores(x, count):
-    """Each core writes as many rows of its half as a number says: a run may write none."""
-    out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
-    core, limit = nl.program_id(0), nisa.register_alloc()
-    nisa.register_load(limit, count[0:1, core:core + 1])
-
-    def body(i):
-        row = nl.load(x.ap([[8, 1], [1, 8]], offset=core * 256, scalar_offset=i))
-        nisa.dma_copy(out.ap([[8, 1], [1, 8]], offset=core * 256, scalar_offset=i), row)
-    nl.fori_loop(0, limit, body)
-    return out
 
 
 def test_checks_of_outputs_that_cores_write_are_not_printed():

@@ -3,9 +3,10 @@
 
 from math import prod
 
-from .writer import FLOATS, INTEGERS, SMALL, GraphWriter, Skip
+from . import common_rules as common
+from .common_rules import NUMBERS, ranked
+from .writer import FLOATS, SMALL, GraphWriter, Skip
 
-NUMBERS = (*FLOATS, *INTEGERS)
 RULES = []
 
 
@@ -14,37 +15,11 @@ def rule(function):
     return function
 
 
-def ranked(value):
-    return len(value.shape) > 0
-
-
 # -- elementwise -------------------------------------------------------------------------------------------------------
-@rule
-def binary(w: GraphWriter):
-    a = w.value(dtypes=NUMBERS)
-    b = w.value(shape=a.shape, dtypes=(a.dtype,))
-    name, limit = w.pick(("add", 2 * SMALL), ("mul", SMALL ** 2), ("maximum", SMALL), ("minimum", SMALL),
-                         ("sub", 2 * SMALL))
-    if a.dtype == "uint8" and name == "sub":
-        raise Skip
-    return w.let(f"torch.{name}({a.text}, {b.text})", a.shape, a.dtype, limit)
-
-
-@rule
-def of_a_number(w: GraphWriter):
-    a = w.value(dtypes=NUMBERS)
-    number = w.pick(1, 2, 3) if a.dtype == "uint8" else w.pick(-2, -1, 2, 3)
-    form = w.pick("{0} + {1}", "{0} * {1}", "torch.clamp({0}, min={1})", "torch.clamp({0}, max={1})", "{1} * {0}")
-    return w.let(form.format(a.text, number), a.shape, a.dtype, 3 * SMALL)
-
-
-@rule
-def spread(w: GraphWriter):
-    """Broadcasts over an axis on the way."""
-    a = w.value(ranked, dtypes=NUMBERS)
-    axis = w.below(len(a.shape))
-    other = w.value(shape=tuple(1 if k == axis else n for k, n in enumerate(a.shape)), dtypes=(a.dtype,))
-    return w.let(f"{a.text} + {other.text}", a.shape, a.dtype, 2 * SMALL)
+rule(common.binary("torch", add="add", multiply="mul", subtract="sub"))
+rule(common.of_a_number("{0} + {1}", "{0} * {1}", "torch.clamp({0}, min={1})", "torch.clamp({0}, max={1})",
+                        "{1} * {0}"))
+rule(common.spread)
 
 
 @rule
@@ -61,11 +36,7 @@ def unary(w: GraphWriter):
     return w.let(f"torch.{w.pick('neg', 'abs', 'sign', 'square', 'relu')}({a.text})", a.shape, a.dtype, SMALL ** 2)
 
 
-@rule
-def rounding(w: GraphWriter):
-    a = w.value(dtypes=FLOATS)
-    return w.let(f"torch.{w.pick('floor', 'ceil', 'round', 'trunc')}({a.text} * {w.pick(0.5, 0.25, 1.5)})", a.shape,
-                 a.dtype, 2 * SMALL)
+rule(common.rounding("torch"))
 
 
 @rule
@@ -147,11 +118,7 @@ def reduction_of_16_bits(w: GraphWriter):
     return w.let(f"torch.{name}({a.text}, {axis})", a.shape[:axis] + a.shape[axis + 1:], a.dtype)
 
 
-@rule
-def any_or_all(w: GraphWriter):
-    a = w.value(ranked, dtypes=("bool",))
-    axis = w.below(len(a.shape))
-    return w.let(f"torch.{w.pick('any', 'all')}({a.text}, {axis})", a.shape[:axis] + a.shape[axis + 1:], "bool")
+rule(common.any_or_all("torch.any({0}, {1})", "torch.all({0}, {1})"))
 
 
 @rule
@@ -199,24 +166,8 @@ def batched_product(w: GraphWriter):
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
-@rule
-def permute(w: GraphWriter):
-    a = w.value(lambda v: len(v.shape) > 1)
-    order = list(range(len(a.shape)))
-    for k in range(len(order) - 1):
-        other = k + w.below(len(order) - k)
-        order[k], order[other] = order[other], order[k]
-    return w.let(f"{a.text}.permute({tuple(order)})", tuple(a.shape[k] for k in order), a.dtype)
-
-
-@rule
-def reshape(w: GraphWriter):
-    a = w.value(ranked)
-    known = [(a.size,), (1, a.size), (a.size, 1), (a.shape[0], -1), (-1, a.shape[-1]), (*a.shape, 1)]
-    known += [(*a.shape[:k], f, n // f, *a.shape[k + 1:]) for k, n in enumerate(a.shape) for f in (2, 3, 4) if n % f == 0]
-    shape = w.pick(*known)
-    whole = tuple(a.size // prod(n for n in shape if n > 0) if n == -1 else n for n in shape)
-    return w.let(f"{a.text}.reshape({shape})", whole, a.dtype)
+rule(common.transpose("{0}.permute({1})"))
+rule(common.reshape("{0}.reshape({1})"))
 
 
 @rule
@@ -234,16 +185,7 @@ def expand(w: GraphWriter):
     return w.let(form.format(a.text, shape, (extra, *[1] * len(a.shape))), shape, a.dtype)
 
 
-@rule
-def slice_of(w: GraphWriter):
-    a = w.value(ranked)
-    parts, shape = [], []
-    for n in a.shape:
-        start = w.below(n)
-        stop, step = start + 1 + w.below(n - start), w.pick(1, 1, 2, 3)
-        parts.append(w.pick(f"{start}:{stop}:{step}", f"{start - n}:{stop}:{step}"))
-        shape.append(len(range(start, stop, step)))
-    return w.let(f"{a.text}[{', '.join(parts)}]", tuple(shape), a.dtype)
+rule(common.slice_of("{start}:{stop}:{step}", "{back}:{stop}:{step}"))
 
 
 @rule
@@ -262,14 +204,7 @@ def reversal(w: GraphWriter):
     return w.let(form, a.shape, a.dtype)
 
 
-@rule
-def concatenation(w: GraphWriter):
-    a = w.value(ranked)
-    axis = w.below(len(a.shape))
-    b = w.value(lambda v: len(v.shape) == len(a.shape) and all(
-        k == axis or v.shape[k] == n for k, n in enumerate(a.shape)), dtypes=(a.dtype,)) if w.below(2) else a
-    shape = tuple(n + b.shape[k] if k == axis else n for k, n in enumerate(a.shape))
-    return w.let(f"torch.cat([{a.text}, {b.text}], {axis})", shape, a.dtype)
+rule(common.concatenation("torch.cat([{0}, {1}], {2})"))
 
 
 @rule

@@ -12,6 +12,8 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.small_products import on_one_thread
 
+from ..at_once import at_once
+
 
 def threads():
     return {entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"}
@@ -54,11 +56,7 @@ def test_runs_at_once__end_in_any_order():
             second_in.set()
             first_out.wait(20)
             seen.append(threads())
-    workers = [threading.Thread(target=f) for f in (first, second)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    at_once(lambda work: work(), (first, second))
     assert seen == [{1}] and threads() == {3}
 
 

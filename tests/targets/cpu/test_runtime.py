@@ -5,7 +5,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from nki_mlir.targets.cpu.kernel import NativeKernel, OutOfMemory
 from nki_mlir.targets.runtime import host, jit
 from nki_mlir.targets.runtime.machine import machine
 
+from ...at_once import at_once
 from .compiled import Captured, compiled
 
 X = np.random.default_rng(0).standard_normal((128 * 12, 512)).astype(np.float32)
@@ -90,22 +90,13 @@ def test_threads__four_callers_at_once(program: NativeKernel, expected: np.ndarr
             program([X], [out])
             if not np.array_equal(out, expected):
                 wrong.append(k)
-    callers = [threading.Thread(target=call, args=(k,)) for k in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    at_once(call, range(4))
     assert not wrong
 
 
 def test_threads__compile_the_same_kernel_at_once(expected: np.ndarray) -> None:
-    results: list[np.ndarray] = []
     kernels = [nki.jit(doubled.func)[12] for _ in range(4)]
-    callers = [threading.Thread(target=lambda k=k: results.append(k.on("jit")(X))) for k in kernels]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    results = at_once(lambda kernel: kernel.on("jit")(X), kernels)
     assert len(results) == 4 and all(np.array_equal(r, expected) for r in results)
 
 

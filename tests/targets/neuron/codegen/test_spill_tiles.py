@@ -43,6 +43,12 @@ class Crowded:
                 b.copy(self.all(t), self.columns(self.x, k))
             else:
                 b.memset(self.all(t), k)
+        self.work(r, b, tile, steps)
+        for k, t in enumerate(tile):
+            b.copy(self.columns(self.y, k), self.all(t))
+        self.given = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
+
+    def work(self, r: random.Random, b: Builder, tile: list, steps: int) -> None:
         for _ in range(steps):
             one, other, third = (r.choice(tile) for _ in range(3))
             match r.randrange(5):
@@ -56,9 +62,6 @@ class Crowded:
                     b.memset((one, 0, ROWS, 32, 8), 7)
                 case 4:
                     b.copy(self.columns(self.x if r.randrange(2) else self.y, 0), self.all(one))
-        for k, t in enumerate(tile):
-            b.copy(self.columns(self.y, k), self.all(t))
-        self.given = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
 
     @staticmethod
     def all(tile):
@@ -258,18 +261,10 @@ class CrowdedLoops(Crowded):
     """The same work in loops, in branches of them, and between them: most tiles are shared."""
 
     def __init__(self, seed: int, tiles: int = 9, parts: int = 7) -> None:
-        r = random.Random(seed)
-        self.b = b = Builder()
-        self.x = b.hbm("x", (ROWS, tiles * WIDTH), "input")
-        self.y = b.hbm("y", (ROWS, tiles * WIDTH), "output")
-        tile = [b.on_chip(f"t{k}", (ROWS, WIDTH)) for k in range(tiles)]
-        for k, t in enumerate(tile):
-            if r.randrange(3):
-                b.copy(self.all(t), self.columns(self.x, k))
-            else:
-                b.memset(self.all(t), k)
+        super().__init__(seed, tiles, parts)
 
-        def work(i=None) -> None:
+    def work(self, r: random.Random, b: Builder, tile: list, steps: int) -> None:
+        def some_work(i=None) -> None:
             for _ in range(r.randint(1, 3)):
                 one, other, third = (r.choice(tile) for _ in range(3))
                 match r.randrange(4):
@@ -283,31 +278,28 @@ class CrowdedLoops(Crowded):
                     case 3:
                         b.memset((one, 0, ROWS, 64, 8), 7)
 
-        for _ in range(parts):
+        for _ in range(steps):
             match r.randrange(4):
                 case 0:
-                    work()
+                    some_work()
                 case 1:
                     with b.loop(r.randint(2, 4)) as i:
-                        work(i)
+                        some_work(i)
                 case 2:
                     with b.loop(3) as i:
-                        work(i)
+                        some_work(i)
                         with b.when(compute("eq", compute("mod", i, 2), r.randint(0, 1))) as branch:
-                            work(i)
+                            some_work(i)
                         with b.otherwise(branch):
-                            work()
-                        work()
+                            some_work()
+                        some_work()
                 case 3:                     # as often as a number on chip says
                     counter, one = (b.on_chip(name, (1, 1), dtype=INT32) for name in ("counter", "one"))
                     b.memset((counter, 0, 1, 0, 1), 0)
                     b.memset((one, 0, 1, 0, 1), 1)
                     with b.while_loop("lt", counter, 2):
                         b.add(*[(buffer, 0, 1, 0, 1) for buffer in (counter, counter, one)])
-                        work()
-        for k, t in enumerate(tile):
-            b.copy(self.columns(self.y, k), self.all(t))
-        self.given = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
+                        some_work()
 
 
 @pytest.mark.parametrize("seed", range(12))
