@@ -92,7 +92,7 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
 
     Errors:
         ``BadModule`` if the module cannot be read or linked, ``BadArguments`` if the number, a shape or a dtype of the
-    arrays differs from the function's parameters.
+        arrays differs from the function's parameters.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"

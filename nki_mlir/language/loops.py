@@ -48,7 +48,7 @@ class LoopReduction:
 
 def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = None, mask: object = None
                 ) -> LoopReduction:
-    """Reduce x by ``op`` over the iterations of the loops of these variables."""
+    """Reduce x by ``op`` over the iterations of the loops whose variables are ``loop_indices``."""
     several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     is_first: Any = True
     for variable in several:

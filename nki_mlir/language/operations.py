@@ -347,7 +347,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> T
 
 
 def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """Emit x where condition is not 0, else y."""
+    """Select x where ``condition`` is not 0, else y."""
     values = (condition, x, y)
     like = next((v for v in values if isinstance(v, View)), None)
     if like is None:
@@ -421,7 +421,7 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 
 
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> Tensor:
-    """Emit x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
+    """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
         creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)

@@ -329,8 +329,8 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
         return results if self.reduce_res is None else (*results, after.reshape(self.reduce_res.shape))
 
     def work(self) -> Work:
-        """The engine takes time for one step of a scan for each element of ``dst``: an assumption, as of
-        nki.isa.tensor_tensor_scan."""
+        """We assume that the engine takes the time of nki.isa.tensor_tensor_scan, one step for each element of
+        ``dst``."""
         return Work("scan", self.dst.free_elements)
 
 

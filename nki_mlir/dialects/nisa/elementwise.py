@@ -78,8 +78,8 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         return FLOAT32 if self.runs_on is VECTOR and not ALU[self.op].on_bits else super().compute
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; division, one operand in PSUM and simple operators on 16
-        bits have other laws."""
+        """The engine takes time for each element of ``dst``, by other laws for division, for one operand in PSUM and
+        for simple operators on 16 bits."""
         n = self.dst.free_elements
         if self.op == "divide":
             return Work("tensor_tensor.divide", n, slowest(self.dst, (self.lhs, self.rhs)))
@@ -214,8 +214,8 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         return apply_alu(s, self.op1, apply_alu(s, self.op0, src, scalar, self.reverse0), tiles[-1], self.reverse1)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; products and differences of an even number of them are
-        faster in 16 bits."""
+        """The engine takes time for each element of ``dst``; products and differences of an even number of elements
+        are faster in 16 bits."""
         n = self.dst.free_elements
         fast = n % 2 == 0 and {self.op0, self.op1} <= {"subtract", "multiply"}
         law = f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}"
@@ -255,7 +255,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; the result of a copy is visible earlier."""
+        """The engine takes time for each element of ``dst``; others can read the result of ``nl.copy`` sooner."""
         law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 
@@ -304,8 +304,8 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; exactly one of ``src`` and ``predicate`` in PSUM has
-        another law."""
+        """The engine takes time for each element of ``dst``, by another law if exactly one of ``src`` and
+        ``predicate`` is in PSUM."""
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
         factor = slowest(self.dst, (self.src, self.predicate))
         return Work("select.psum" if mixed else "select", self.dst.free_elements, factor)

@@ -181,8 +181,8 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         return result.reshape(p, *self.dst.shape[1:])
 
     def work(self) -> Work:
-        """The engine takes time for each valid index of 16 partitions, by how many elements an index names and their
-        size."""
+        """The engine takes time for each valid index of 16 partitions, which depends on the number of elements that an
+        index selects and on their size."""
         e = self.elements
         # The cost that nki.isa.local_gather documents divides by this number. But it has the unit of cycles, and only
         # their product stays within the port of the engine, which moves 4 bytes of a partition in a cycle.
@@ -218,7 +218,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         return np.take_along_axis(flat, columns, 1).reshape(index.shape)
 
     def work(self) -> Work:
-        """The engine takes time for an index and an element for each element of ``dst``: an assumption."""
+        """We assume that the engine takes time for an index and an element for each element of ``dst``."""
         return Work("gather", 2 * self.dst.free_elements)
 
 

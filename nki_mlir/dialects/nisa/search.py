@@ -226,5 +226,5 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         return result.reshape(dst.shape)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``src`` twice, read and written: an assumption."""
+        """We assume that the engine takes time to read and to write each element of ``src``."""
         return Work("nonzero", 2 * self.src.free_elements)

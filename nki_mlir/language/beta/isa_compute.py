@@ -33,7 +33,7 @@ from nki_mlir.scalar.tokens import activation_token, alu_token
 
 
 def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
-    """Return data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
+    """Compute data1 op data2 elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, subject="tensor_tensor")
     name = alu_token(op).name
@@ -127,7 +127,7 @@ def tensor_copy_predicated(*, src: float | Tensor, dst: Tensor, predicate: Tenso
 
 
 def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask: object, dtype: object) -> Tensor:
-    """Return on_true_tile where one affine comparison holds, else the value."""
+    """Select on_true_tile where an affine comparison holds, else ``on_false_value``."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
@@ -142,7 +142,7 @@ def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask
 
 
 def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> Tensor:
-    """Return a constant tile; dimension 0 is the partition."""
+    """Return a new tile whose elements all have the same value."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=dtype, value=float(value),
                        engine=core.engine_name(engine))
@@ -157,10 +157,10 @@ def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
 def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary_onezero: object,
               is_moving_onezero: object, is_transpose: bool, tile_position: Sequence[int] | None,
               tile_size: Sequence[int] | None, mask: Mask | None, perf_mode: str | None = None) -> Tensor:
-    """Return stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands'
-    form.
+    """Compute stationary.T @ moving as a float32 tile in PSUM. Hints do not change values; ``perf_mode`` says how the
+    operands are laid out.
 
-    With ``is_transpose`` moving is an identity: elements are moved.
+    With ``is_transpose`` moving is an identity matrix, and the instruction moves elements without arithmetic.
     """
     ArrayPart("nc_matmul", tile_position or (), tile_size or ()).check(stationary.shape)
     if getattr(perf_mode, "name", perf_mode) not in (None, "none"):
@@ -269,7 +269,7 @@ def move(dst: object, src: object, mask: Mask | None) -> None:
 
 
 def combine(dst: Any, src: Any, op: object, mask: Any) -> None:
-    """Emit dst = dst (op) src with dst in HBM: load it to SBUF, combine, store it."""
+    """Emit dst = dst op src with dst in HBM: load it to SBUF, combine, store it."""
     before = ops.load(dst, mask=mask) if dst.buffer.space == HBM else dst
     value = src if src.buffer.on_chip else ops.load(src, mask=mask)
     move(dst, ops.binary(op, before, value, mask=mask, dtype=dst.dtype), mask)

@@ -66,12 +66,12 @@ def affine_range(*bounds: object, **directives: object) -> NkiRange:
 
 
 def sequential_range(*bounds: object, **directives: object) -> NkiRange:
-    """Return a loop that keeps its order."""
+    """Return a loop whose iterations run in order."""
     return NkiRange(*_bounds(bounds), parallel=False)
 
 
 def static_range(*bounds: object, **directives: object) -> list[int]:
-    """Return a loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel may stay a loop.)"""
+    """Return a loop that unrolls: its variable is a Python int. A ``range`` in a kernel may stay a loop."""
     return list(range(*_bounds(bounds)))
 
 
@@ -97,12 +97,12 @@ def _space(buffer: object) -> dict[str, Any]:
 class HbmInitialValue(KernelError):
     code = "err_hbm_tensor_with_init_value_not_supported"
     message = "an HBM tensor is created with an initial value"
-    fix = "make it with nl.ndarray and store to it"
+    fix = "create it with nl.ndarray and write it with nl.store"
 
 
 @makes(Tensor)
 def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Any:
-    """Create a tensor with uninitialized elements; on-chip memory reads as zero."""
+    """Create an uninitialized tensor. On chip, elements read as zero until they are written."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
 
@@ -183,12 +183,12 @@ def atomic_rmw(dst: IndirectView | DynamicView, value: View | float, op: object,
 
 
 def broadcast_to(src: Tensor, *, shape: object) -> View:
-    """Return a view of a tile that repeats along its dimensions of 1, including the partition."""
+    """Return a view of a tile that repeats it along its dimensions of size 1, including the partition."""
     return src.broadcast_to(shape)
 
 
 def expand_dims(data: Tensor, axis: int) -> View:
-    """Return a view with a dimension of 1 inserted."""
+    """Return a view with a dimension of size 1 inserted at ``axis``."""
     return data.expand_dims(axis)
 
 
@@ -196,8 +196,10 @@ def expand_dims(data: Tensor, axis: int) -> View:
 def _binary(name: str) -> Callable[..., object]:
     boolean = name in functions.VERDICTS
 
-    @token(name, name, f"Compute ``{name}(x, y)`` elementwise" + (
-        ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
+    does = f"Compare elementwise: 1 where ``{name}(x, y)`` holds, else 0" if boolean else (
+        f"Compute ``{name}(x, y)`` elementwise")
+
+    @token(name, name, f"{does}; x and y are tiles or numbers, which broadcast as in NumPy.")
     def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
     return operate
@@ -224,7 +226,7 @@ def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> View:
 
 def all_reduce(x: View, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
                parallel_reduce: object, asynchronous: object) -> View:
-    """Reduce x by ``op`` over all programs of the grid along these axes; each of them gets the result."""
+    """Reduce x by ``op`` over all programs of the grid along ``program_axes``; each program gets the result."""
     return functions.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
 
@@ -238,7 +240,7 @@ def _reduction(name: str, op: str) -> Callable[..., object]:
 
 @token("logical_and")
 def all(x: View, axis: object, *, dtype: object, mask: object) -> View:
-    """Return 1 where no element along free axes is 0, else 0."""
+    """Reduce free axes with logical and: 1 where all elements are nonzero, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 
 

@@ -16,17 +16,18 @@ COMMON = {
     "operand0": "op0's second operand; a tile is [P, 1] of float32",
     "operand1": "op1's second operand; a tile is [P, 1] of float32",
     "reduce_op": "an operator that folds elements, such as nl.add",
-    "reverse0": "op0 has its operands in the other order", "reverse1": "op1 has its operands in the other order",
+    "reverse0": "True exchanges op0's operands", "reverse1": "True exchanges op1's operands",
     "reduce_cmd": "what happens to the engine's accumulation registers before and after the instruction",
     "reduce_res": "[P, 1], to which the instruction writes the registers",
     "reduce_init": "the value that load_reduce puts into the registers",
     "bias": "[P, 1] in SBUF or PSUM; 0 by default", "scale": "a tile is [P, 1] of float32",
-    "engine": "the engine that runs it; unknown lets the compiler choose", "name": "its name in profiles",
+    "engine": "the engine that runs the instruction; unknown lets the compiler choose",
+    "name": "the instruction's name in profiles",
     "mask": "a condition on loop variables and indices; elements where it is false keep their values",
     "dtype": "the result's dtype; that of the operands by default",
     "predicate": "[P, F] of unsigned integers; any value but 0 is true",
     "on_true_tile": "[P, F], the values where the condition is true",
-    "negate": "multiplies the result by -1", "keepdims": "True keeps reduced axes, with extent 1",
+    "negate": "True multiplies the result by -1", "keepdims": "True keeps reduced axes, with extent 1",
     "oob_mode": "whether an address out of bounds is an error or its element is skipped",
     "dge_mode": "what generates the DMA descriptors; unknown lets the compiler choose",
     "priority": "0 (first) to 3, from NeuronCore-v4 on",
@@ -36,16 +37,18 @@ COMMON = {
 }
 # -- exchanges between ranks -------------------------------------------------------------------------------------------
 COMMON_OF_COLLECTIVES = {
-    "srcs": "a list of tensors, all in HBM, or one in SBUF", "dsts": "as many, in the same memory, of the same dtypes",
+    "srcs": "a list of tensors, all in HBM, or one in SBUF", "dsts": "as many tensors, in the same memory, of the "
+                                                                     "same dtypes",
     "replica_group": "a ReplicaGroup", "op": "nl.add, nl.minimum or nl.maximum", "collective_dim": "0",
-    "priority": "0 (first) to 3, from NeuronCore-v4 on", "name": "its name in profiles",
+    "priority": "0 (first) to 3, from NeuronCore-v4 on", "name": "the instruction's name in profiles",
     "srcs_by_channel": "a tensor for each channel", "dsts_by_channel": "a tensor for each channel",
     "srcs0_by_channel": "a tensor for each channel", "srcs1_by_channel": "a tensor for each channel",
     "channel_ids": "0, 1, ... up to 3", "channel_id": "0 to 3",
-    "metadata_tensor": "[3, n] of uint32: counts and first elements of what is sent, and counts of what is received; "
-                       "with has_rdispls a fourth row, first elements of what is received",
+    "metadata_tensor": "[3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this "
+                       "rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first "
+                       "elements of those that it receives",
     "recv_counts_known": "True: the third row is an input; False: the operation writes it",
-    "has_rdispls": "there is a fourth row",
+    "has_rdispls": "True: metadata_tensor has a fourth row",
 }
 LISTS = "Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors."
 SINGLE = "Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors."
@@ -67,8 +70,8 @@ COLLECTIVES = {
     "collective_permute_implicit_reduce": Page(
         ("ring_permute",), {}, "None. Each dst gets src0 op src1 of the rank before this one in a ring.", LISTS),
     "collective_permute_implicit_current_processing_rank_id": Page(
-        ("rank_id",), {"iteration_id": "steps round the ring, from 0"},
-        "A register: the rank whose data is here after the steps.", "Another channel is an error."),
+        ("rank_id",), {"iteration_id": "the number of steps in the ring, from 0"},
+        "A register: the rank whose data this rank has after the steps.", "Another channel is an error."),
     "rank_id": Page(("rank_id",), {}, "A register: this rank's number.", "None."),
     "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "False; True is an error"},
                          "None. dst has n slots; slot s gets the part that rank s sends to all: as many elements as "

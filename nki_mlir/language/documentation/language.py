@@ -16,10 +16,12 @@ COMMON = {
     "mask": "a condition on loop variables and indices; by default all elements are active",
     "keepdims": "True keeps reduced axes, with extent 1; False drops them, but for one free axis",
     "compute_dtype": "the dtype of intermediate values; float32 by default",
-    "shape": "its extents; in SBUF and PSUM the partition is the first", "name": "its name in code and messages",
+    "shape": "the tensor's extents; in SBUF and PSUM the partition is the first",
+    "name": "the tensor's name in IR and messages",
     "buffer": "the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm",
     "args": "integers: stop; start, stop; or start, stop, step",
-    "start": "the first value; without stop the number of values, from 0", "stop": "the end, which is excluded",
+    "start": "the first value; without stop, the number of values, which start at 0",
+    "stop": "the end, which is excluded",
     "step": "the increment, not 0",
 }
 IN_HBM = "A tile in HBM is an error."
@@ -27,17 +29,18 @@ MOVED = "More than 128 partitions, and a mask or tile of another shape, are erro
         "More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors."
 SHAPE = "An extent that is not a positive integer, and more than 128 partitions on chip, are errors. | " \
         "An extent that is not a positive integer, and a buffer that is not a memory, are errors."
-PROMOTED = "the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32 | " \
-           "the result's dtype; by default x's and y's promoted, where numbers do not count"
+PROMOTED = "the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32 | " \
+           "the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count"
 PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
         "y": "a tile or a number; shapes broadcast as in NumPy | "
              "a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning"}
 UNLIKE = "Shapes that do not broadcast and tiles in HBM are errors. | " \
          "Tiles of different shapes and tiles in HBM are errors."
-BITS = "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")
+BITS = "Tiles of floats are errors. " + UNLIKE.replace("| ", "| Tiles of floats are errors. ")
 AXES = "Axis 0, the partition, is an error. | Axis 0, the partition, and axes that are not the last ones are errors."
-FILLED = "A buffer in HBM is an error: make it with nl.ndarray and store to it. | " + SHAPE.split(" | ")[1]
-
+FILLED = "A buffer in HBM is an error: create the tensor with nl.ndarray and write it with nl.store. | " + SHAPE.split(
+    " | ")[1]
+OF_LIKE = " | A buffer that is not a memory is an error."
 LIKE = {"x": "a tensor in any memory", "dtype": "the dtype of the elements; the tensor's by default",
         "buffer": "the memory; nl.sbuf by default | the memory; the tensor's by default"}
 
@@ -67,11 +70,12 @@ PAGES: dict[str, Page] = {
     "logical_not": Page(("tensor_scalar",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's "
         "by default"},
                         "1 where {formula} is true, else 0.", IN_HBM),
-    "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element inverted.", "Floats are errors."),
+    "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element inverted.",
+                   "A tile of floats is an error."),
     "sum prod max min": Page(("tensor_reduce",), {}, "{formula} over the axes, in float32 and rounded once.", AXES),
     "all": Page(("tensor_reduce",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's by "
                                               "default"},
-                "1 where no element over the axes is 0, else 0.", AXES),
+                "1 where all elements along the axes are nonzero, else 0.", AXES),
     "mean": Page(("tensor_reduce",
         "tensor_scalar"), {"dtype": "the result's dtype; x's by default, float32 for integers | "
                  "the result's dtype; x's by default"}, "The sum over the axes divided by their extents, in float32.",
@@ -82,14 +86,14 @@ PAGES: dict[str, Page] = {
     "softmax": Page(("tensor_reduce", "tensor_scalar", "activation"), {},
                     "exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.", AXES),
     "rms_norm": Page(("activation", "tensor_reduce", "tensor_scalar", "tensor_tensor"), {
-        "w": "of x's shape, or of one that broadcasts to it, such as [P, 1]",
-        "n": "the divisor of the sum of squares", "epsilon": "added to the quotient"},
+        "w": "weights of x's shape, or of a shape that broadcasts to it, such as [P, 1]",
+        "n": "the divisor of the sum of squares", "epsilon": "added to the sum of squares / n"},
         "x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.", AXES),
     "where": Page(("tensor_copy_predicated",), {
         "condition": "[P, F...] of any dtype; any value but 0 is true",
-        "x": "the values where it is true",
+        "x": "the values where condition is true",
         "y": "the values elsewhere",
-        "dtype": "the result's dtype; x's and y's promoted by default | "
+        "dtype": "the result's dtype; by default the promotion of x's and y's | "
         "the result's dtype; x's by default, y's if x is a number"}, "x where the condition is true, else y.", UNLIKE),
     "dropout": Page(("dropout",), {"rate": "the probability of 0, from 0 to 1; a tile is [P, 1]"},
                     "x with elements set to 0 at random; the others are not scaled.",
@@ -132,8 +136,10 @@ PAGES: dict[str, Page] = {
         "A tensor whose elements are all {formula}.", FILLED),
     "full": Page(("memset",), {"fill_value": "converted to dtype", "dtype": "the dtype of the elements"},
                  "A tensor whose elements are all fill_value.", FILLED),
-    "zeros_like": Page(("memset",), LIKE, "A tensor of that shape whose elements are all 0.", FILLED),
-    "empty_like": Page((), LIKE, "A tensor of that shape whose elements are not set.", SHAPE),
+    "zeros_like": Page(("memset",), LIKE, "A tensor of that shape whose elements are all 0.",
+                       FILLED.split(" | ")[0] + OF_LIKE),
+    "empty_like": Page((), LIKE, "A tensor of that shape whose elements are not set.",
+                       "More than 128 partitions on chip are an error." + OF_LIKE),
     "rand": Page(("rand",), {"dtype": "the dtype of the elements"},
         "A tile of random numbers, uniform from 0 to below 1.", SHAPE),
     "random_seed": Page(("random_seed",), {"seed": "a number of 32 bits, or a tile [1, 1] | a tile [1, 1] of 32-bit "
@@ -145,41 +151,45 @@ PAGES: dict[str, Page] = {
                             "A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers "
                             "become 32-bit ones.", "An argument that is not an array of numbers is an error."),
     "shared_identity_matrix": Page((), {
-        "n": "its extent | its extent, 1 to 128", "dst": "[n, n] in SBUF, written",
+        "n": "the number of rows | the number of rows, 1 to 128", "dst": "[n, n] in SBUF, written",
         "dtype": "the dtype of the elements"},
                                    "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
-                                   "An n that is not a positive integer is an error. | Any other extent is an error."),
+                                   "An n that is not a positive integer is an error. | An n outside of 1 to 128 is an "
+                                   "error."),
     "ds": Page((), {"start": "the first element: an integer, or a tile or register read at run time",
         "size": "how many elements"},
-               "What t[..., ds(start, size)] selects: start to start + size.", "A part beyond the tensor is an error."),
-    "affine_range": Page((), {}, "A loop whose iterations may run in any order. | range: the loop is unrolled.",
+               "A slice: t[..., ds(start, size)] selects the elements from start to start + size - 1.",
+               "A slice that ends beyond the tensor is an error."),
+    "affine_range": Page((), {}, "A loop whose iterations may run in any order. | A range; the loop unrolls.",
                          "A write, other than +=, to a tensor from outside of the loop at an index without its "
                          "variable is an error. | Bounds that are not integers are errors."),
-    "sequential_range": Page((), {}, "A loop whose iterations run in order. | range: the loop is unrolled.",
+    "sequential_range": Page((), {}, "A loop whose iterations run in order. | A range; the loop unrolls.",
                              "Bounds that are not integers are errors."),
-    "static_range": Page((), {}, "A loop that is unrolled: its variable is a Python int.",
+    "static_range": Page((), {}, "A loop that unrolls: its variable is a Python int.",
                          "Bounds that are not integers are errors."),
-    "dynamic_range": Page((), {"start": "the first value, without stop the number of values: an int or a register",
+    "dynamic_range": Page((), {"start": "the first value, or without stop the number of values: an int or a register",
                                "stop": "an int or a register", "step": "a positive int"},
                           "A loop that runs on the device; its variable is a register that cannot be written.",
                           "break, return, and Python values that an iteration changes are errors."),
     "fori_loop": Page((), {"lower": "an int or a register", "upper": "an int or a register",
-                           "body_fun": "takes the register i and returns None; state is in tensors",
+                           "body_fun": "takes the register i and returns None; tensors carry state from one iteration "
+                                       "to the next",
                            "step": "a positive int"},
                       "None. body_fun runs for i = lower, lower + step, ... below upper.",
                       "A body that returns something, and one that changes Python values, are errors."),
-    "while_loop": Page((), {"init": "a register: 0 runs no iteration; the loop does not change it",
+    "while_loop": Page((), {"init": "a register, which the loop does not change; no iteration runs if it is 0",
                             "body_fun": "takes the loop's register, and returns the next one"},
                        "None. body_fun runs until it returns a register that is 0.",
                        "A body that returns no register is an error."),
     "no_reorder": Page((), {}, "A context manager. Instructions inside start in the order in which they are written.",
                        "A dynamic loop inside is an error."),
-    "program_id": Page((), {"axis": "an axis of the launch | an axis of the launch; an axis beyond those has one "
-                                    "program"},
+    "program_id": Page((), {"axis": "an axis of the launch | an axis of the launch; an axis that it does not have has "
+                                    "one program"},
                        "This program's number along the axis, from 0.", GRID),
     "num_programs": Page((), {"axes": "axes of the launch; all by default | an axis of the launch"},
                          "How many programs run along the axes.", GRID),
-    "program_ndim": Page((), {}, "How many axes the launch has. | 1 for a launch in brackets, else 0.", "None."),
+    "program_ndim": Page((), {}, "How many axes the launch has. | 1 if the kernel is launched with a grid in "
+                                 "brackets, else 0.", "None."),
     "par_dim": Page((), {"x": "an extent"}, "x itself: dimension 0 is the partition.", "None."),
     "device_print": Page((), {"prefix": "a text printed before the tensor",
         "print_prefix": "a text printed before the tensor",
@@ -191,20 +201,21 @@ PAGES: dict[str, Page] = {
                    "An index with one axis; [:, None] and [None, :] say along which axis it counts.",
                    "A third bound is an error."),
     "static_cast": Page((), {"input_data": "a number or an array of NumPy", "dtype": "the result's dtype"},
-                        "The number or array, converted as the machine converts it. The call works outside of a "
-                        "kernel, too.",
-                        "A dtype that is none is an error."),
-    "atomic_rmw": Page(("dma_scatter",), {"dst": "in HBM, rows that a tile of indices selects",
+                        "The number or array, converted as the machine converts it.",
+                        "A value that is not a dtype is an error."),
+    "atomic_rmw": Page(("dma_scatter",), {"dst": "rows in HBM, which a tile of indices selects",
         "value": "[P, F] in SBUF",
-                                          "op": "np.add"},
-                       "None. value is added to the rows, all of it where an index occurs twice.",
+                                          "op": "np.add, the only operator"},
+                       "None. value is added to the rows; a row whose index occurs twice gets both.",
                        "A dst without a tile of indices is an error."),
-    "all_reduce": Page(("all_reduce",), {"op": "such as nl.add", "program_axes": "axes of the launch",
+    "all_reduce": Page(("all_reduce",), {"op": "an operator, such as nl.add", "program_axes": "axes of the launch",
                                          "parallel_reduce": "has no effect", "asynchronous": "has no effect"},
-                       "op over the x of all programs along the axes; each program gets the result.",
+                       "x folded by op over all programs along the axes; each program gets the result.",
                        "An axis that the launch does not have is an error."),
-    "loop_reduce": Page(("tensor_tensor",), {"op": "such as nl.add", "loop_indices": "variables of loops around it"},
-                        "op over the iterations of the loops, to assign to a tile from outside of them.",
+    "loop_reduce": Page(("tensor_tensor",), {"op": "an operator, such as nl.add",
+                                             "loop_indices": "the variables of loops that contain the call"},
+                        "x folded by op over the iterations of the loops; assign it to a tile that was created "
+                        "outside of them.",
                         "An op that is not an operator is an error."),
 }
 BETA_PAGES = {
@@ -281,9 +292,9 @@ VIEWS = {
         "vector_offset": "[N, 1] of integers: a row of a tensor in HBM for each",
         "indirect_dim": "the dimension that scalar_offset counts"},
         "An access pattern on the whole storage, whatever the view's shape is.",
-        "A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once."),
+        "A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error."),
     "indirect": Page((), {
-        "index": "[P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first",
+        "index": "[P, K] of integers in SBUF: 16 partitions share a list of offsets, offset i at [i % 16, i // 16]",
         "num_elem": "how many offsets are used; all by default"},
         "Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.",
         "A machine before NeuronCore-v4, and a tensor in HBM, are errors."),

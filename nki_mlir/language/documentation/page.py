@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TARGETS = ("trn1", "trn2", "trn3")
+LOCATED = "The message names the line of the call."
 
 
 def by_name(table: dict[str, T]) -> dict[str, T]:
@@ -149,6 +150,15 @@ def domain(name: str) -> str:
             "table.")
 
 
+def argument(kind: str, takes: str) -> str:
+    """Return the phrase that describes an argument by its kind and by what a page says, which may name the kind."""
+    if kind == "a tile" and takes.startswith(("[", "in ")):
+        return f"{kind} {takes}"
+    names_kind = takes.startswith((kind, "a tensor", "a tile or", "a number or")) or {"a dtype": "dtype" in takes,
+        "True or False": takes.startswith("True"), "a tuple of integers": "integers" in takes}.get(kind, False)
+    return "; ".join(phrase for phrase in ("" if names_kind else kind, takes) if phrase)
+
+
 def description(function: "Function", sentence: str) -> str:
     """Return what ``help()`` shows of a function that has a page; "" without one."""
     module, _, name = function.name.rpartition(".")
@@ -160,12 +170,11 @@ def description(function: "Function", sentence: str) -> str:
     for parameter in list(function.__signature__.parameters)[function.skip:]:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
-        phrases = [kind.description if kind is not None else "", takes]
-        arguments.append(f"{parameter}: {'; '.join(s for s in phrases if s)}")
+        arguments.append(f"{parameter}: {argument(kind.description if kind is not None else '', takes)}")
     result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
+    errors = said_of(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
-                  Paragraph("Errors", [said_of(generation, page.errors),
-                                       "The message names the line of the call."]),
+                  Paragraph("Errors", [errors] if errors == "None." else [errors, LOCATED]),
                   *(performance(page) if page.ops else []), Paragraph("Example", shown.splitlines()),
                   Paragraph("Source", [f"{function.name}, NKI API reference, "
                                        f"releases {spans(releases_with(function.name))}"])]

@@ -36,7 +36,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         """,
         page=Page(("tensor_copy_predicated",), {
             "src": "[P, F] in SBUF or PSUM, or a number",
-            "reverse_pred": "copies where the predicate is 0"},
+            "reverse_pred": "True copies where the predicate is 0"},
             "dst has src's elements where the predicate is true, and keeps its values elsewhere.",
             "A predicate of floats, and src of another dtype than dst, are errors."),
         example="""
@@ -56,7 +56,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.29.1 -
         """,
         page=Page(("dynamic_read",), {
-            "src": "[P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds"},
+            "src": "[P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile"},
             "The elements from the offset on.",
             "An offset beyond the tensor is an error when the program runs."),
         beta_page={"ops": ("tensor_copy_dynamic_src",)},
@@ -84,8 +84,8 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.29.1 -
         """,
         page=Page(("dynamic_write",), {
-            "dst": "[P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds"},
-            "None. The elements from the offset on are src's.",
+            "dst": "[P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile"},
+            "None. The elements of dst from the offset on get src's.",
             "An offset beyond the tensor is an error when the program runs."),
         beta_page={"ops": ("tensor_copy_dynamic_dst",)},
         example="""
@@ -113,7 +113,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         page=Page(("memset",), {
             "value": "a number, converted to dst's dtype",
             "shape": "[P, F...] of the new tile"},
-            "A tile whose elements all have the value.",
+            "A tile all of whose elements have the value.",
             "An infinity or NaN in a tile of integers is an error."),
         example="""
         y: float32[128, 64]
@@ -135,10 +135,10 @@ GROUP = Group("copies", "Copies, constants and selections", {
         """,
         page=Page(("iota",), {
             "dst": "[P, F] in SBUF",
-            "offset": "an integer or a register",
+            "offset": "an integer or a register, which is added to each value",
             "expr": "an affine expression of nl.arange indices"},
             "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
-            "A pattern with another number of elements than dst is an error."),
+            "A pattern that has not as many elements as a partition of dst is an error."),
         example="""
         y: int32[32, 16]
         nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)
@@ -157,7 +157,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.29   (dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=nl.equal, offset=0, name=None)
         """,
         page=Page(("affine_select",), {
-            "offset": "an integer that is added",
+            "offset": "an integer, which is added to each value of the pattern",
             "on_false_value": "the value of the other elements",
             "cmp_op": "a comparison with 0, such as nl.greater_equal",
             "pred": "an affine comparison of nl.arange indices"},
@@ -201,7 +201,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "comp_op1": "compares the index with bound1, such as nl.less",
             "bound0": "[P, 1] float32",
             "bound1": "[P, 1] float32",
-            "reduce_op": "nl.maximum",
+            "reduce_op": "nl.maximum, the only operator",
             "range_start": "the index of the first element",
             "on_false_value": "the lowest float32, the only value"},
             "on_true_tile where both comparisons of the free index are true, else the lowest float32; reduce_res "

@@ -11,8 +11,8 @@ Extents: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the tiles' shapes and the attributes
 
 # What several instructions call errors.
-STATES = "Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
-SAME = "A tile of another shape than the rest, and operands that are all in PSUM, are errors."
+STATES = "A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
+SAME = "Tiles of different shapes, and operands that are all in PSUM, are errors."
 SHAPES = "A tile of another shape, or in another memory, is an error."
 
 

@@ -43,8 +43,8 @@ GROUP = Group("random", "Random numbers", {
         2.27   (dst, min, max, name=None)
         """,
         page=Page(("rand", "tensor_scalar"), {
-            "min": "a tile is [P, 1]",
-            "max": "above min; a tile is [P, 1]"},
+            "min": "the lower bound; a tile is [P, 1]",
+            "max": "the upper bound, above min; a tile is [P, 1]"},
             "Random numbers, uniform between min and max, converted to dst's dtype.",
             "A max that is not above min, and a machine before NeuronCore-v4, are errors."),
         example="""
@@ -72,7 +72,7 @@ GROUP = Group("random", "Random numbers", {
         2.31   (dst, engine=engine.gpsimd, name=None)
         """,
         page=Page(("tensor_copy",), {
-            "dst": "[P, 6] of uint32 in SBUF; [P, 24] of the Vector engine"},
+            "dst": "[P, 6] of uint32 in SBUF; [P, 24] for the Vector engine"},
             "The state of the engine's generator, for rand_set_state.",
             STATES),
         example=RESTORED),
@@ -85,7 +85,7 @@ GROUP = Group("random", "Random numbers", {
         2.31   (src_seeds, engine=engine.gpsimd, name=None)
         """,
         page=Page(("tensor_copy",), {
-            "src_seeds": "[P, 6] of uint32 in SBUF; [P, 24] of the Vector engine"},
+            "src_seeds": "[P, 6] of uint32 in SBUF; [P, 24] for the Vector engine"},
             "None. The engine's random numbers continue as they did after rand_get_state.",
             STATES),
         example=RESTORED),

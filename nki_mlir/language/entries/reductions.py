@@ -11,7 +11,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         """,
         page=Page(("activation_accumulate", "activation_reduce"), {
             "op": "an activation function, such as nl.exp",
-            "reduce_op": "nl.add"},
+            "reduce_op": "nl.add, the only operator"},
             "op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.",
             "An op that is not an activation function is an error; a reduce_op other than nl.add is a warning."),
         example="""
@@ -37,7 +37,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.27   (dst, op, data, axis, negate=False, keepdims=False, name=None)
         """,
         page=Page(("tensor_reduce",), {
-            "axis": "the axes to reduce: the last free ones"},
+            "axis": "the axes to reduce, which are the last free axes"},
             "data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].",
             "Axis 0, the partition, and axes that are not the last ones are errors."),
         example="""
@@ -94,7 +94,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_accumulate", "tensor_scalar_reduce"), {
             "reduce_op": "nl.add, nl.multiply, nl.maximum or nl.minimum",
-            "reduce_res_negate": "multiplies what reduce_res gets by -1"},
+            "reduce_res_negate": "True multiplies the values that reduce_res gets by -1"},
             "data op0 operand0, rounded once; the registers fold its float32 values over the free axes.",
             "Another reduce_op, and reduce_init without load_reduce, are errors."),
         example="""
@@ -124,7 +124,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_cumulative",), {
             "imm0": "op0's operand; a tile is [P, 1]",
-            "imm1": "the value that load_reduce starts from"},
+            "imm1": "the number with which load_reduce starts"},
             "[P, F]: element i is op1(op0(src[i], imm0), element i - 1), computed in float32, each rounded once.",
             "Tiles of 32-bit integers, and imm1 without load_reduce, are errors."),
         example="""
@@ -145,7 +145,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         page=Page(("tensor_tensor_scan",), {
             "data0": "[P, F] in SBUF or PSUM",
             "data1": "[P, F], of data0's shape",
-            "initial": "a tile is [P, 1]"},
+            "initial": "element -1 of the result; a tile is [P, 1]"},
             "[P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); element -1 is initial.",
             SAME),
         example="""
@@ -178,8 +178,8 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "predicate": "[P, F] of 8-bit or 16-bit integers; any value but 0 is true",
             "on_true": "[P, F] in SBUF or PSUM",
             "on_false": "a tile is [P, 1] of float32",
-            "reduce_op": "nl.maximum",
-            "reverse_pred": "True takes 0 for true"},
+            "reduce_op": "nl.maximum, the only operator",
+            "reverse_pred": "True selects on_true where the predicate is 0"},
             "on_true where the predicate is true, else on_false; the registers get each row's maximum.",
             "A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors."),
         example="""
@@ -222,11 +222,11 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         2.21   (data, *, mask=None, dtype=None, **kwargs)
         2.27   (dst, data, name=None)
         """,
-        regular=Regular("Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].",
+        regular=Regular("Combine groups of (count, mean, variance * count) into their mean and variance: [P, 2].",
                            {"data": "src"}, shape=columns(2)),
         page=Page(("bn_aggr",), {
             "dst": "[P, 2] in SBUF or PSUM",
-            "data": "[P, 3 * groups]"},
+            "data": "[P, 3 * groups]: count, mean and variance * count of each group"},
             "[P, 2]: mean and population variance of all groups together.",
             SHAPES),
         example="""

@@ -13,7 +13,8 @@ REGISTERS = """
     y == n
 """
 
-MACHINE = "The number of the machine. It is known when the kernel is captured, so that an if may test it."
+MACHINE = "The number of the kernel's target, which capture knows, so an if may test it; outside of a kernel, of the " \
+          "environment's target."
 
 GROUP = Group("registers", "Registers, cores and the machine", {
     "register_alloc": InstructionEntry(
@@ -21,7 +22,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
         2.27   (x=None)
         """,
         page=Page((), {
-            "x": "its value: an integer, a register or a tensor of one element; None leaves it unset"},
+            "x": "the register's value: an integer, a register or a tensor of one element; None leaves it unset"},
             "A register of 32 bits, a run-time value for offsets, bounds and conditions.",
             "A tensor of several elements is an error."),
         example=REGISTERS),
@@ -68,16 +69,17 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "data": "a tensor in nl.shared_hbm; with any other the barrier orders all memory that the cores share",
             "cores": "the numbers of the cores that wait for each other: (0, 1); one alone does not wait"},
             "None. After the barrier each core reads what any of them wrote to data before it.",
-            "A core that the launch does not have is an error; cores that never meet are one when the program runs."),
+            "A core that the launch does not have is an error; cores that wait for each other without end are an "
+            "error when the program runs."),
         example="""
         grid: 2
         x: float32[128, 64] in hbm
         y: float32[128, 64] in hbm
-        held = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm, name="held")
+        shared = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm, name="shared")
         mine, other = 64 * nl.program_id(0), 64 * (1 - nl.program_id(0))
-        nl.store(held[mine:mine + 64, :], nl.load(x[mine:mine + 64, :]))
-        nisa.core_barrier(data=held, cores=(0, 1))
-        nl.store(y[mine:mine + 64, :], nl.load(held[other:other + 64, :]))
+        nl.store(shared[mine:mine + 64, :], nl.load(x[mine:mine + 64, :]))
+        nisa.core_barrier(data=shared, cores=(0, 1))
+        nl.store(y[mine:mine + 64, :], nl.load(shared[other:other + 64, :]))
         y == np.roll(x, 64, axis=0)
         """),
     "sendrecv": InstructionEntry(
@@ -111,7 +113,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
         """,
         page=Page((), {},
             MACHINE.replace("number", "generation"),
-            "A call outside of a kernel is an error."),
+            "None."),
         example="""
         x: float32[128, 64]
         y: float32[128, 64]
@@ -124,7 +126,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
         """,
         page=Page((), {},
             MACHINE.replace("number", "revision"),
-            "A call outside of a kernel is none."),
+            "None."),
         example="""
         x: float32[128, 64]
         y: float32[128, 64]

@@ -44,7 +44,9 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "dst": "[P, 8] of uint16 or uint32",
             "data": "[P, F] of 8 to 16384 elements a partition",
             "vals": "[P, 8]"},
-            "[P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.",
+            "[P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does "
+            "not "
+            "occur.",
             SHAPES),
         example="""
         x: float32[128, 64]
@@ -71,8 +73,8 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, positions="dst_idx"),
         page=Page(("nc_match_replace8",), {
             "vals": "[P, 8]",
-            "imm": "the number that replaces them",
-            "dst_idx": "[P, 8] of uint16 or uint32, written with their indices"},
+            "imm": "the number that replaces the values",
+            "dst_idx": "[P, 8] of uint16 or uint32, to which the instruction writes the indices of the values"},
             "data with one occurrence of each of the 8 values replaced by imm.",
             SHAPES),
         example="""
@@ -99,7 +101,8 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "idx_dst": "[P, K] of uint32 in SBUF",
             "src": "[P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]",
             "n": "the length of the lists, 8 to 16 * F"},
-            "val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.",
+            "val_dst gets the K largest of each list in ascending order, in the layout of src; idx_dst gets their "
+            "indices. Other elements keep their values.",
             SHAPES),
         example="""
         x: bfloat16[16, 4]
@@ -120,7 +123,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "dst": "[P, F + 1] int32 in SBUF",
             "src": "[P, F] of float32 or int32 in SBUF",
             "index_offset": "added to each index",
-            "padding_val": "the value behind the indices"},
+            "padding_val": "the value of the elements between the indices and their count"},
             "In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at "
             "the end. Other partitions keep their values.",
             SHAPES),
@@ -172,7 +175,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         page=Page(("local_gather",), {
             "dst": "[P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype",
             "src_buffer": "[P, F] in SBUF, P a multiple of 16",
-            "index": "[P, I] of uint16: 16 partitions share their indices, in order of the partition first",
+            "index": "[P, I] of uint16: 16 partitions share a list of indices, index i at [i % 16, i // 16]",
             "num_elem_per_idx": "how many elements each index copies: 1, 2, 4, 8, 16 or 32",
             "num_valid_indices": "how many of the 16 * I indices are used; all by default"},
             "The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].",
@@ -201,7 +204,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         page=Page(("gather_flattened",), {
             "dst": "[P, I] in SBUF, of data's dtype",
             "data": "[P, F] in SBUF",
-            "indices": "[P, I] of uint32, which count elements in a partition of data"},
+            "indices": "[P, I] of uint32: indices of the flattened elements of a partition of data"},
             "[P, I]: the elements of each partition of data, flattened, at its indices.",
             "Indices of another dtype than uint32, and dst of another dtype than data, are errors."),
         example="""
@@ -220,9 +223,11 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 keeps dst[i].", {"src": "src"},
             named={"shuffle_mask": "shuffle"}),
         page=Page(("nc_stream_shuffle",), {
-            "shuffle_mask": "32 integers: the partition of its group of 32 that each is copied from, or 255"},
-            "In each 32 partitions, partition i of dst gets src's partition shuffle_mask[i]; with 255 it keeps its "
-            "values.",
+            "shuffle_mask": "32 integers: the partition, within a group of 32, from which each partition is copied, "
+                            "or 255"},
+            "In each group of 32 partitions, partition i of dst gets partition shuffle_mask[i] of src; with 255 it "
+            "keeps "
+            "its values.",
             "Tiles of different dtypes, and partitions beyond src, are errors."),
         example="""
         x: float32[32, 64]

@@ -20,7 +20,7 @@ GROUP = Group("dma", "Transfers", {
         """,
         page=Page(("dma_copy",), {
             "dst": "[P, F...] in SBUF or a tensor in HBM",
-            "src": "as many elements, in HBM or SBUF",
+            "src": "as many elements as dst has, in HBM or SBUF",
             "dst_rmw_op": "an operator that combines dst's elements with src's"},
             "dst gets src's elements, converted where dtypes differ.",
             "Different numbers of elements, and an address out of bounds with oob_mode error, are errors."),
@@ -42,9 +42,9 @@ GROUP = Group("dma", "Transfers", {
         2.30   (dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error, name=None)
         """,
         page=Page(("dma_transpose",), {
-            "dst": "in SBUF, of src's dtype and its shape with the axes exchanged",
-            "src": "2 to 4 axes, in HBM or SBUF",
-            "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with src's count of axes"},
+            "dst": "in SBUF, of src's dtype and its permuted shape",
+            "src": "a tensor of 2 to 4 axes, in HBM or SBUF",
+            "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src"},
             "src with its axes permuted, bit for bit.",
             SHAPES),
         example="""
@@ -68,11 +68,11 @@ GROUP = Group("dma", "Transfers", {
         page=Page(("dma_compute",), {
             "dst": "[P, F...] in SBUF or HBM",
             "srcs": "of dst's shape, in SBUF or HBM",
-            "reduce_op": "nl.add",
+            "reduce_op": "nl.add, the only operator",
             "scales": "1.0 for each source, or None",
-            "unique_indices": "True: no run-time address occurs twice"},
+            "unique_indices": "True promises that no run-time address occurs twice"},
             "dst gets the sum of the sources, computed in float32 and rounded once.",
-            "Another reduce_op is an error."),
+            "A reduce_op other than nl.add is an error."),
         example="""
         a: float32[128, 64]
         b: float32[128, 64]
