@@ -270,8 +270,8 @@ class View:
 
     # -- other views ---------------------------------------------------------------------------------------------------
     def broadcast_to(self, shape: Sequence[int]) -> "Self":
-        """Return a view that repeats extents of 1 (step 0), the partition included; missing dimensions are put in
-        front."""
+        """Return a view that repeats elements (step 0) along dimensions of extent 1, including the partition. It has
+        missing dimensions in front."""
         shape = tuple(shape)
         if shape == self.shape:
             return self

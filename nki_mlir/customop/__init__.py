@@ -61,7 +61,8 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
         A Library: its operators are its attributes.
 
     Errors:
-        Errors of the compiler, a library without the block, and an operator without its kernel.
+        The compiler's errors; a library without a ``NEURON_LIBRARY`` block and an operator without its kernel are
+        errors.
 
     Example:
         library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])

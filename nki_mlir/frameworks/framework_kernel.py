@@ -27,7 +27,8 @@ CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribu
 
 
 class DumpedConfig(tuple[str, list[str], list[str]]):
-    """``(backend_config, input_names, output_names)`` of a call; attributes hold what else a custom call needs.
+    """``(backend_config, input_names, output_names)`` of a call. Its attributes are the other values that a custom call
+    needs.
 
     ``return_types`` lists (dtype, shape) of each result. ``operand_output_aliases`` maps each operand that the kernel
     updates to its result; only tensor operands count. The config contains the kernel's constants, so
@@ -117,7 +118,7 @@ class FrameworkKernel:
 
     @classmethod
     def trace(cls, func: object, grid: object = (), **keywords: Any) -> "FrameworkKernel":
-        """Return the binding of a function, named after it."""
+        """Return this class's kernel of a function, with the function's name."""
         return cls(func=func, grid=grid, **keywords)
 
     def __getitem__(self, grid: object) -> "FrameworkKernel":

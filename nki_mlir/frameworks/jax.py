@@ -78,14 +78,14 @@ class JaxKernel(FrameworkKernel):
 
 
 def export_checks() -> list[object]:
-    """Return the ``disabled_checks`` with which ``jax.export.export`` takes functions that call kernels or custom
+    """Return the ``disabled_checks`` with which ``jax.export.export`` accepts functions that call kernels or custom
     operators.
 
     Arguments:
         none
 
     Result:
-        A list with a check for each custom-call target of theirs.
+        A list with a check for each custom-call target of kernels and custom operators.
 
     Errors:
         None.

@@ -70,7 +70,7 @@ def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
     """Return the kernels that a module calls, without duplicates, in the order of their first calls.
 
     Arguments:
-        module: StableHLO (text, MLIR bytecode, a portable artifact as ``jax.export`` serialises) or HLO (text, or an
+        module: StableHLO (text, MLIR bytecode, a portable artifact as ``jax.export`` writes) or HLO (text, or an
             ``HloModuleProto``)
 
     Result:

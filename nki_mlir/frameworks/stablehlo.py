@@ -84,11 +84,11 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
     """Run a StableHLO module that calls kernels.
 
     Arguments:
-        module: text, or a portable artifact such as ``jax.export`` serialises
-        arguments: an array for each parameter of its function
+        module: text, or a portable artifact such as ``jax.export`` writes
+        arguments: an array for each parameter of the module's function
 
     Result:
-        The list of its results, NumPy arrays.
+        The list of the function's results, as NumPy arrays.
 
     Errors:
         ``BadModule`` if the module cannot be read or linked, ``BadArguments`` if the number, a shape or a dtype of the

@@ -40,7 +40,7 @@ class NeuronTensor(torch.Tensor):
         requires_grad: whether autograd computes its gradient
 
     Errors:
-        PyTorch's error for two devices, of an operation on it and a CPU tensor.
+        An operation on this tensor and a CPU tensor raises PyTorch's error for two devices.
 
     Example:
         install()

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any:
-    """Make a kernel that writes the output tensors among its parameters, and returns them. Usable bare, with keywords,
-    on a kernel.
+    """Return a kernel that writes the output tensors among its parameters, and returns them. Decorate a function or a
+    kernel with it, with or without keywords.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
@@ -101,7 +101,7 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
 
 
 def get_platform_target() -> str:
-    """Return the target for which kernels are compiled that name none.
+    """Return the target of kernels that name none.
 
     Arguments:
         none

@@ -52,7 +52,7 @@ def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Compute lazy tensors whose graph calls kernels.
 
     Arguments:
-        tensors: lazy tensors of ``torch_xla``; they hold their values afterwards, so nothing is computed twice
+        tensors: lazy tensors of ``torch_xla``; afterwards they contain their values, which are not computed again
 
     Result:
         The values, on the CPU.

@@ -172,7 +172,7 @@ class Decorators:
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
-            warmup: no effect: a model has no spread
+            warmup: no effect: modelled times do not vary
             iters: no effect
             kwargs: as of baremetal
 
@@ -202,7 +202,7 @@ class Decorators:
             working_directory: an absolute path; ``profile`` creates the directory where it is missing
             save_neff_name: the program's file
             save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-            additional_compile_opt: --disable-dge has the compiler write the descriptors of transfers
+            additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
             overwrite: no effect: existing files are overwritten
             profile_nth: every execution whose number is a multiple of it writes a summary
             num_execs: the number of executions
@@ -260,11 +260,11 @@ class Decorators:
 
 
 DIRECTIVE = """
-Marks a kernel ``{name}``, which does not change its values. Usable bare, with keywords, and on a function.
+Mark a kernel ``{name}``, which does not change its values. Decorate a function or a kernel with it.
 
 Arguments:
     func: the function or kernel; without it the result is a decorator
-    options: kept on the kernel
+    options: stored on the kernel
 
 Result:
     The kernel.

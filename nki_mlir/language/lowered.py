@@ -47,7 +47,7 @@ class Spec(Described):
         dtype: a name, or a dtype of NumPy, PyTorch or the language
 
     Errors:
-        A value that is no shape or no dtype raises a TypeError.
+        A value that is not a shape or not a dtype raises a TypeError.
 
     Example:
         x = Spec((128, 64), "bfloat16")
@@ -122,7 +122,7 @@ class KernelCost:
 
 
 class Profile:
-    """Where a kernel's time goes: ``document`` as docs/profile.md has it; ``write(folder)`` leaves the three files.
+    """Where a kernel's time goes: ``document`` as docs/profile.md describes it; ``write(folder)`` writes three files.
 
     Arguments:
         document: the profile as a JSON object

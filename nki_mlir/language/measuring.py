@@ -32,7 +32,7 @@ M = TypeVar("M", bound="MeasuredKernel")
 
 @dataclass(frozen=True)
 class Latency:
-    """One latency for all percentiles: a model has no spread."""
+    """One latency for all percentiles, since modelled times do not vary."""
 
     microseconds: float
 

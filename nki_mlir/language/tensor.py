@@ -57,7 +57,7 @@ REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "mi
 
 
 class Tensor(TensorObject, View):
-    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place.
+    """A tensor or a view of one. Arithmetic creates new tiles; ``t[...] = value`` and ``t += value`` write in place.
 
     Example:
         @nki.jit
@@ -162,8 +162,8 @@ class Tensor(TensorObject, View):
         return self.with_unit_dims(positions, rank)
 
     def view(self, dtype: object, shape: object = None) -> "Tensor":
-        """Return the same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes
-        them."""
+        """Return a view of the same bytes as another dtype. The last dimension scales with the item sizes; ``shape``
+        reshapes the view."""
         view = creation.located(self.reinterpreted, creation.located_dtype(dtype))
         return view if shape is None else view.reshape(shape)
 
@@ -173,7 +173,7 @@ class Tensor(TensorObject, View):
 
     # -- views by the names of their dimensions, as the current generation has them ------------------------------------
     def permute(self, *dims: object) -> "Tensor":
-        """Return the dimensions in another order. On chip the partition dimension keeps its position."""
+        """Return a view with the dimensions in another order. On chip the partition dimension keeps its position."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         if sorted(order) != list(range(self.ndim)):

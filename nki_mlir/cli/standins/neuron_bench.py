@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     execute.add_argument("-o", "--output-directory", default=".", metavar="DIR",
                          help="write info.json to this directory (.)")
     for flags in (["-w", "--warmup"], ["-n", "--work"], ["--fixed-nc-count"]):
-        execute.add_argument(*flags, metavar="N", help="accept the option without an effect: a model has no spread")
+        execute.add_argument(*flags, metavar="N",
+                             help="accept the option without an effect: modelled times do not vary")
     execute.add_argument("--enable-only-latency", action="store_true", help="accept the option without an effect")
     execute.add_argument("neff", metavar="NEFF", help="time this compiled kernel")
     options = p.parse_args(command_line(arguments))

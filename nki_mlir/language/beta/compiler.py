@@ -92,13 +92,14 @@ class psum:
 
 
 class multi_buffer:
-    """A directive of ``sequential_range``: rotate buffers for tensors made in the loop's body. Values stay the same.
+    """A directive of ``sequential_range``: rotate the tensors of the loop's body through ``factor`` buffers.
+    It does not change values.
 
     Arguments:
         factor: how many buffers
 
     Errors:
-        What is no positive integer is an error.
+        A factor that is not a positive integer is an error.
 
     Example:
         @nki.jit
@@ -115,7 +116,7 @@ class multi_buffer:
 
 
 class no_reorder:
-    """A directive of a loop, or a ``with`` block: instructions inside of it start in the order they are written in.
+    """A directive of a loop, or a ``with`` block: instructions inside of it start in program order.
 
     Example:
         @nki.jit

@@ -219,7 +219,7 @@ def transpose_in_blocks(source: View, mask: object) -> Tensor:
 
 
 def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -> Tensor:
-    """Return data with partition and free axis exchanged; extra free axes are collapsed."""
+    """Return data with its partition and its flattened free axes exchanged."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))

@@ -31,8 +31,10 @@ from nki_mlir.targets.neuron.format.artifacts import pack_kernel
 
 @dataclass
 class ExecutionResult:
-    """The outputs of a run, with times if it was timed. Latencies are predicted, in seconds, all equal; ``hfu`` and
-    ``mbu`` are from 0 to 1.
+    """The outputs of a run, with times if it was timed.
+
+    The model predicts one latency in seconds, so all latencies are equal. ``hfu`` and ``mbu``, the utilization of the
+    tensor engine and of HBM's bandwidth, are from 0 to 1.
 
     Example:
         compiled = compile_bir_to_neff(CompileOptions(), compile_to_bir(

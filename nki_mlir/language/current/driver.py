@@ -33,7 +33,7 @@ def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], 
 
     Arguments:
         kernel_func: the function or kernel
-        inputs: its arguments by name; arrays, constants, and an NkiTensor or nki_mlir.spec of an array
+        inputs: its arguments by name; arrays, NkiTensors or ``nki_mlir.spec`` objects that describe them, and constants
         compile_opts: the target and the cores
         frontend: no effect
         enable_cache: no effect: equal captures are reused
@@ -59,7 +59,7 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
 
     Arguments:
         kernel: the function or kernel
-        inputs: its arguments by name; arrays, constants, and an NkiTensor or nki_mlir.spec of an array
+        inputs: its arguments by name; arrays, NkiTensors or ``nki_mlir.spec`` objects that describe them, and constants
         compile_opts: the target and the cores
         frontend: no effect
         output_names: names of the outputs, in order; by default those of the kernel

@@ -17,19 +17,22 @@ F = TypeVar("F", bound=Callable[..., np.ndarray])
 Shape = int | Sequence[int]
 NARROW = {np.dtype(wide): np.dtype(narrow) for wide, narrow in (
     (np.float64, np.float32), (np.int64, np.int32), (np.uint64, np.uint32))}
-MEANINGS = {"shape": "extents, or one extent", "dtype": "of the elements", "fill_value": "the value of each element",
+MEANINGS = {"shape": "extents, or one extent", "dtype": "the dtype of the elements",
+            "fill_value": "the value of each element",
             "n": "rows", "N": "rows", "M": "columns, N where it is None", "k": "the diagonal: 0 is the main one",
-            "a": "an array", "m": "a matrix", "v": "a vector, or a matrix whose diagonal is taken",
-            "object": "an array, numbers in lists", "bounds": "start, stop and step, as of NumPy's arange",
+            "a": "an array", "m": "a matrix", "v": "a vector, or a matrix whose diagonal is returned",
+            "object": "an array, or numbers in lists", "bounds": "start, stop and step, as for np.arange",
             "start": "the first value", "stop": "the last value", "num": "how many values"}
 
 
 def creates(example: str) -> Callable[[F], F]:
     """Return a decorator that adds the parameters in ``MEANINGS`` and an example to a function's docstring."""
     def complete(function: F) -> F:
+        errors = ("A value that is not a dtype is an error." if "dtype" in signature(function).parameters else
+                  "Those of the NumPy function of this name.")
         parameters = "\n".join(f"    {name}: {MEANINGS[name]}" for name in signature(function).parameters)
         function.__doc__ = (f"{function.__doc__}\n\nArguments:\n{parameters}\n\nResult:\n    An array of NumPy, for "
-                            "nl.shared_constant.\n\nErrors:\n    What is no dtype is an error.\n\n"
+                            f"nl.shared_constant.\n\nErrors:\n    {errors}\n\n"
                             f"Example:\n    assert np.array_equal({example})\n")
         return function
     return complete

@@ -118,7 +118,7 @@ class Kernel(CoreKernel):
         """Return the kernel with additional dependences between instructions.
 
         Arguments:
-            edges: (name, dependency) or (name, [dependencies]), instruction names: the first runs after the others
+            edges: names of instructions, (name, dependency) or (name, [dependencies]): the first runs after the others
 
         Result:
             A kernel.
@@ -344,7 +344,8 @@ def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: A
         kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
     Result:
-        A kernel: it returns NumPy, JAX or PyTorch arrays as it is called with; ``kernel[2]`` runs on two cores.
+        A kernel. It returns arrays of the framework of its arguments: NumPy, JAX or PyTorch. ``kernel[2]`` runs on
+        two cores.
 
     Errors:
         None.

@@ -156,7 +156,7 @@ PAGES: dict[str, Page] = {
                                    "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
                                    "An n that is not a positive integer is an error. | An n outside of 1 to 128 is an "
                                    "error."),
-    "ds": Page((), {"start": "the first element: an integer, or a tile or register read at run time",
+    "ds": Page((), {"start": "the first element | the first element; a register as well",
         "size": "how many elements"},
                "A slice: t[..., ds(start, size)] selects the elements from start to start + size - 1.",
                "A slice that ends beyond the tensor is an error."),
@@ -183,8 +183,8 @@ PAGES: dict[str, Page] = {
                        "A body that returns no register is an error."),
     "no_reorder": Page((), {}, "A context manager. Instructions inside start in the order in which they are written.",
                        "A dynamic loop inside is an error."),
-    "program_id": Page((), {"axis": "an axis of the launch | an axis of the launch; an axis that it does not have has "
-                                    "one program"},
+    "program_id": Page((), {"axis": "an axis of the launch | an axis of the launch; the index is 0 along an axis "
+                                    "that it does not have"},
                        "This program's number along the axis, from 0.", GRID),
     "num_programs": Page((), {"axes": "axes of the launch; all by default | an axis of the launch"},
                          "How many programs run along the axes.", GRID),

@@ -8,7 +8,9 @@ import ast
 import enum
 import importlib
 import inspect
+import re
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TARGETS = ("trn1", "trn2", "trn3")
+OPERANDS = {"dst": "the result", "src": "the operand", "predicate": "the condition", "moving": "the second operand"}
 LOCATED = "The message names the line of the call."
 
 
@@ -126,15 +129,21 @@ def laws(cls: type[Op]) -> list[str]:
     return lines
 
 
-def performance(page: Page) -> list[Paragraph]:
-    """Return the engines and work of the operations that the instruction becomes."""
+def performance(page: Page, parameters: Collection[str]) -> list[Paragraph]:
+    """Return the engines and work of the operations that the instruction becomes.
+
+    Sentences name the operations' operands, which are called as in ``OPERANDS`` where the function has no parameter of
+    the name.
+    """
     catalogue.load()
     engines, work = [], []
     for name in page.ops:
         cls = REGISTRY[f"nisa.{name}"]
         since = f", from NeuronCore-v{cls.since} on" if cls.since > 2 else ""
         engines.append(" or ".join(e.value for e in cls.engines) + since + (f" ({name})" if page.ops[1:] else ""))
-        work += [f"{name}: {cost(cls)}" if page.ops[1:] else cost(cls), *laws(cls)]
+        text = re.sub(r"\w+", lambda word: OPERANDS.get(word[0], word[0]) if word[0] not in parameters else word[0],
+                      cost(cls))
+        work += [f"{name}: {text}" if page.ops[1:] else text, *laws(cls)]
     work.append("Costs differ between machines: nki_mlir.machine has each law with its source.")
     return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
@@ -166,8 +175,8 @@ def description(function: "Function", sentence: str) -> str:
     page, shown = PAGES.get((module, generation), {}).get(name), example(module, name, generation)
     if page is None or not shown:
         return ""
-    arguments = []
-    for parameter in list(function.__signature__.parameters)[function.skip:]:
+    arguments, parameters = [], list(function.__signature__.parameters)[function.skip:]
+    for parameter in parameters:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
         arguments.append(f"{parameter}: {argument(kind.description if kind is not None else '', takes)}")
@@ -175,7 +184,7 @@ def description(function: "Function", sentence: str) -> str:
     errors = said_of(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [errors] if errors == "None." else [errors, LOCATED]),
-                  *(performance(page) if page.ops else []), Paragraph("Example", shown.splitlines()),
+                  *(performance(page, parameters) if page.ops else []), Paragraph("Example", shown.splitlines()),
                   Paragraph("Source", [f"{function.name}, NKI API reference, "
                                        f"releases {spans(releases_with(function.name))}"])]
     return "\n\n".join([sentence, *(p.text() for p in paragraphs)])
