@@ -7,7 +7,7 @@ builder performs the verified operation in its way.
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
@@ -59,6 +59,15 @@ def require_generation(generation: int, feature: str, instead: str) -> None:
                                     instead=instead), contested=False)
 
 
+# Returns an error whose text names the parameters of the function that the kernel calls, instead of the fields of the
+# operation; its second argument has the buffers by field.
+ErrorOfCall: TypeAlias = Callable[[KernelError, Mapping[str, Buffer]], KernelError]
+
+
+def unchanged(error: KernelError, buffers: Mapping[str, Buffer]) -> KernelError:
+    return error
+
+
 # A memo for the operations of one outline or form, by keys that the builder chooses.
 Memo: TypeAlias = dict[Any, Any]
 Marks: TypeAlias = Mapping[str, Any]                 # attributes of an allocation, such as an address
@@ -73,6 +82,7 @@ class Builder:
     names_by_assignment = False     # tensors without a name are named after their variable
 
     advance: Advance = staticmethod(ignore)         # reports an operation to the progress line
+    error_of_call: ErrorOfCall = staticmethod(unchanged)        # names the parameters of the language's function
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = DEFAULT_TARGET) -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
@@ -291,7 +301,7 @@ class Builder:
     def _perform(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol], memo: Memo
                  ) -> Op | None:
         """Check the device's rules, and perform an operation that has been verified."""
-        if self.rules is not DeviceRules.OFF and not self.check_device(op, memo):
+        if self.rules is not DeviceRules.OFF and not self.check_device(op, operands, operand_views, memo):
             return None
         self.memory.use(operand_views)
         if op.mask:
@@ -311,7 +321,7 @@ class Builder:
         """Return the value of an attribute that is either present or absent."""
         return True
 
-    def check_device(self, op: Op, memo: Memo) -> bool:
+    def check_device(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo) -> bool:
         """Report the rules of the target that an operation breaks, which ``memo`` memoizes. Return whether to perform
         the operation."""
         if op.ranges or op.mask or op.limits:
@@ -322,7 +332,9 @@ class Builder:
         if reported is None:
             reported = memo[key] = findings(op, self.machine)
         for finding in reported:
-            self.report(finding.error, finding.contested and not (finding.settled and self.settles))
+            buffers = {field.name: view.buffer for (field, _), view in zip(operands, views)}
+            error = self.error_of_call(finding.error, buffers)
+            self.report(error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
     def track(self, buffer: Buffer, attributes: Marks | None, location: Location) -> None:

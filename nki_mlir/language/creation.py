@@ -237,7 +237,8 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
     try:
         return builder.emit(cls, views, mask, attributes)
     except KernelError as error:
-        error.fields = {name: view.buffer for name, view in views.items() if view is not None}
+        if not error.fields:
+            error.fields = {name: view.buffer for name, view in views.items() if view is not None}
         raise
 
 

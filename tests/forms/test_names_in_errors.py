@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors of instructions of both generations name the user's parameters, not the fields of the operation's class."""
+"""Errors and warnings of instructions of both generations name the user's parameters, not the fields of the operation's
+class."""
 
 import inspect
 import linecache
 import re
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import DeviceRuleWarning, NkiMlirError, shown
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.language.current import isa, language, nki
 from nki_mlir.language.documentation.page import ISA
@@ -44,17 +47,44 @@ def headline(example: Example) -> str:
     return ""
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_errors__name_parameters(name):
-    example = EXAMPLES[name]
+def variants(example: Example) -> Iterator[Example]:
+    """Yield the example with each tile changed to a wrong one, and with operands at partitions where no engine starts."""
+    for label, tile in example.tiles.items():
+        for wrong in changed(tile):
+            yield replace(example, tiles=example.tiles | {label: wrong})
+    for labels in (*example.tiles, "|".join(example.tiles)):
+        yield replace(example, code=[re.sub(rf"\b({labels})\b(?=[,)])", r"\1[5:25]", line) for line in example.code])
+
+
+def names_field(example: Example, text: str) -> bool:
+    """Return whether a text names a field that is no parameter of the functions that the example calls."""
     functions = public(ISA, example.generation)
     called = {name for line in example.code for name in re.findall(r"nisa\.(\w+)\(", line)}
     foreign = FIELDS - {p for name in called for p in inspect.signature(functions[name]).parameters} - {"dst"}
-    texts = [headline(replace(example, tiles=example.tiles | {label: wrong}))
-             for label, tile in example.tiles.items() for wrong in changed(tile)]
-    assert any(texts) or example.name in CORRECT
-    assert not [text for text in texts if foreign & {word for found in NAMED.findall(text) for word in found}]
+    return bool(foreign & {word for words in NAMED.findall(text) for word in words})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_errors__name_parameters(name):
+    texts = [headline(example) for example in variants(EXAMPLES[name])]
+    assert any(texts) or EXAMPLES[name].name in CORRECT
+    assert not [text for text in texts if names_field(EXAMPLES[name], text)]
+
+
+def test_warnings__name_parameters(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")             # also of rules that are certain
+    warned = {}
+    for name, example in EXAMPLES.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for variant in variants(example):
+                shown.clear()
+                headline(variant)
+        texts = [str(w.message) for w in caught if w.category is DeviceRuleWarning]
+        assert not [text for text in texts if names_field(example, text)]
+        warned |= {name: texts} if texts else {}
+    assert len(warned) > 50
 
 
 def test_operands_of_one_buffer__are_named_in_order():

@@ -182,7 +182,7 @@ def gpsimd_copy_of_psum(x):
     return output(nisa.tensor_copy(nl.matmul(tile, tile, transpose_x=True), engine=nisa.gpsimd_engine))  # here
 
 
-@case(CONTESTED, "PSUM of an instruction of GpSimd", "operand 'src' of 'affine_select' is in PSUM")
+@case(CONTESTED, "PSUM of an instruction of GpSimd", "operand 'on_true_tile' of 'affine_select' is in PSUM")
 def selects_in_psum(x):
     tile = nl.load(x)
     p, f = nl.mgrid[0:64, 0:64]
@@ -292,7 +292,7 @@ def test_warn(executor, monkeypatch):
             made = run(executor, kernel_for(starts_anywhere, "trn2"), X)
     np.testing.assert_allclose(made, np.exp(X[5:25]), rtol=1e-6)
     assert str(shown[0].message) == (
-        "operand 'src' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; start the tile "
+        "operand 'data' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; start the tile "
         "at such a partition, or move its rows with nisa.dma_copy first")
 
 

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Names in the errors of op classes: the parameters that the user wrote instead of the class's fields."""
 
+import copy
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from nki_mlir.capture.builder import Builder
+from nki_mlir.capture.locations import user_frame
+from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import KernelError
 
 NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields of op classes that sentences can only mean as names
+CALLS = str(Path(__file__).with_name("binding.py"))     # whose function ``call`` calls the functions of the language
 
 
 def buffer_of(value: Any) -> object:
@@ -34,3 +41,24 @@ def name_parameters(error: KernelError, arguments: Mapping[str, object]) -> None
     error.values = {key: pattern.sub(lambda match: renamed[match[0]], value)
                     if isinstance(value, str) and key != "op" else value for key, value in error.values.items()}
     error.fields = {renamed.get(field, field): buffer for field, buffer in error.fields.items()}
+
+
+def error_of_call(error: KernelError, buffers: Mapping[str, Buffer]) -> KernelError:
+    """Return a copy of an operation's error whose text names the parameters that the user wrote.
+
+    A broken rule may be a warning, which no function of the language sees. So this function reads the arguments from
+    the frames of the calls between the kernel and the operation.
+    """
+    error = copy.copy(error)
+    error.fields = buffers
+    kernel, frame = user_frame(), sys._getframe(1)
+    while frame is not kernel and frame is not None:
+        if frame.f_code.co_name == "call" and frame.f_code.co_filename == CALLS:
+            state = frame.f_locals
+            name_parameters(error, state["plan"].forms[0].by_name(state["arguments"][state["skip"]:],
+                                                                  state["keywords"]))
+        frame = frame.f_back
+    return error
+
+
+Builder.error_of_call = staticmethod(error_of_call)
