@@ -33,7 +33,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        warmup: no effect: a model has no spread
+        warmup: no effect: modelled times do not vary
         iters: no effect
         kwargs: as of baremetal
 
@@ -68,7 +68,8 @@ def jit(fn=None, mode='auto', **kwargs) -> Any:
         kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
     Result:
-        A kernel: it returns NumPy, JAX or PyTorch arrays as it is called with; ``kernel[2]`` runs on two cores.
+        A kernel. It returns arrays of the framework of its arguments: NumPy, JAX or PyTorch. ``kernel[2]`` runs on
+        two cores.
 
     Errors:
         None.
@@ -83,7 +84,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         working_directory: an absolute path; ``profile`` creates the directory where it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-        additional_compile_opt: --disable-dge has the compiler write the descriptors of transfers
+        additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
         overwrite: no effect: existing files are overwritten
         profile_nth: every execution whose number is a multiple of it writes a summary
         num_execs: the number of executions

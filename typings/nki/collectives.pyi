@@ -16,11 +16,11 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0, in SBUF also 1
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst is the src of all ranks, one after the other along the dimension.
@@ -36,13 +36,13 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32: counts and first elements of what is sent, and counts of what is received; with has_rdispls a fourth row, first elements of what is received
-        recv_counts_known: True or False; True: the third row is an input; False: the operation writes it
+        metadata_tensor: [3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first elements of those that it receives
+        recv_counts_known: True: the third row is an input; False: the operation writes it
         has_rdispls: True or False; False; True is an error
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. dst has n slots; slot s gets the part that rank s sends to all: as many elements as its first count, from its first element on.
@@ -58,11 +58,11 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         op: nl.add, nl.minimum or nl.maximum
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst is op over the src of all ranks of the group.
@@ -78,11 +78,11 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Arguments:
         srcs: a list of tiles; a list of tensors in HBM
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst is this rank's part, one of n, of the src of every rank, one after the other.
@@ -98,13 +98,13 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32: counts and first elements of what is sent, and counts of what is received; with has_rdispls a fourth row, first elements of what is received
-        recv_counts_known: True or False; True: the third row is an input; False: the operation writes it
-        has_rdispls: True or False; there is a fourth row
+        metadata_tensor: [3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first elements of those that it receives
+        recv_counts_known: True: the third row is an input; False: the operation writes it
+        has_rdispls: True: metadata_tensor has a fourth row
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. dst has n slots, or parts that begin where metadata_tensor says; slot s gets the part that rank s sends to this one.
@@ -120,10 +120,10 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         source_target_pairs: (from, to) for each rank that receives
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. dst gets src of the rank that sends to this one; a rank that receives nothing keeps dst.
@@ -143,7 +143,7 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
         replica_group: a ReplicaGroup
         channel_ids: 0, 1, ... up to 3
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst gets src of the rank before this one in a ring.
@@ -158,13 +158,13 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
     """Return a register with the rank whose data has reached this rank after ``iteration_id`` steps of the ring.
 
     Arguments:
-        iteration_id: an integer; steps round the ring, from 0
+        iteration_id: an integer; the number of steps in the ring, from 0
         replica_group: a ReplicaGroup
         channel_id: an integer; 0 to 3
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
-        A register: the rank whose data is here after the steps.
+        A register: the rank whose data this rank has after the steps.
 
     Errors:
         Another channel is an error.
@@ -183,7 +183,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
         op: nl.add, nl.minimum or nl.maximum
         channel_ids: 0, 1, ... up to 3
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst gets src0 op src1 of the rank before this one in a ring.
@@ -198,14 +198,13 @@ def rank_id(name=None) -> Any:
     """Return a register with the number of this rank.
 
     Arguments:
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         A register: this rank's number.
 
     Errors:
         None.
-        The message names the line of the call.
     """
 
 
@@ -214,12 +213,12 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
 
     Arguments:
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
-        dsts: as many, in the same memory, of the same dtypes
+        dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
         op: nl.add, nl.minimum or nl.maximum
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. Each dst is this rank's part, one of n, of op over the src of all ranks.

@@ -21,20 +21,20 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
     """Compute op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an activation function, such as nl.exp
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         imm0: a number, a tile or None; op0's operand; a tile is [P, 1]
         imm1: a number, a tile or None; op1's operand; a tile is [P, 1]
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
         relu_param: a number or a tile; the slope of nl.prelu below 0
-        reverse0: True or False; op0 has its operands in the other order
-        reverse1: True or False; op1 has its operands in the other order
+        reverse0: True exchanges op0's operands
+        reverse1: True exchanges op1's operands
         reduce_op: an operator that folds elements, such as nl.add
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         op((data op0 imm0) op1 imm1) in float32, rounded once.
@@ -49,15 +49,15 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
     """Set dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an activation function, such as nl.exp
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
@@ -72,14 +72,14 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
     """Set dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an activation function, such as nl.exp
-        data: a tile; [P, F] in SBUF or PSUM
-        reduce_op: nl.add
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        data: a tile [P, F] in SBUF or PSUM
+        reduce_op: nl.add, the only operator
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
@@ -94,14 +94,14 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
     """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         pattern: a list of [step, count] pairs; one pair for each free axis, outermost first
         channel_multiplier: an integer; the step from one partition to the next
-        on_true_tile: a tile; [P, F], the values where the condition is true
+        on_true_tile: a tile [P, F], the values where the condition is true
         on_false_value: a number; the value of the other elements
         cmp_op: a comparison with 0, such as nl.greater_equal
-        offset: an integer that is added
-        name: a string; its name in profiles
+        offset: an integer, which is added to each value of the pattern
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, F]: on_true_tile where the value of the pattern compares with 0 by cmp_op, else on_false_value.
@@ -113,12 +113,12 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
 
 
 def bn_aggr(dst, data, name=None) -> Any:
-    """Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].
+    """Combine groups of (count, mean, variance * count) into their mean and variance: [P, 2].
 
     Arguments:
-        dst: a tile; [P, 2] in SBUF or PSUM
-        data: a tile; [P, 3 * groups]
-        name: a string; its name in profiles
+        dst: a tile [P, 2] in SBUF or PSUM
+        data: a tile [P, 3 * groups]: count, mean and variance * count of each group
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, 2]: mean and population variance of all groups together.
@@ -133,9 +133,9 @@ def bn_stats(dst, data, name=None) -> Any:
     """Compute count, mean and variance * count of the even, then of the odd elements: [P, 6].
 
     Arguments:
-        dst: a tile; [P, 6] in SBUF or PSUM
-        data: a tile; [P, F], F at most 512 elements
-        name: a string; its name in profiles
+        dst: a tile [P, 6] in SBUF or PSUM
+        data: a tile [P, F], F at most 512 elements
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
@@ -153,16 +153,16 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
     that the cores share.
 
     Arguments:
-        data: a tile; a tensor in nl.shared_hbm; with any other the barrier orders all memory that the cores share
+        data: a tensor in nl.shared_hbm; with any other the barrier orders all memory that the cores share
         cores: the numbers of the cores that wait for each other: (0, 1); one alone does not wait
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         None. After the barrier each core reads what any of them wrote to data before it.
 
     Errors:
-        A core that the launch does not have is an error; cores that never meet are one when the program runs.
+        A core that the launch does not have is an error; cores that wait for each other without end are an error when the program runs.
         The message names the line of the call.
     """
 
@@ -180,19 +180,19 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
     """Set dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs.
 
     Arguments:
-        dst: a tile; [P, F...] in SBUF or HBM
+        dst: a tile [P, F...] in SBUF or HBM
         srcs: a list of tiles; of dst's shape, in SBUF or HBM
-        reduce_op: nl.add
+        reduce_op: nl.add, the only operator
         scales: a list of numbers; 1.0 for each source, or None
-        unique_indices: True or False; True: no run-time address occurs twice
+        unique_indices: True promises that no run-time address occurs twice
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         dst gets the sum of the sources, computed in float32 and rounded once.
 
     Errors:
-        Another reduce_op is an error.
+        A reduce_op other than nl.add is an error.
         The message names the line of the call.
     """
 
@@ -203,13 +203,13 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
     With ``dst_rmw_op`` (of release 0.2) dst = dst_rmw_op(dst, src).
 
     Arguments:
-        dst: a tile; [P, F...] in SBUF or a tensor in HBM
-        src: a tile; as many elements, in HBM or SBUF
+        dst: a tile [P, F...] in SBUF or a tensor in HBM
+        src: a tile; as many elements as dst has, in HBM or SBUF
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
         dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         dst gets src's elements, converted where dtypes differ.
@@ -231,13 +231,13 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
     """Set dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0).
 
     Arguments:
-        dst: a tile; in SBUF, of src's dtype and its shape with the axes exchanged
-        src: a tile; 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with src's count of axes
+        dst: a tile in SBUF, of src's dtype and its permuted shape
+        src: a tensor of 2 to 4 axes, in HBM or SBUF
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         src with its axes permuted, bit for bit.
@@ -252,10 +252,10 @@ def dropout(dst, data, prob, name=None) -> Any:
     """Set dst = data, with each element set to zero with probability ``prob``. The others are not rescaled.
 
     Arguments:
-        dst: a tile; [P, F], of data's dtype
-        data: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F], of data's dtype
+        data: a tile [P, F] in SBUF or PSUM
         prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] of float32
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         data with elements set to 0 at random; the others stay as they are.
@@ -282,13 +282,13 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
     """Compute exp(src - max_value); the registers add it up, and ``reduce_res`` gets their values.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile [P, F] in SBUF or PSUM
         max_value: a number or a tile; the number to subtract; a tile is [P, 1] of float32
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_init: a number or a tile; the value that load_reduce puts into the registers
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         exp(src - max_value) in float32, rounded once; the registers get each row's sum.
@@ -306,11 +306,10 @@ def get_nc_sub_version() -> Any:
         none
 
     Result:
-        The revision of the machine. It is known when the kernel is captured, so that an if may test it.
+        The revision of the kernel's target, which capture knows, so an if may test it; outside of a kernel, of the environment's target.
 
     Errors:
-        A call outside of a kernel is none.
-        The message names the line of the call.
+        None.
     """
 
 
@@ -321,11 +320,10 @@ def get_nc_version() -> Any:
         none
 
     Result:
-        The generation of the machine. It is known when the kernel is captured, so that an if may test it.
+        The generation of the kernel's target, which capture knows, so an if may test it; outside of a kernel, of the environment's target.
 
     Errors:
-        A call outside of a kernel is an error.
-        The message names the line of the call.
+        None.
     """
 
 gpsimd_engine: Any
@@ -335,17 +333,17 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
     """Set dst[p, i...] = offset + p * channel_multiplier + the sum of step * i.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF
+        dst: a tile [P, F] in SBUF
         pattern: a list of [step, count] pairs; one pair for each free axis, outermost first
-        offset: an integer or a register
+        offset: an integer or a register, which is added to each value
         channel_multiplier: an integer; the step from one partition to the next
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
-        A pattern with another number of elements than dst is an error.
+        A pattern that has not as many elements as a partition of dst is an error.
         The message names the line of the call.
     """
 
@@ -354,12 +352,12 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
     """Set dst[p] = elements of src_buffer[p] at offsets that 16 partitions share.
 
     Arguments:
-        dst: a tile; [P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype
-        src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
-        index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
+        dst: a tile [P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype
+        src_buffer: a tile [P, F] in SBUF, P a multiple of 16
+        index: a tile [P, I] of uint16: 16 partitions share a list of indices, index i at [i % 16, i // 16]
         num_elem_per_idx: an integer; how many elements each index copies: 1, 2, 4, 8, 16 or 32
         num_valid_indices: an integer; how many of the 16 * I indices are used; all by default
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
@@ -381,9 +379,9 @@ def max8(dst, src, name=None) -> Any:
     """Find the 8 largest values of each partition, largest first: [P, 8].
 
     Arguments:
-        dst: a tile; [P, 8]
-        src: a tile; [P, F] of 8 to 16384 elements a partition
-        name: a string; its name in profiles
+        dst: a tile [P, 8]
+        src: a tile [P, F] of 8 to 16384 elements a partition
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
@@ -398,13 +396,13 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
     """Set dst = value. For an integer tile the value is rounded to the nearest integer, ties to even.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        value: a number; a number, converted to dst's dtype
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        value: a number, converted to dst's dtype
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
-        A tile whose elements all have the value.
+        A tile all of whose elements have the value.
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
@@ -416,13 +414,13 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
     """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
 
     Arguments:
-        dst: a tile; [P, 8] of uint16 or uint32
-        data: a tile; [P, F] of 8 to 16384 elements a partition
-        vals: a tile; [P, 8]
-        name: a string; its name in profiles
+        dst: a tile [P, 8] of uint16 or uint32
+        data: a tile [P, F] of 8 to 16384 elements a partition
+        vals: a tile [P, 8]
+        name: a string; the instruction's name in profiles
 
     Result:
-        [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
+        [P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does not occur.
 
     Errors:
         A tile of another shape, or in another memory, is an error.
@@ -434,12 +432,12 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
     """Set dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data: a tile; [P, F] in SBUF or PSUM
-        vals: a tile; [P, 8]
-        imm: a number; the number that replaces them
-        dst_idx: a tile; [P, 8] of uint16 or uint32, written with their indices
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile [P, F] in SBUF or PSUM
+        vals: a tile [P, 8]
+        imm: a number; the number that replaces the values
+        dst_idx: a tile [P, 8] of uint16 or uint32, to which the instruction writes the indices of the values
+        name: a string; the instruction's name in profiles
 
     Result:
         data with one occurrence of each of the 8 values replaced by imm.
@@ -454,17 +452,17 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
     """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
 
     Arguments:
-        dst: a tile; [M, N] float32 in PSUM, in one bank
-        stationary: a tile; [K, M] in SBUF, K and M at most 128
-        moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
-        is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
-        is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
-        is_transpose: True or False; moving is an identity matrix, and stationary's elements are transposed bit for bit
-        accumulate: True or False; True adds to dst, False overwrites it, None adds where a product has written dst before
+        dst: a tile [M, N] float32 in PSUM, in one bank
+        stationary: a tile [K, M] in SBUF, K and M at most 128
+        moving: a tile [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
+        is_stationary_onezero: True or False; a hint that stationary contains only 0 and 1; it does not change values
+        is_moving_onezero: True or False; a hint that moving contains only 0 and 1; it does not change values
+        is_transpose: True: moving is an identity matrix, and stationary's elements are transposed bit for bit
+        accumulate: True adds to dst, False overwrites it, None adds where a product has written dst before
         tile_position: a tuple of integers; (row, column) of the array at which the used part begins
-        tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
-        perf_mode: one of nisa.matmul_perf_mode.none, nisa.matmul_perf_mode.double_row; a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
-        name: a string; its name in profiles
+        tile_size: a tuple of integers; (rows, columns) of that part; it does not change values
+        perf_mode: one of nisa.matmul_perf_mode.none, nisa.matmul_perf_mode.double_row; double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
+        name: a string; the instruction's name in profiles
 
     Result:
         [M, N] in PSUM: stationary.T @ moving, summed in float32.
@@ -479,18 +477,18 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
     """Set dst = stationary.T @ moving of two microscaled matrices, in PSUM.
 
     Arguments:
-        dst: a tile; [M, N] of float32 or bfloat16 in PSUM
-        stationary: a tile; [K, M] of a packed type (..._x4) in SBUF
-        moving: a tile; [K, N] of a packed type in SBUF
-        stationary_scale: a tile; scales of stationary, as of quantize_mx
-        moving_scale: a tile; scales of moving, as of quantize_mx
+        dst: a tile [M, N] of float32 or bfloat16 in PSUM
+        stationary: a tile [K, M] of a packed type (..._x4) in SBUF
+        moving: a tile [K, N] of a packed type in SBUF
+        stationary_scale: a tile; the scales of stationary, in the layout that quantize_mx writes
+        moving_scale: a tile; the scales of moving, in the layout that quantize_mx writes
         tile_position: a tuple of integers; (row, 0) of the part of the array that the product uses
         tile_size: a tuple of integers; (rows, 128) of that part
-        accumulate: True or False; True adds to dst, False overwrites it, None adds where a product has written dst before
-        name: a string; its name in profiles
+        accumulate: True adds to dst, False overwrites it, None adds where a product has written dst before
+        name: a string; the instruction's name in profiles
 
     Result:
-        [M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.
+        [M, N]: stationary.T @ moving of the scaled numbers, 4 in each packed element, summed in float32.
 
     Errors:
         Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors.
@@ -502,10 +500,10 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
     """Gather data[p], flattened, at indices[p, j].
 
     Arguments:
-        dst: a tile; [P, I] in SBUF, of data's dtype
-        data: a tile; [P, F] in SBUF
-        indices: a tile; [P, I] of uint32, which count elements in a partition of data
-        name: a string; its name in profiles
+        dst: a tile [P, I] in SBUF, of data's dtype
+        data: a tile [P, F] in SBUF
+        indices: a tile [P, I] of uint32: indices of the flattened elements of a partition of data
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, I]: the elements of each partition of data, flattened, at its indices.
@@ -520,13 +518,13 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
     """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a tile; [P, F] in SBUF or PSUM
-        shuffle_mask: a tuple of integers; 32 integers: the partition of its group of 32 that each is copied from, or 255
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile [P, F] in SBUF or PSUM
+        shuffle_mask: 32 integers: the partition, within a group of 32, from which each partition is copied, or 255
+        name: a string; the instruction's name in profiles
 
     Result:
-        In each 32 partitions, partition i of dst gets src's partition shuffle_mask[i]; with 255 it keeps its values.
+        In each group of 32 partitions, partition i of dst gets partition shuffle_mask[i] of src; with 255 it keeps its values.
 
     Errors:
         Tiles of different dtypes, and partitions beyond src, are errors.
@@ -538,10 +536,10 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
     """Transpose data, dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32.
 
     Arguments:
-        dst: a tile; [F, P], in PSUM by the Tensor engine, of data's dtype
-        data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [F, P], in PSUM by the Tensor engine, of data's dtype
+        data: a tile [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         [F, P]: data with its partition and its flattened free axes exchanged.
@@ -564,11 +562,11 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
     """Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.
 
     Arguments:
-        dst: a tile; [P, F + 1] int32 in SBUF
-        src: a tile; [P, F] of float32 or int32 in SBUF
+        dst: a tile [P, F + 1] int32 in SBUF
+        src: a tile [P, F] of float32 or int32 in SBUF
         index_offset: an integer; added to each index
-        padding_val: an integer; the value behind the indices
-        name: a string; its name in profiles
+        padding_val: an integer; the value of the elements between the indices and their count
+        name: a string; the instruction's name in profiles
 
     Result:
         In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at the end. Other partitions keep their values.
@@ -590,10 +588,10 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
     """Set dst = src as packed 8-bit floats, with the groups' scales in dst_scale.
 
     Arguments:
-        dst: a tile; [P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF
-        src: a tile; [P, F] of bfloat16 or float16 in SBUF, P a multiple of 32, F of 4
-        dst_scale: a tile; [P / 8, F / 4] of uint8 or float8_e8m0fnu; from 64 partitions on [P, F / 4], four rows in 32
-        name: a string; its name in profiles
+        dst: a tile [P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF
+        src: a tile [P, F] of bfloat16 or float16 in SBUF, P a multiple of 32, F of 4
+        dst_scale: a tile [P / 8, F / 4] of uint8 or float8_e8m0fnu; from 64 partitions on [P, F / 4], four rows in 32
+        name: a string; the instruction's name in profiles
 
     Result:
         8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst holds src / scale, rounded to nearest even, dst_scale e + 127.
@@ -608,10 +606,10 @@ def rand2(dst, min, max, name=None) -> Any:
     """Set dst = uniform numbers from min to max, which are numbers or [P, 1] tiles.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        min: a number or a tile; a tile is [P, 1]
-        max: a number or a tile; above min; a tile is [P, 1]
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        min: a number or a tile; the lower bound; a tile is [P, 1]
+        max: a number or a tile; the upper bound, above min; a tile is [P, 1]
+        name: a string; the instruction's name in profiles
 
     Result:
         Random numbers, uniform between min and max, converted to dst's dtype.
@@ -626,15 +624,15 @@ def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
     """Set dst = the state of the engine's random generator.
 
     Arguments:
-        dst: a tile; [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, 6] of uint32 in SBUF; [P, 24] for the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         The state of the engine's generator, for rand_set_state.
 
     Errors:
-        Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
         The message names the line of the call.
     """
 
@@ -643,15 +641,15 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
     """Set the generator's state to one that ``rand_get_state`` wrote, or seed it from a tile of words.
 
     Arguments:
-        src_seeds: [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        src_seeds: [P, 6] of uint32 in SBUF; [P, 24] for the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         None. The engine's random numbers continue as they did after rand_get_state.
 
     Errors:
-        Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
         The message names the line of the call.
     """
 
@@ -660,18 +658,18 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
     """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        on_true_tile: a tile; [P, F] of floats
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        on_true_tile: a tile [P, F] of floats
         comp_op0: compares the index with bound0, such as nl.greater_equal
         comp_op1: compares the index with bound1, such as nl.less
-        bound0: a tile; [P, 1] float32
-        bound1: a tile; [P, 1] float32
+        bound0: a tile [P, 1] float32
+        bound1: a tile [P, 1] float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
-        reduce_op: nl.maximum
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_op: nl.maximum, the only operator
         range_start: an integer; the index of the first element
         on_false_value: a number; the lowest float32, the only value
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         on_true_tile where both comparisons of the free index are true, else the lowest float32; reduce_res gets each row's maximum.
@@ -686,9 +684,9 @@ def reciprocal(dst, data, name=None) -> Any:
     """Compute 1 / data.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data: a tile; [P, F] in SBUF or PSUM
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile [P, F] in SBUF or PSUM
+        name: a string; the instruction's name in profiles
 
     Result:
         1 / data in float32, rounded once; 1 / 0 is infinity.
@@ -713,7 +711,7 @@ def register_alloc(x=None) -> Any:
     """Return a new register, initialized from a number, a register or a tensor of one element if given.
 
     Arguments:
-        x: its value: an integer, a register or a tensor of one element; None leaves it unset
+        x: the register's value: an integer, a register or a tensor of one element; None leaves it unset
 
     Result:
         A register of 32 bits, a run-time value for offsets, bounds and conditions.
@@ -776,9 +774,9 @@ def rng(dst, engine=engine.vector, name=None) -> Any:
     """Set dst = random bits, in an integer dtype.
 
     Arguments:
-        dst: a tile; [P, F] of integers in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, F] of integers in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         Random bits in every element.
@@ -795,21 +793,21 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
     """Set dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         op1: the second operator, such as nl.add
-        operand1: a tile; [P, F], of data's shape
-        reverse0: True or False; op0 has its operands in the other order
-        reverse1: True or False; op1 has its operands in the other order
-        name: a string; its name in profiles
+        operand1: a tile [P, F], of data's shape
+        reverse0: True exchanges op0's operands
+        reverse1: True exchanges op1's operands
+        name: a string; the instruction's name in profiles
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 
@@ -818,15 +816,15 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
     """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of 8-bit or 16-bit integers; any value but 0 is true
-        on_true: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
+        on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_op: nl.maximum
-        reverse_pred: True or False; True takes 0 for true
-        name: a string; its name in profiles
+        reduce_op: nl.maximum, the only operator
+        reverse_pred: True selects on_true where the predicate is 0
+        name: a string; the instruction's name in profiles
 
     Result:
         on_true where the predicate is true, else on_false; the registers get each row's maximum.
@@ -841,13 +839,13 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
     """Send ``src`` to core ``send_to_rank`` and receive ``dst`` from core ``recv_from_rank``.
 
     Arguments:
-        src: a tile; [P, F...] in SBUF
-        dst: a tile; [P, F...] in SBUF, of src's shape and dtype
+        src: a tile [P, F...] in SBUF
+        dst: a tile [P, F...] in SBUF, of src's shape and dtype
         send_to_rank: an integer; the core that receives src: 0 or 1
         recv_from_rank: an integer; the core that sends dst: 0 or 1
         pipe_id: an integer; exchanges of one pipe match in their order
         dma_engine: one of nisa.dma_engine.dma, nisa.dma_engine.gpsimd_dma; gpsimd_dma moves at most 256 elements a partition
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. dst gets what the other core sent.
@@ -862,9 +860,9 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
     """Set dst [1, 2, n] to the start and the end (exclusive) of the run of equal ids of each element.
 
     Arguments:
-        dst: a tile; [1, 2, N] in SBUF, of float32 or int32
-        segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
-        name: a string; its name in profiles
+        dst: a tile [1, 2, N] in SBUF, of float32 or int32
+        segment_ids: a tile [1, N] in SBUF, of float32 or int32; 0 is padding
+        name: a string; the instruction's name in profiles
 
     Result:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
@@ -880,7 +878,7 @@ def set_rng_seed(src_seeds, name=None) -> Any:
 
     Arguments:
         src_seeds: [1, 1] of 32 bits in SBUF or PSUM
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         None. The Vector engine's random numbers that follow are the same in each run.
@@ -895,10 +893,10 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
     """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a tile; [P, F] in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile [P, F] in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         The elements of src: bit for bit where dtypes are equal, else converted through float32.
@@ -913,13 +911,13 @@ def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
     """Copy to a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
-        src: a tile; [P, F] in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        src: a tile [P, F] in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
-        None. The elements from the offset on are src's.
+        None. The elements of dst from the offset on get src's.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
@@ -931,10 +929,10 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
     """Copy a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         The elements from the offset on.
@@ -949,11 +947,11 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
     """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a number or a tile; [P, F] in SBUF or PSUM, or a number
-        predicate: a tile; [P, F] of unsigned integers; any value but 0 is true
-        reverse_pred: True or False; copies where the predicate is 0
-        name: a string; its name in profiles
+        predicate: a tile [P, F] of unsigned integers; any value but 0 is true
+        reverse_pred: True copies where the predicate is 0
+        name: a string; the instruction's name in profiles
 
     Result:
         dst has src's elements where the predicate is true, and keeps its values elsewhere.
@@ -970,10 +968,10 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
     """Set dst[0, ...] = data reduced over its partitions.
 
     Arguments:
-        dst: a tile; [1, F] in SBUF
+        dst: a tile [1, F] in SBUF
         op: an operator, such as nl.add
-        data: a tile; [P, F] in SBUF
-        name: a string; its name in profiles
+        data: a tile [P, F] in SBUF
+        name: a string; the instruction's name in profiles
 
     Result:
         [1, F]: data folded over its partitions in float32, rounded once.
@@ -988,13 +986,13 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) 
     """Set dst = data reduced over the last free axes, times -1 with ``negate``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an operator, such as nl.add
-        data: a tile; [P, F] in SBUF or PSUM
-        axis: an integer or a tuple of integers; the axes to reduce: the last free ones
-        negate: True or False; multiplies the result by -1
-        keepdims: True or False; True keeps reduced axes, with extent 1
-        name: a string; its name in profiles
+        data: a tile [P, F] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the axes to reduce, which are the last free axes
+        negate: True multiplies the result by -1
+        keepdims: True keeps reduced axes, with extent 1
+        name: a string; the instruction's name in profiles
 
     Result:
         data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
@@ -1009,16 +1007,16 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
     """Set dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
-        reverse0: True or False; op0 has its operands in the other order
+        reverse0: True exchanges op0's operands
         op1: the second operator, such as nl.add
         operand1: a number or a tile; op1's second operand; a tile is [P, 1] of float32
-        reverse1: True or False; op1 has its operands in the other order
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        reverse1: True exchanges op1's operands
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once; data op0 operand0 without op1.
@@ -1033,14 +1031,14 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
     """Compute r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
         imm0: a number or a tile; op0's operand; a tile is [P, 1]
-        imm1: a number or a tile; the value that load_reduce starts from
+        imm1: a number or a tile; the number with which load_reduce starts
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, F]: element i is op1(op0(src[i], imm0), element i - 1), computed in float32, each rounded once.
@@ -1055,17 +1053,17 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
     """Compute data op0 operand0; the registers reduce it, and ``reduce_res`` gets their values.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
-        reverse0: True or False; op0 has its operands in the other order
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reverse0: True exchanges op0's operands
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_init: a number or a tile; the value that load_reduce puts into the registers
-        reduce_res_negate: True or False; multiplies what reduce_res gets by -1
-        name: a string; its name in profiles
+        reduce_res_negate: True multiplies the values that reduce_res gets by -1
+        name: a string; the instruction's name in profiles
 
     Result:
         data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
@@ -1080,18 +1078,18 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> An
     """Set dst = data1 (op) data2.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data1: a tile; [P, F] in SBUF or PSUM
-        data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data1: a tile [P, F] in SBUF or PSUM
+        data2: a tile [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
-        name: a string; its name in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
+        name: a string; the instruction's name in profiles
 
     Result:
         data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 
@@ -1100,21 +1098,21 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
     """Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        data0: a tile; [P, F] in SBUF or PSUM
-        data1: a tile; [P, F], of data0's shape
-        initial: a number or a tile; a tile is [P, 1]
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        data0: a tile [P, F] in SBUF or PSUM
+        data1: a tile [P, F], of data0's shape
+        initial: a number or a tile; element -1 of the result; a tile is [P, 1]
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
-        reverse0: True or False; op0 has its operands in the other order
-        reverse1: True or False; op1 has its operands in the other order
-        name: a string; its name in profiles
+        reverse0: True exchanges op0's operands
+        reverse1: True exchanges op1's operands
+        name: a string; the instruction's name in profiles
 
     Result:
         [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); element -1 is initial.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 
@@ -1125,12 +1123,12 @@ def topk(val_dst, idx_dst, src, n, name=None) -> Any:
     Arguments:
         val_dst: [P, K] of bfloat16 in SBUF
         idx_dst: [P, K] of uint32 in SBUF
-        src: a tile; [P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]
+        src: a tile [P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]
         n: an integer; the length of the lists, 8 to 16 * F
-        name: a string; its name in profiles
+        name: a string; the instruction's name in profiles
 
     Result:
-        val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.
+        val_dst gets the K largest of each list in ascending order, in the layout of src; idx_dst gets their indices. Other elements keep their values.
 
     Errors:
         A tile of another shape, or in another memory, is an error.

@@ -243,7 +243,7 @@ class NkiTensor:
             An access pattern on the whole storage, whatever the view's shape is.
 
         Errors:
-            A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
+            A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error.
             The message names the line of the call.
         """
 
@@ -251,7 +251,7 @@ class NkiTensor:
         """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``.
 
         Arguments:
-            index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
+            index: [P, K] of integers in SBUF: 16 partitions share a list of offsets, offset i at [i % 16, i // 16]
             num_elem: an integer; how many offsets are used; all by default
 
         Result:
@@ -268,7 +268,7 @@ def abs(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.abs(x) of each element, in float32 and rounded once.
@@ -280,12 +280,12 @@ def abs(x, dtype=None) -> Any:
 
 
 def abs_max(x, y, dtype=None) -> Any:
-    """Compute ``abs_max(x, y)`` elementwise; one of them may be a number.
+    """Compute ``abs_max(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.where(np.abs(x) > np.abs(y), x, y) of each element, from NeuronCore-v4 on.
@@ -297,12 +297,12 @@ def abs_max(x, y, dtype=None) -> Any:
 
 
 def abs_min(x, y, dtype=None) -> Any:
-    """Compute ``abs_min(x, y)`` elementwise; one of them may be a number.
+    """Compute ``abs_min(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.where(np.abs(x) < np.abs(y), x, y) of each element, from NeuronCore-v4 on.
@@ -314,12 +314,12 @@ def abs_min(x, y, dtype=None) -> Any:
 
 
 def add(x, y, dtype=None) -> Any:
-    """Compute ``add(x, y)`` elementwise; one of them may be a number.
+    """Compute ``add(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -334,12 +334,12 @@ def affine_range(start, stop=None, step=1) -> Any:
     """Return a ``range``, whose loops unroll.
 
     Arguments:
-        start: the first value; without stop the number of values, from 0
+        start: the first value; without stop, the number of values, which start at 0
         stop: the end, which is excluded
         step: the increment, not 0
 
     Result:
-        range: the loop is unrolled.
+        A range; the loop unrolls.
 
     Errors:
         Bounds that are not integers are errors.
@@ -353,10 +353,10 @@ def all(x, axis, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
-        1 where no element over the axes is 0, else 0.
+        1 where all elements along the axes are nonzero, else 0.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
@@ -369,7 +369,7 @@ def arctan(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.arctan(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -1.57 to 1.57, the range of the engine's table.
@@ -385,52 +385,52 @@ bfloat16: Any
 
 
 def bitwise_and(x, y, dtype=None) -> Any:
-    """Compute ``bitwise_and(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_and(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x & y of each element's bits.
 
     Errors:
-        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
+        Tiles of floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def bitwise_or(x, y, dtype=None) -> Any:
-    """Compute ``bitwise_or(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_or(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x | y of each element's bits.
 
     Errors:
-        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
+        Tiles of floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def bitwise_xor(x, y, dtype=None) -> Any:
-    """Compute ``bitwise_xor(x, y)`` elementwise; one of them may be a number.
+    """Compute ``bitwise_xor(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x ^ y of each element's bits.
 
     Errors:
-        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
+        Tiles of floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -443,9 +443,9 @@ def broadcast_to(x, shape, dtype=None) -> Any:
     """Broadcast x along its dimensions of size 1 into a new tile. Return x itself if it has the shape and dtype.
 
     Arguments:
-        x: a tile; [P, F...] in SBUF or PSUM
+        x: a tile [P, F...] in SBUF or PSUM
         shape: a tuple of integers; the result's shape; each extent of x is the same or 1
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         A new tile in which x is repeated along its axes of extent 1; x itself if it has the shape.
@@ -463,7 +463,7 @@ def ceil(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.ceil(x) of each element, in float32 and rounded once.
@@ -479,7 +479,7 @@ def copy(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; the operand's by default
+        dtype: the result's dtype; the operand's by default
 
     Result:
         A new tile in SBUF with the elements, bit for bit unless dtype converts them.
@@ -495,7 +495,7 @@ def cos(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.cos(x) of each element, in float32 and rounded once.
@@ -511,7 +511,7 @@ def device_print(print_prefix, tensor) -> Any:
 
     Arguments:
         print_prefix: a string; a text printed before the tensor
-        tensor: a tile; a tensor in SBUF or HBM
+        tensor: a tensor in SBUF or HBM
 
     Result:
         None. The simulator prints the tensor.
@@ -523,12 +523,12 @@ def device_print(print_prefix, tensor) -> Any:
 
 
 def divide(x, y, dtype=None) -> Any:
-    """Compute ``divide(x, y)`` elementwise; one of them may be a number.
+    """Compute ``divide(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x / y of each element, in float32 and rounded once.
@@ -545,7 +545,7 @@ def dropout(x, rate, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x with elements set to 0 at random; the others are not scaled.
@@ -560,14 +560,14 @@ def ds(start, size) -> Any:
     """Return the slice ``start : start + size``. ``start`` may be a register or a tile of one integer.
 
     Arguments:
-        start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
+        start: an integer, an index expression or a [1, 1] tile; the first element; a register as well
         size: an integer or an index expression; how many elements
 
     Result:
-        What t[..., ds(start, size)] selects: start to start + size.
+        A slice: t[..., ds(start, size)] selects the elements from start to start + size - 1.
 
     Errors:
-        A part beyond the tensor is an error.
+        A slice that ends beyond the tensor is an error.
         The message names the line of the call.
     """
 
@@ -576,7 +576,7 @@ def dynamic_range(start, stop=None, step=1) -> Any:
     """Loop over a range whose bounds may be registers. Deprecated: use ``fori_loop``.
 
     Arguments:
-        start: the first value, without stop the number of values: an int or a register
+        start: the first value, or without stop the number of values: an int or a register
         stop: an int or a register
         step: an integer; a positive int
 
@@ -593,27 +593,27 @@ def empty_like(x, dtype=None, buffer=None, name='') -> Any:
     """Create an uninitialized tensor with the shape of another tensor, and by default its dtype and buffer.
 
     Arguments:
-        x: a tile; a tensor in any memory
-        dtype: a dtype; the dtype of the elements; the tensor's by default
+        x: a tensor in any memory
+        dtype: the dtype of the elements; the tensor's by default
         buffer: the memory; the tensor's by default
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """
 
 
 def equal(x, y, dtype=None) -> Any:
-    """Compute ``equal(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``equal(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x == y is true, else 0.
@@ -629,7 +629,7 @@ def erf(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         erf(x) of each element, in float32 and rounded once.
@@ -645,7 +645,7 @@ def erf_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         2 / np.sqrt(np.pi) * np.exp(-x * x) of each element, in float32 and rounded once.
@@ -661,7 +661,7 @@ def exp(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.exp(x) of each element, in float32 and rounded once.
@@ -676,7 +676,7 @@ def expand_dims(x, axis) -> Any:
     """Return a view with a dimension of size 1 inserted at ``axis``.
 
     Arguments:
-        x: a tile; [P, F...] in SBUF or PSUM
+        x: a tile [P, F...] in SBUF or PSUM
         axis: an integer; the index of the new axis, 1 or more
 
     Result:
@@ -711,7 +711,7 @@ def floor(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.floor(x) of each element, in float32 and rounded once.
@@ -723,12 +723,12 @@ def floor(x, dtype=None) -> Any:
 
 
 def fmod(x, y, dtype=None) -> Any:
-    """Compute ``fmod(x, y)`` elementwise; one of them may be a number.
+    """Compute ``fmod(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.fmod(x, y) of each element, in float32 and rounded once.
@@ -745,7 +745,7 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
     Arguments:
         lower: an int or a register
         upper: an int or a register
-        body_fun: a function; takes the register i and returns None; state is in tensors
+        body_fun: a function; takes the register i and returns None; tensors carry state from one iteration to the next
         step: a positive int
 
     Result:
@@ -761,11 +761,11 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Create a tensor filled with one value.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
         fill_value: a number; converted to dtype
-        dtype: a dtype; the dtype of the elements
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all fill_value.
@@ -780,10 +780,10 @@ def gather_flattened(data, indices, axis=0, dtype=None) -> Any:
     """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements.
 
     Arguments:
-        data: a tile; [P, F...] in SBUF or PSUM
-        indices: a tile; [P, I...] of uint32, which count elements in a partition of data
+        data: a tile [P, F...] in SBUF or PSUM
+        indices: a tile [P, I...] of uint32, which count elements in a partition of data
         axis: an integer; 0
-        dtype: a dtype; the result's dtype; data's by default
+        dtype: the result's dtype; data's by default
 
     Result:
         [P, I...]: the elements of each partition of data, flattened, at its indices.
@@ -799,7 +799,7 @@ def gelu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * ndtr(x) of each element, in float32 and rounded once.
@@ -815,7 +815,7 @@ def gelu_apprx_sigmoid(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * expit(1.702 * x) of each element, in float32 and rounded once.
@@ -831,7 +831,7 @@ def gelu_apprx_sigmoid_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x)) of each element, in float32 and rounded once.
@@ -847,7 +847,7 @@ def gelu_apprx_tanh(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2 of each element, in float32 and rounded once.
@@ -863,7 +863,7 @@ def gelu_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi) of each element, in float32 and rounded once.
@@ -875,12 +875,12 @@ def gelu_dx(x, dtype=None) -> Any:
 
 
 def greater(x, y, dtype=None) -> Any:
-    """Compute ``greater(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``greater(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x > y is true, else 0.
@@ -892,12 +892,12 @@ def greater(x, y, dtype=None) -> Any:
 
 
 def greater_equal(x, y, dtype=None) -> Any:
-    """Compute ``greater_equal(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``greater_equal(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x >= y is true, else 0.
@@ -921,13 +921,13 @@ def invert(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         ~x: all bits of each element inverted.
 
     Errors:
-        Floats are errors.
+        A tile of floats is an error.
         The message names the line of the call.
     """
 
@@ -993,29 +993,29 @@ def is_sbuf(buffer) -> Any:
 
 
 def left_shift(x, y, dtype=None) -> Any:
-    """Compute ``left_shift(x, y)`` elementwise; one of them may be a number.
+    """Compute ``left_shift(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x << y of each element's bits.
 
     Errors:
-        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
+        Tiles of floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def less(x, y, dtype=None) -> Any:
-    """Compute ``less(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``less(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x < y is true, else 0.
@@ -1027,12 +1027,12 @@ def less(x, y, dtype=None) -> Any:
 
 
 def less_equal(x, y, dtype=None) -> Any:
-    """Compute ``less_equal(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``less_equal(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x <= y is true, else 0.
@@ -1047,8 +1047,8 @@ def load(src, dtype=None) -> Any:
     """Load an HBM tensor into a new SBUF tile.
 
     Arguments:
-        src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
-        dtype: a dtype; the result's dtype; src's by default
+        src: a tile [P, F...] in HBM, P at most 128; a tile of indices may select rows
+        dtype: the result's dtype; src's by default
 
     Result:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
@@ -1063,8 +1063,8 @@ def load_transpose2d(src, dtype=None) -> Any:
     """Load a 2-D HBM tensor transposed into a new SBUF tile.
 
     Arguments:
-        src: a tile; [F, P] in HBM
-        dtype: a dtype; the result's dtype; src's by default
+        src: a tile [F, P] in HBM
+        dtype: the result's dtype; src's by default
 
     Result:
         A new tile [P, F] in SBUF: src with its axes exchanged.
@@ -1080,7 +1080,7 @@ def log(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.log(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 5.42e-20 to 1.84e+19, the range of the engine's table.
@@ -1092,12 +1092,12 @@ def log(x, dtype=None) -> Any:
 
 
 def logical_and(x, y, dtype=None) -> Any:
-    """Compute ``logical_and(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``logical_and(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where np.logical_and(x, y) is true, else 0.
@@ -1113,7 +1113,7 @@ def logical_not(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         1 where x == 0 is true, else 0.
@@ -1125,12 +1125,12 @@ def logical_not(x, dtype=None) -> Any:
 
 
 def logical_or(x, y, dtype=None) -> Any:
-    """Compute ``logical_or(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``logical_or(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where np.logical_or(x, y) is true, else 0.
@@ -1142,12 +1142,12 @@ def logical_or(x, y, dtype=None) -> Any:
 
 
 def logical_xor(x, y, dtype=None) -> Any:
-    """Compute ``logical_xor(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``logical_xor(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where np.logical_xor(x, y) is true, else 0.
@@ -1162,9 +1162,9 @@ def matmul(x, y, transpose_x=False) -> Any:
     """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM.
 
     Arguments:
-        x: a tile; [M, K], or [K, M] with transpose_x; M and K at most 128
-        y: a tile; [K, N], N at most 512
-        transpose_x: True or False; True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
+        x: a tile [M, K], or [K, M] with transpose_x; M and K at most 128
+        y: a tile [K, N], N at most 512
+        transpose_x: True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
 
     Result:
         [M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.
@@ -1181,8 +1181,8 @@ def max(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        dtype: the result's dtype; x's by default
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
@@ -1194,12 +1194,12 @@ def max(x, axis, dtype=None, keepdims=False) -> Any:
 
 
 def maximum(x, y, dtype=None) -> Any:
-    """Compute ``maximum(x, y)`` elementwise; one of them may be a number.
+    """Compute ``maximum(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.maximum(x, y) of each element, in float32 and rounded once.
@@ -1216,8 +1216,8 @@ def mean(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        dtype: the result's dtype; x's by default
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         The sum over the axes divided by their extents, in float32.
@@ -1234,8 +1234,8 @@ def min(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        dtype: the result's dtype; x's by default
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
@@ -1247,12 +1247,12 @@ def min(x, axis, dtype=None, keepdims=False) -> Any:
 
 
 def minimum(x, y, dtype=None) -> Any:
-    """Compute ``minimum(x, y)`` elementwise; one of them may be a number.
+    """Compute ``minimum(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.minimum(x, y) of each element, in float32 and rounded once.
@@ -1268,7 +1268,7 @@ def mish(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * np.tanh(np.log1p(np.exp(x))) of each element, in float32 and rounded once.
@@ -1280,12 +1280,12 @@ def mish(x, dtype=None) -> Any:
 
 
 def mod(x, y, dtype=None) -> Any:
-    """Compute ``mod(x, y)`` elementwise; one of them may be a number.
+    """Compute ``mod(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         np.mod(x, y) of each element, in float32 and rounded once.
@@ -1297,12 +1297,12 @@ def mod(x, y, dtype=None) -> Any:
 
 
 def multiply(x, y, dtype=None) -> Any:
-    """Compute ``multiply(x, y)`` elementwise; one of them may be a number.
+    """Compute ``multiply(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -1319,10 +1319,10 @@ def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> An
     Create a tensor with uninitialized elements.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
         address: (partition, byte) on chip; by default the compiler chooses
 
     Result:
@@ -1339,7 +1339,7 @@ def negative(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         -x of each element, in float32 and rounded once.
@@ -1366,12 +1366,12 @@ def no_reorder() -> Any:
 
 
 def not_equal(x, y, dtype=None) -> Any:
-    """Compute ``not_equal(x, y)`` elementwise; one of them may be a number.
+    """Compare elementwise: 1 where ``not_equal(x, y)`` holds, else 0; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         1 where x != y is true, else 0.
@@ -1402,10 +1402,10 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Create a tensor of ones.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all 1.
@@ -1427,17 +1427,16 @@ def par_dim(x) -> Any:
 
     Errors:
         None.
-        The message names the line of the call.
     """
 
 
 def power(x, y, dtype=None) -> Any:
-    """Compute ``power(x, y)`` elementwise; one of them may be a number.
+    """Compute ``power(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x ** y of each element, in float32 and rounded once.
@@ -1458,8 +1457,8 @@ def prod(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        dtype: the result's dtype; x's by default
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
@@ -1474,7 +1473,7 @@ def program_id(axis=0) -> Any:
     """Return the index of this core along an axis of the launch grid, 0 along an axis that the grid does not have.
 
     Arguments:
-        axis: an integer; an axis of the launch; an axis beyond those has one program
+        axis: an integer; an axis of the launch; the index is 0 along an axis that it does not have
 
     Result:
         This program's number along the axis, from 0.
@@ -1492,11 +1491,10 @@ def program_ndim() -> Any:
         none
 
     Result:
-        1 for a launch in brackets, else 0.
+        1 if the kernel is launched with a grid in brackets, else 0.
 
     Errors:
         None.
-        The message names the line of the call.
     """
 
 psum: Any
@@ -1506,10 +1504,10 @@ def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Create a tensor of uniform random numbers in [0, 1).
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tile of random numbers, uniform from 0 to below 1.
@@ -1540,7 +1538,7 @@ def reciprocal(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. The simulator warns if the magnitude of x is outside of 2.27e-13 to 4.4e+12, the range of the engine's table.
@@ -1556,7 +1554,7 @@ def relu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.maximum(x, 0) of each element, in float32 and rounded once.
@@ -1568,18 +1566,18 @@ def relu(x, dtype=None) -> Any:
 
 
 def right_shift(x, y, dtype=None) -> Any:
-    """Compute ``right_shift(x, y)`` elementwise; one of them may be a number.
+    """Compute ``right_shift(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x >> y of each element's bits, filled with zeros.
 
     Errors:
-        Floats are errors. Tiles of different shapes and tiles in HBM are errors.
+        Tiles of floats are errors. Tiles of different shapes and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1589,12 +1587,12 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> An
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        w: of x's shape, or of one that broadcasts to it, such as [P, 1]
+        w: weights of x's shape, or of a shape that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         n: a number; the divisor of the sum of squares
-        epsilon: a number; added to the quotient
-        dtype: a dtype; the result's dtype; x's by default
-        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
+        epsilon: a number; added to the sum of squares / n
+        dtype: the result's dtype; x's by default
+        compute_dtype: the dtype of intermediate values; float32 by default
 
     Result:
         x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.
@@ -1610,7 +1608,7 @@ def rsqrt(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         1 / np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 6.46e-27 to 1.58e+29, the range of the engine's table.
@@ -1627,12 +1625,12 @@ def sequential_range(start, stop=None, step=1) -> Any:
     """Return a ``range``, or for bounds in registers a ``dynamic_range`` as in older releases.
 
     Arguments:
-        start: the first value; without stop the number of values, from 0
+        start: the first value; without stop, the number of values, which start at 0
         stop: the end, which is excluded
         step: the increment, not 0
 
     Result:
-        range: the loop is unrolled.
+        A range; the loop unrolls.
 
     Errors:
         Bounds that are not integers are errors.
@@ -1661,15 +1659,15 @@ def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
     """Create the n x n identity matrix in SBUF, or write it to ``dst``.
 
     Arguments:
-        n: an integer; its extent, 1 to 128
-        dtype: a dtype; the dtype of the elements
-        dst: a tile; [n, n] in SBUF, written
+        n: an integer; the number of rows, 1 to 128
+        dtype: the dtype of the elements
+        dst: a tile [n, n] in SBUF, written
 
     Result:
         The identity matrix [n, n] in SBUF.
 
     Errors:
-        Any other extent is an error.
+        An n outside of 1 to 128 is an error.
         The message names the line of the call.
     """
 
@@ -1679,7 +1677,7 @@ def sigmoid(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         expit(x) of each element, in float32 and rounded once.
@@ -1695,7 +1693,7 @@ def sign(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.sign(x) of each element, in float32 and rounded once.
@@ -1711,7 +1709,7 @@ def silu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * expit(x) of each element, in float32 and rounded once.
@@ -1727,7 +1725,7 @@ def silu_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         expit(x) * (1 + x * expit(-x)) of each element, in float32 and rounded once.
@@ -1743,7 +1741,7 @@ def sin(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.sin(x) of each element, in float32 and rounded once. The simulator warns if x is outside of -3.14 to 3.14, the range of the engine's table.
@@ -1760,7 +1758,7 @@ def softmax(x, axis=-1, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.
@@ -1776,7 +1774,7 @@ def softplus(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.log1p(np.exp(x)) of each element, in float32 and rounded once.
@@ -1792,7 +1790,7 @@ def sqrt(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.sqrt(x) of each element, in float32 and rounded once. The simulator warns if x is outside of 1.2e-35 to 3.32e+35, the range of the engine's table.
@@ -1808,7 +1806,7 @@ def square(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         x * x of each element, in float32 and rounded once.
@@ -1823,12 +1821,12 @@ def static_range(start, stop=None, step=1) -> Any:
     """Return a ``range``, whose loops unroll.
 
     Arguments:
-        start: the first value; without stop the number of values, from 0
+        start: the first value; without stop, the number of values, which start at 0
         stop: the end, which is excluded
         step: the increment, not 0
 
     Result:
-        A loop that is unrolled: its variable is a Python int.
+        A loop that unrolls: its variable is a Python int.
 
     Errors:
         Bounds that are not integers are errors.
@@ -1840,8 +1838,8 @@ def store(dst, value) -> Any:
     """Store an SBUF tile to HBM.
 
     Arguments:
-        dst: a tile; [P, F...] in HBM; a tile of indices may select rows
-        value: a tile; [P, F...] in SBUF or PSUM
+        dst: a tile [P, F...] in HBM; a tile of indices may select rows
+        value: a tile [P, F...] in SBUF or PSUM
 
     Result:
         None. dst gets value's elements, converted to its dtype.
@@ -1853,12 +1851,12 @@ def store(dst, value) -> Any:
 
 
 def subtract(x, y, dtype=None) -> Any:
-    """Compute ``subtract(x, y)`` elementwise; one of them may be a number.
+    """Compute ``subtract(x, y)`` elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
 
     Result:
         x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -1875,8 +1873,8 @@ def sum(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        dtype: the result's dtype; x's by default
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.
@@ -1892,7 +1890,7 @@ def tan(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.tan(x) of each element, in float32 and rounded once.
@@ -1908,7 +1906,7 @@ def tanh(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.tanh(x) of each element, in float32 and rounded once.
@@ -2138,7 +2136,7 @@ class tensor:
             An access pattern on the whole storage, whatever the view's shape is.
 
         Errors:
-            A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
+            A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error.
             The message names the line of the call.
         """
 
@@ -2146,7 +2144,7 @@ class tensor:
         """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``.
 
         Arguments:
-            index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
+            index: [P, K] of integers in SBUF: 16 partitions share a list of offsets, offset i at [i % 16, i // 16]
             num_elem: an integer; how many offsets are used; all by default
 
         Result:
@@ -2167,7 +2165,7 @@ def transpose(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         [F, P] in PSUM: x with its axes exchanged.
@@ -2183,7 +2181,7 @@ def trunc(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
 
     Result:
         np.trunc(x) of each element, in float32 and rounded once.
@@ -2210,7 +2208,7 @@ def var(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         keepdims: True or False; has no effect: the result keeps the axes, with extent 1
 
     Result:
@@ -2228,9 +2226,9 @@ def where(condition, x, y, dtype=None) -> Any:
 
     Arguments:
         condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
-        x: a number or a tile; the values where it is true
+        x: a number or a tile; the values where condition is true
         y: a number or a tile; the values elsewhere
-        dtype: a dtype; the result's dtype; x's by default, y's if x is a number
+        dtype: the result's dtype; x's by default, y's if x is a number
 
     Result:
         x where the condition is true, else y.
@@ -2245,7 +2243,7 @@ def while_loop(init, body_fun) -> Any:
     """Run ``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` is not changed.
 
     Arguments:
-        init: a register: 0 runs no iteration; the loop does not change it
+        init: a register, which the loop does not change; no iteration runs if it is 0
         body_fun: a function; takes the loop's register, and returns the next one
 
     Result:
@@ -2261,10 +2259,10 @@ def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Create a tensor of zeros.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all 0.
@@ -2279,15 +2277,15 @@ def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
     """Create a tensor of zeros with the shape of another tensor, and by default its dtype and buffer.
 
     Arguments:
-        x: a tile; a tensor in any memory
-        dtype: a dtype; the dtype of the elements; the tensor's by default
+        x: a tensor in any memory
+        dtype: the dtype of the elements; the tensor's by default
         buffer: the memory; the tensor's by default
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor of that shape whose elements are all 0.
 
     Errors:
-        An extent that is not a positive integer, and a buffer that is not a memory, are errors.
+        A buffer that is not a memory is an error.
         The message names the line of the call.
     """

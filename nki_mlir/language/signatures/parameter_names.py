@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from nki_mlir.capture.builder import Builder
@@ -51,7 +52,8 @@ def error_of_call(error: KernelError, buffers: Mapping[str, Buffer]) -> KernelEr
     """
     error = copy.copy(error)
     error.fields = buffers
-    kernel, frame = user_frame(), sys._getframe(1)
+    kernel = user_frame()
+    frame: FrameType | None = sys._getframe(1)
     while frame is not kernel and frame is not None:
         if frame.f_code.co_name == "call" and frame.f_code.co_filename == CALLS:
             state = frame.f_locals

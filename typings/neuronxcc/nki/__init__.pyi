@@ -28,7 +28,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        warmup: no effect: a model has no spread
+        warmup: no effect: modelled times do not vary
         iters: no effect
         kwargs: as of baremetal
 
@@ -67,7 +67,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         working_directory: an absolute path; ``profile`` creates the directory where it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-        additional_compile_opt: --disable-dge has the compiler write the descriptors of transfers
+        additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
         overwrite: no effect: existing files are overwritten
         profile_nth: every execution whose number is a multiple of it writes a summary
         num_execs: the number of executions
@@ -98,7 +98,7 @@ def simulate_kernel(kernel, *args, **kwargs) -> Any:
 
 
 class tensor:
-    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
+    """A tensor or a view of one. Arithmetic creates new tiles; ``t[...] = value`` and ``t += value`` write in place."""
 
 
 def trace(func=None, **kwargs) -> Any:

@@ -12,14 +12,14 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
 
     Arguments:
         op: an activation function, such as nl.exp
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
@@ -35,13 +35,13 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
 
     Arguments:
         op: an activation function, such as nl.exp
-        data: a tile; [P, F] in SBUF or PSUM
-        reduce_op: nl.add
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        data: a tile [P, F] in SBUF or PSUM
+        reduce_op: nl.add, the only operator
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
@@ -53,14 +53,14 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
 
 
 def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) -> Any:
-    """Return on_true_tile where one affine comparison holds, else the value.
+    """Select on_true_tile where an affine comparison holds, else ``on_false_value``.
 
     Arguments:
         pred: an affine comparison of nl.arange indices
-        on_true_tile: a tile; [P, F], the values where the condition is true
+        on_true_tile: a tile [P, F], the values where the condition is true
         on_false_value: a number; the value of the other elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [P, F]: on_true_tile where pred holds, else on_false_value.
@@ -72,12 +72,12 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
 
 
 def bn_aggr(data, *, mask=None, dtype=None) -> Any:
-    """Combine groups of (count, mean, variance * count) to their mean and variance: [P, 2].
+    """Combine groups of (count, mean, variance * count) into their mean and variance: [P, 2].
 
     Arguments:
-        data: a tile; [P, 3 * groups]
+        data: a tile [P, 3 * groups]: count, mean and variance * count of each group
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [P, 2]: mean and population variance of all groups together.
@@ -92,9 +92,9 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
     """Compute count, mean and variance * count of the even, then of the odd elements: [P, 6].
 
     Arguments:
-        data: a tile; [P, F], F at most 512 elements
+        data: a tile [P, F], F at most 512 elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
@@ -119,8 +119,8 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
     a tile.
 
     Arguments:
-        dst: a tile; [P, F...] in SBUF or a tensor in HBM
-        src: a tile; as many elements, in HBM or SBUF
+        dst: a tile [P, F...] in SBUF or a tensor in HBM
+        src: a tile; as many elements as dst has, in HBM or SBUF
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dst_rmw_op: an operator that combines dst's elements with src's
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
@@ -141,10 +141,10 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
     """Return src with its axes permuted, through DMA; by default (1, 0), (2, 1, 0) or (3, 1, 2, 0).
 
     Arguments:
-        src: a tile; 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with src's count of axes
+        src: a tensor of 2 to 4 axes, in HBM or SBUF
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
         dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
 
     Result:
@@ -160,10 +160,10 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
     """Return data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] of float32
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         data with elements set to 0 at random; the others stay as they are.
@@ -196,11 +196,10 @@ def get_nc_version() -> Any:
         none
 
     Result:
-        The generation of the machine. It is known when the kernel is captured, so that an if may test it.
+        The generation of the kernel's target, which capture knows, so an if may test it; outside of a kernel, of the environment's target.
 
     Errors:
-        A call outside of a kernel is an error.
-        The message names the line of the call.
+        None.
     """
 
 gpsimd_engine: Any
@@ -211,14 +210,14 @@ def iota(expr, dtype, *, mask=None) -> Any:
 
     Arguments:
         expr: an integer or an index expression; an affine expression of nl.arange indices
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
-        A pattern with another number of elements than dst is an error.
+        A pattern that has not as many elements as a partition of dst is an error.
         The message names the line of the call.
     """
 
@@ -227,8 +226,8 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
     """Gather elements of each partition by indices that 16 partitions share.
 
     Arguments:
-        src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
-        index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
+        src_buffer: a tile [P, F] in SBUF, P a multiple of 16
+        index: a tile [P, I] of uint16: 16 partitions share a list of indices, index i at [i % 16, i // 16]
         num_elem_per_idx: an integer; how many elements each index copies: 1, 2, 4, 8, 16 or 32
         num_valid_indices: a positive integer; how many of the 16 * I indices are used; all by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
@@ -246,9 +245,9 @@ def max8(*, src, mask=None, dtype=None) -> Any:
     """Find the 8 largest values of each partition, largest first: [P, 8].
 
     Arguments:
-        src: a tile; [P, F] of 8 to 16384 elements a partition
+        src: a tile [P, F] of 8 to 16384 elements a partition
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
@@ -260,17 +259,17 @@ def max8(*, src, mask=None, dtype=None) -> Any:
 
 
 def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
-    """Return a constant tile; dimension 0 is the partition.
+    """Return a new tile whose elements all have the same value.
 
     Arguments:
         shape: a tuple of integers; [P, F...] of the new tile
-        value: a number; a number, converted to dst's dtype
-        dtype: a dtype; the result's dtype; that of the operands by default
+        value: a number, converted to dst's dtype
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
-        A tile whose elements all have the value.
+        A tile all of whose elements have the value.
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
@@ -282,13 +281,13 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
     """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
 
     Arguments:
-        data: a tile; [P, F] of 8 to 16384 elements a partition
-        vals: a tile; [P, 8]
+        data: a tile [P, F] of 8 to 16384 elements a partition
+        vals: a tile [P, 8]
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
-        [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
+        [P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does not occur.
 
     Errors:
         A tile of another shape, or in another memory, is an error.
@@ -300,12 +299,12 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
     """Replace the first occurrence of each of 8 values in data; dst_idx gets their indices.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
-        vals: a tile; [P, 8]
-        imm: a number; the number that replaces them
-        dst_idx: a tile; [P, 8] of uint16 or uint32, written with their indices
+        data: a tile [P, F] in SBUF or PSUM
+        vals: a tile [P, 8]
+        imm: a number; the number that replaces the values
+        dst_idx: a tile [P, 8] of uint16 or uint32, to which the instruction writes the indices of the values
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         data with one occurrence of each of the 8 values replaced by imm.
@@ -317,19 +316,19 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
 
 
 def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, tile_position=(), tile_size=(), mask=None) -> Any:
-    """Return stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands'
-    form.
+    """Compute stationary.T @ moving as a float32 tile in PSUM. Hints do not change values; ``perf_mode`` says how the
+    operands are laid out.
 
-    With ``is_transpose`` moving is an identity: elements are moved.
+    With ``is_transpose`` moving is an identity matrix, and the instruction moves elements without arithmetic.
 
     Arguments:
-        stationary: a tile; [K, M] in SBUF, K and M at most 128
-        moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
-        is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
-        is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
-        is_transpose: True or False; moving is an identity matrix, and stationary's elements are transposed bit for bit
+        stationary: a tile [K, M] in SBUF, K and M at most 128
+        moving: a tile [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
+        is_stationary_onezero: True or False; a hint that stationary contains only 0 and 1; it does not change values
+        is_moving_onezero: True or False; a hint that moving contains only 0 and 1; it does not change values
+        is_transpose: True: moving is an identity matrix, and stationary's elements are transposed bit for bit
         tile_position: a tuple of integers; (row, column) of the array at which the used part begins
-        tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
+        tile_size: a tuple of integers; (rows, columns) of that part; it does not change values
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -345,14 +344,14 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
     """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 keeps dst[i].
 
     Arguments:
-        src: a tile; [P, F] in SBUF or PSUM
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        shuffle_mask: a tuple of integers; 32 integers: the partition of its group of 32 that each is copied from, or 255
-        dtype: a dtype; the result's dtype; that of the operands by default
+        src: a tile [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        shuffle_mask: 32 integers: the partition, within a group of 32, from which each partition is copied, or 255
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        In each 32 partitions, partition i of dst gets src's partition shuffle_mask[i]; with 255 it keeps its values.
+        In each group of 32 partitions, partition i of dst gets partition shuffle_mask[i] of src; with 255 it keeps its values.
 
     Errors:
         Tiles of different dtypes, and partitions beyond src, are errors.
@@ -361,13 +360,13 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
 
 
 def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """Return data with partition and free axis exchanged; extra free axes are collapsed.
+    """Return data with its partition and its flattened free axes exchanged.
 
     Arguments:
-        data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
+        data: a tile [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        dtype: the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
         [F, P]: data with its partition and its flattened free axes exchanged.
@@ -397,18 +396,18 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
     """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
 
     Arguments:
-        on_true_tile: a tile; [P, F] of floats
+        on_true_tile: a tile [P, F] of floats
         comp_op0: compares the index with bound0, such as nl.greater_equal
         comp_op1: compares the index with bound1, such as nl.less
-        bound0: a tile; [P, 1] float32
-        bound1: a tile; [P, 1] float32
+        bound0: a tile [P, 1] float32
+        bound1: a tile [P, 1] float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
-        reduce_op: nl.maximum
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_op: nl.maximum, the only operator
         range_start: a number; the index of the first element
         on_false_value: a number; the value of the other elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         on_true_tile where both comparisons of the free index are true, else on_false_value; reduce_res gets each row's maximum.
@@ -423,8 +422,8 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
     """Compute 1 / data.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; that of the operands by default
+        data: a tile [P, F] in SBUF or PSUM
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -452,21 +451,21 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
     """Compute (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         op1: the second operator, such as nl.add
-        operand1: a tile; [P, F], of data's shape
-        reverse0: True or False; op0 has its operands in the other order
-        reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; the result's dtype; that of the operands by default
+        operand1: a tile [P, F], of data's shape
+        reverse0: True exchanges op0's operands
+        reverse1: True exchanges op1's operands
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 
@@ -475,16 +474,16 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
     """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of 8-bit or 16-bit integers; any value but 0 is true
-        on_true: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
+        on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_op: nl.maximum
-        reverse_pred: True or False; True takes 0 for true
+        reduce_op: nl.maximum, the only operator
+        reverse_pred: True selects on_true where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         on_true where the predicate is true, else on_false; the registers get each row's maximum.
@@ -499,8 +498,8 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
     """Find, for each index, the first index of its run of equal ids, and the index after the last: [1, 2, n].
 
     Arguments:
-        segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
-        dtype: a dtype; the result's dtype; that of the operands by default
+        segment_ids: a tile [1, N] in SBUF, of float32 or int32; 0 is padding
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
@@ -515,10 +514,10 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     """Copy src on chip.
 
     Arguments:
-        src: a tile; [P, F] in SBUF or PSUM
+        src: a tile [P, F] in SBUF or PSUM
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        dtype: the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
         The elements of src: bit for bit where dtypes are equal, else converted through float32.
@@ -533,14 +532,14 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
     """Copy to a free offset that is the value of a [1, 1] tile.
 
     Arguments:
-        dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
-        src: a tile; [P, F] in SBUF or PSUM
+        dst: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        src: a tile [P, F] in SBUF or PSUM
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        dtype: the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
-        None. The elements from the offset on are src's.
+        None. The elements of dst from the offset on get src's.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
@@ -552,10 +551,10 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
     """Copy from a free offset that is the value of a [1, 1] tile.
 
     Arguments:
-        src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
+        src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        dtype: the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
         The elements from the offset on.
@@ -571,11 +570,11 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
 
     Arguments:
         src: a number or a tile; [P, F] in SBUF or PSUM, or a number
-        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of unsigned integers; any value but 0 is true
-        reverse_pred: True or False; copies where the predicate is 0
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile [P, F] of unsigned integers; any value but 0 is true
+        reverse_pred: True copies where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         dst has src's elements where the predicate is true, and keeps its values elsewhere.
@@ -593,9 +592,9 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         op: an operator, such as nl.add
-        data: a tile; [P, F] in SBUF
+        data: a tile [P, F] in SBUF
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
 
     Result:
         [1, F]: data folded over its partitions in float32, rounded once.
@@ -611,12 +610,12 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
 
     Arguments:
         op: an operator, such as nl.add
-        data: a tile; [P, F] in SBUF or PSUM
-        axis: an integer or a tuple of integers; the axes to reduce: the last free ones
+        data: a tile [P, F] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the axes to reduce, which are the last free axes
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: a dtype; the result's dtype; that of the operands by default
-        negate: True or False; multiplies the result by -1
-        keepdims: True or False; True keeps reduced axes, with extent 1
+        dtype: the result's dtype; that of the operands by default
+        negate: True multiplies the result by -1
+        keepdims: True keeps reduced axes, with extent 1
 
     Result:
         data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
@@ -631,16 +630,16 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
     """Return (data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
-        reverse0: True or False; op0 has its operands in the other order
+        reverse0: True exchanges op0's operands
         op1: the second operator, such as nl.add
         operand1: a number or a tile; op1's second operand; a tile is [P, 1] of float32
-        reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; the result's dtype; that of the operands by default
+        reverse1: True exchanges op1's operands
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once; data op0 operand0 without op1.
@@ -655,13 +654,13 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
     """Return data op0 operand0, and write its reduction over the free axes to reduce_res.
 
     Arguments:
-        data: a tile; [P, F] in SBUF or PSUM
+        data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile; [P, 1], to which the instruction writes the registers
-        reverse0: True or False; op0 has its operands in the other order
-        dtype: a dtype; the result's dtype; that of the operands by default
+        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reverse0: True exchanges op0's operands
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -674,21 +673,21 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
 
 
 def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unknown) -> Any:
-    """Return data1 (op) data2, elementwise, on the Vector or GpSimd engine.
+    """Compute data1 op data2 elementwise, on the Vector or GpSimd engine.
 
     Arguments:
-        data1: a tile; [P, F] in SBUF or PSUM
-        data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
+        data1: a tile [P, F] in SBUF or PSUM
+        data2: a tile [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
-        dtype: a dtype; the result's dtype; that of the operands by default
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
         data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 
@@ -697,21 +696,21 @@ def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1
     """Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
     Arguments:
-        data0: a tile; [P, F] in SBUF or PSUM
-        data1: a tile; [P, F], of data0's shape
-        initial: a number or a tile; a tile is [P, 1]
+        data0: a tile [P, F] in SBUF or PSUM
+        data1: a tile [P, F], of data0's shape
+        initial: a number or a tile; element -1 of the result; a tile is [P, 1]
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
-        reverse0: True or False; op0 has its operands in the other order
-        reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; the result's dtype; that of the operands by default
+        reverse0: True exchanges op0's operands
+        reverse1: True exchanges op1's operands
+        dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); element -1 is initial.
 
     Errors:
-        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        Tiles of different shapes, and operands that are all in PSUM, are errors.
         The message names the line of the call.
     """
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Tensor:
-    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
+    """A tensor or a view of one. Arithmetic creates new tiles; ``t[...] = value`` and ``t += value`` write in place."""
 
 
 def abs(x, *, dtype=None, mask=None) -> Any:
@@ -16,7 +16,7 @@ def abs(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -29,12 +29,12 @@ def abs(x, *, dtype=None, mask=None) -> Any:
 
 
 def add(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``add(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``add(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -62,16 +62,16 @@ def affine_range(*args) -> Any:
 
 
 def all(x, axis, *, dtype=bool, mask=None) -> Any:
-    """Return 1 where no element along free axes is 0, else 0.
+    """Reduce free axes with logical and: 1 where all elements are nonzero, else 0.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where no element over the axes is 0, else 0.
+        1 where all elements along the axes are nonzero, else 0.
 
     Errors:
         Axis 0, the partition, is an error.
@@ -80,19 +80,19 @@ def all(x, axis, *, dtype=bool, mask=None) -> Any:
 
 
 def all_reduce(x, op, program_axes, *, dtype=None, mask=None, parallel_reduce=True, asynchronous=False) -> Any:
-    """Reduce x by ``op`` over all programs of the grid along these axes; each of them gets the result.
+    """Reduce x by ``op`` over all programs of the grid along ``program_axes``; each program gets the result.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        op: such as nl.add
+        op: an operator, such as nl.add
         program_axes: an integer or a tuple of integers; axes of the launch
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
         parallel_reduce: True or False; has no effect
         asynchronous: True or False; has no effect
 
     Result:
-        op over the x of all programs along the axes; each program gets the result.
+        x folded by op over all programs along the axes; each program gets the result.
 
     Errors:
         An axis that the launch does not have is an error.
@@ -120,7 +120,7 @@ def arctan(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -136,13 +136,13 @@ def atomic_rmw(dst, value, op, *, mask=None) -> Any:
     """Set dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add.
 
     Arguments:
-        dst: a tile; in HBM, rows that a tile of indices selects
+        dst: a tile; rows in HBM, which a tile of indices selects
         value: a number or a tile; [P, F] in SBUF
-        op: np.add
+        op: np.add, the only operator
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        None. value is added to the rows, all of it where an index occurs twice.
+        None. value is added to the rows; a row whose index occurs twice gets both.
 
     Errors:
         A dst without a tile of indices is an error.
@@ -157,55 +157,55 @@ class bfp16:
 
 
 def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``bitwise_and(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_and(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x & y of each element's bits.
 
     Errors:
-        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        Tiles of floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``bitwise_or(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_or(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x | y of each element's bits.
 
     Errors:
-        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        Tiles of floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``bitwise_xor(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``bitwise_xor(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x ^ y of each element's bits.
 
     Errors:
-        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        Tiles of floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -213,10 +213,10 @@ bool_: Any
 
 
 def broadcast_to(src, *, shape) -> Any:
-    """Return a view of a tile that repeats along its dimensions of 1, including the partition.
+    """Return a view of a tile that repeats it along its dimensions of size 1, including the partition.
 
     Arguments:
-        src: a tile; [P, F...] in SBUF or PSUM
+        src: a tile [P, F...] in SBUF or PSUM
         shape: a tuple of integers; the result's shape
 
     Result:
@@ -233,7 +233,7 @@ def ceil(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -249,9 +249,9 @@ def copy(src, *, mask=None, dtype=None) -> Any:
     """Copy a tile to a new SBUF tile of the same layout.
 
     Arguments:
-        src: a tile; [P, F...] in SBUF or PSUM
+        src: a tile [P, F...] in SBUF or PSUM
         mask: a condition on loop variables and indices; by default all elements are active
-        dtype: a dtype; the result's dtype; the operand's by default
+        dtype: the result's dtype; the operand's by default
 
     Result:
         A new tile in SBUF with the elements, bit for bit unless dtype converts them.
@@ -267,7 +267,7 @@ def cos(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -298,12 +298,12 @@ def device_print(prefix, x, *, mask=None) -> Any:
 
 
 def divide(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``divide(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``divide(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -321,7 +321,7 @@ def dropout(x, rate, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -337,14 +337,14 @@ def ds(start, size) -> Any:
     """Return the slice ``start : start + size``, whose start may be symbolic.
 
     Arguments:
-        start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
+        start: an integer, an index expression or a [1, 1] tile; the first element
         size: an integer or an index expression; how many elements
 
     Result:
-        What t[..., ds(start, size)] selects: start to start + size.
+        A slice: t[..., ds(start, size)] selects the elements from start to start + size - 1.
 
     Errors:
-        A part beyond the tensor is an error.
+        A slice that ends beyond the tensor is an error.
         The message names the line of the call.
     """
 
@@ -353,27 +353,27 @@ def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
     """Create a tensor with uninitialized elements and the shape of another tensor.
 
     Arguments:
-        a: a tile; a tensor in any memory
-        dtype: a dtype; the dtype of the elements; the tensor's by default
+        a: a tensor in any memory
+        dtype: the dtype of the elements; the tensor's by default
         buffer: the memory; nl.sbuf by default
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is not a positive integer, and more than 128 partitions on chip, are errors.
+        More than 128 partitions on chip are an error.
         The message names the line of the call.
     """
 
 
 def equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -390,7 +390,7 @@ def erf(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -407,7 +407,7 @@ def erf_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -424,7 +424,7 @@ def exp(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -437,10 +437,10 @@ def exp(x, *, dtype=None, mask=None) -> Any:
 
 
 def expand_dims(data, axis) -> Any:
-    """Return a view with a dimension of 1 inserted.
+    """Return a view with a dimension of size 1 inserted at ``axis``.
 
     Arguments:
-        data: a tile; [P, F...] in SBUF or PSUM
+        data: a tile [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the index of the new axis, 1 or more
 
     Result:
@@ -469,7 +469,7 @@ def floor(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -487,7 +487,7 @@ def fmod(x, y, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -507,17 +507,17 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
     """Create a tensor filled with one value, on chip.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
         fill_value: a number; converted to dtype
-        dtype: a dtype; the dtype of the elements
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all fill_value.
 
     Errors:
-        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        A buffer in HBM is an error: create the tensor with nl.ndarray and write it with nl.store.
         The message names the line of the call.
     """
 
@@ -526,10 +526,10 @@ def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
     """Return, per partition, data's flattened free elements at ``indices``.
 
     Arguments:
-        data: a tile; [P, F...] in SBUF or PSUM
-        indices: a tile; [P, I...] of uint32, which count elements in a partition of data
+        data: a tile [P, F...] in SBUF or PSUM
+        indices: a tile [P, I...] of uint32, which count elements in a partition of data
         mask: a condition on loop variables and indices; by default all elements are active
-        dtype: a dtype; the result's dtype; data's by default
+        dtype: the result's dtype; data's by default
 
     Result:
         [P, I...]: the elements of each partition of data, flattened, at its indices.
@@ -545,7 +545,7 @@ def gelu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -562,7 +562,7 @@ def gelu_apprx_sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -579,7 +579,7 @@ def gelu_apprx_tanh(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -596,7 +596,7 @@ def gelu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -609,12 +609,12 @@ def gelu_dx(x, *, dtype=None, mask=None) -> Any:
 
 
 def greater(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``greater(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``greater(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -627,12 +627,12 @@ def greater(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``greater_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``greater_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -657,43 +657,43 @@ def invert(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         ~x: all bits of each element inverted.
 
     Errors:
-        Floats are errors.
+        A tile of floats is an error.
         The message names the line of the call.
     """
 
 
 def left_shift(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``left_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``left_shift(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x << y of each element's bits.
 
     Errors:
-        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        Tiles of floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
         The message names the line of the call.
     """
 
 
 def less(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``less(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``less(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -706,12 +706,12 @@ def less(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``less_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``less_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -727,9 +727,9 @@ def load(src, *, mask=None, dtype=None) -> Any:
     """Load an HBM tensor into a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered.
 
     Arguments:
-        src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
+        src: a tile [P, F...] in HBM, P at most 128; a tile of indices may select rows
         mask: a condition on loop variables and indices; by default all elements are active
-        dtype: a dtype; the result's dtype; src's by default
+        dtype: the result's dtype; src's by default
 
     Result:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
@@ -744,9 +744,9 @@ def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
     """Load a 2-D [N, M] HBM view into a tile [M, N].
 
     Arguments:
-        src: a tile; [F, P] in HBM
+        src: a tile [F, P] in HBM
         mask: a condition on loop variables and indices; by default all elements are active
-        dtype: a dtype; the result's dtype; src's by default
+        dtype: the result's dtype; src's by default
 
     Result:
         A new tile [P, F] in SBUF: src with its axes exchanged.
@@ -762,7 +762,7 @@ def log(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -775,12 +775,12 @@ def log(x, *, dtype=None, mask=None) -> Any:
 
 
 def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``logical_and(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``logical_and(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -797,7 +797,7 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -810,12 +810,12 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
 
 
 def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``logical_or(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``logical_or(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -828,12 +828,12 @@ def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``logical_xor(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``logical_xor(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -846,17 +846,17 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
-    """Reduce x by ``op`` over the iterations of the loops of these variables.
+    """Reduce x by ``op`` over the iterations of the loops whose variables are ``loop_indices``.
 
     Arguments:
-        x: a tile; [P, F...] in SBUF or PSUM
-        op: such as nl.add
-        loop_indices: a loop variable or a tuple of them; variables of loops around it
-        dtype: a dtype; the result's dtype; x's by default
+        x: a tile [P, F...] in SBUF or PSUM
+        op: an operator, such as nl.add
+        loop_indices: a loop variable or a tuple of them; the variables of loops that contain the call
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        op over the iterations of the loops, to assign to a tile from outside of them.
+        x folded by op over the iterations of the loops; assign it to a tile that was created outside of them.
 
     Errors:
         An op that is not an operator is an error.
@@ -865,12 +865,12 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
 
 
 def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
-    """Emit x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32.
+    """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM.
 
     Arguments:
         x: [M, K], or [K, M] with transpose_x; M and K at most 128
         y: [K, N], N at most 512
-        transpose_x: True or False; True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
+        transpose_x: True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -888,9 +888,9 @@ def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
@@ -902,12 +902,12 @@ def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
 
 def maximum(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``maximum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``maximum(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -925,9 +925,9 @@ def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default, float32 for integers
+        dtype: the result's dtype; x's by default, float32 for integers
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         The sum over the axes divided by their extents, in float32.
@@ -946,9 +946,9 @@ def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
@@ -960,12 +960,12 @@ def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
 
 def minimum(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``minimum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``minimum(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -982,7 +982,7 @@ def mish(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1000,7 +1000,7 @@ def mod(x, y, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1013,12 +1013,12 @@ def mod(x, y, dtype=None, mask=None) -> Any:
 
 
 def multiply(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``multiply(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``multiply(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1037,13 +1037,13 @@ class nc:
 def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
     """ndarray(shape, dtype, *, buffer=None, name='')
 
-    Create a tensor with uninitialized elements; on-chip memory reads as zero.
+    Create an uninitialized tensor. On chip, elements read as zero until they are written.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor of that shape whose elements are not set.
@@ -1059,7 +1059,7 @@ def negative(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1072,12 +1072,12 @@ def negative(x, *, dtype=None, mask=None) -> Any:
 
 
 def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compute ``not_equal(x, y)`` elementwise: 1 where it holds, else 0.
+    """Compare elementwise: 1 where ``not_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; bool by default
+        dtype: the result's dtype; bool by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1108,16 +1108,16 @@ def ones(shape, dtype, *, buffer=None, name='') -> Any:
     """Create a tensor of ones, on chip.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all 1.
 
     Errors:
-        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        A buffer in HBM is an error: create the tensor with nl.ndarray and write it with nl.store.
         The message names the line of the call.
     """
 
@@ -1127,12 +1127,12 @@ class par_dim:
 
 
 def power(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``power(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``power(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1152,9 +1152,9 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
@@ -1191,7 +1191,6 @@ def program_ndim() -> Any:
 
     Errors:
         None.
-        The message names the line of the call.
     """
 
 psum: Any
@@ -1201,8 +1200,8 @@ def rand(shape, dtype=np.float32) -> Any:
     """Return a tile of uniform random numbers in [0, 1).
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
 
     Result:
         A tile of random numbers, uniform from 0 to below 1.
@@ -1234,7 +1233,7 @@ def reciprocal(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1251,7 +1250,7 @@ def relu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1264,19 +1263,19 @@ def relu(x, *, dtype=None, mask=None) -> Any:
 
 
 def right_shift(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``right_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``right_shift(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x >> y of each element's bits, filled with zeros.
 
     Errors:
-        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        Tiles of floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
         The message names the line of the call.
     """
 
@@ -1286,12 +1285,12 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        w: of x's shape, or of one that broadcasts to it, such as [P, 1]
+        w: weights of x's shape, or of a shape that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         n: a number other than 0; the divisor of the sum of squares
-        epsilon: a number; added to the quotient
-        dtype: a dtype; the result's dtype; x's by default
-        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
+        epsilon: a number; added to the sum of squares / n
+        dtype: the result's dtype; x's by default
+        compute_dtype: the dtype of intermediate values; float32 by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1308,7 +1307,7 @@ def rsqrt(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1323,7 +1322,7 @@ sbuf: Any
 
 
 def sequential_range(*args) -> Any:
-    """Return a loop that keeps its order.
+    """Return a loop whose iterations run in order.
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
@@ -1342,7 +1341,7 @@ def shared_constant(constant, dtype=None) -> Any:
 
     Arguments:
         constant: an array of numbers; an array of NumPy
-        dtype: a dtype; the tensor's dtype; the array's by default
+        dtype: the tensor's dtype; the array's by default
 
     Result:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
@@ -1359,8 +1358,8 @@ def shared_identity_matrix(n, dtype=np.uint8) -> Any:
     """Return the n x n identity as an HBM constant.
 
     Arguments:
-        n: a positive integer; its extent
-        dtype: a dtype; the dtype of the elements
+        n: a positive integer; the number of rows
+        dtype: the dtype of the elements
 
     Result:
         The identity matrix [n, n] in HBM.
@@ -1376,7 +1375,7 @@ def sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1393,7 +1392,7 @@ def sign(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1410,7 +1409,7 @@ def silu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1427,7 +1426,7 @@ def silu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1444,7 +1443,7 @@ def sin(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1462,8 +1461,8 @@ def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
-        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
+        dtype: the result's dtype; x's by default
+        compute_dtype: the dtype of intermediate values; float32 by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1480,7 +1479,7 @@ def softplus(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1501,7 +1500,7 @@ def sqrt(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1518,7 +1517,7 @@ def square(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1534,26 +1533,26 @@ def static_cast(input_data, dtype) -> Any:
     """Convert a number or array to another dtype; may be called outside of kernels.
 
     Arguments:
-        input_data: an array of numbers; a number or an array of NumPy
-        dtype: a dtype; the result's dtype
+        input_data: a number or an array of NumPy
+        dtype: the result's dtype
 
     Result:
-        The number or array, converted as the machine converts it. The call works outside of a kernel, too.
+        The number or array, converted as the machine converts it.
 
     Errors:
-        A dtype that is none is an error.
+        A value that is not a dtype is an error.
         The message names the line of the call.
     """
 
 
 def static_range(*args) -> Any:
-    """Return a loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel may stay a loop.)
+    """Return a loop that unrolls: its variable is a Python int. A ``range`` in a kernel may stay a loop.
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
 
     Result:
-        A loop that is unrolled: its variable is a Python int.
+        A loop that unrolls: its variable is a Python int.
 
     Errors:
         Bounds that are not integers are errors.
@@ -1565,7 +1564,7 @@ def store(dst, value, *, mask=None) -> Any:
     """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
 
     Arguments:
-        dst: a tile; [P, F...] in HBM; a tile of indices may select rows
+        dst: a tile [P, F...] in HBM; a tile of indices may select rows
         value: [P, F...] in SBUF or PSUM, or a number
         mask: a condition on loop variables and indices; by default all elements are active
 
@@ -1579,12 +1578,12 @@ def store(dst, value, *, mask=None) -> Any:
 
 
 def subtract(x, y, *, dtype=None, mask=None) -> Any:
-    """Compute ``subtract(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
+    """Compute ``subtract(x, y)`` elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        dtype: the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1602,9 +1601,9 @@ def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.
@@ -1620,7 +1619,7 @@ def tan(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1637,7 +1636,7 @@ def tanh(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1658,7 +1657,7 @@ def transpose(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1675,7 +1674,7 @@ def trunc(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1699,7 +1698,7 @@ def var(x, axis, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; the result's dtype; x's by default
+        dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1712,13 +1711,13 @@ def var(x, axis, *, dtype=None, mask=None) -> Any:
 
 
 def where(condition, x, y, *, dtype=None, mask=None) -> Any:
-    """Emit x where condition is not 0, else y.
+    """Select x where ``condition`` is not 0, else y.
 
     Arguments:
         condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
-        x: a number or a tile; the values where it is true
+        x: a number or a tile; the values where condition is true
         y: a number or a tile; the values elsewhere
-        dtype: a dtype; the result's dtype; x's and y's promoted by default
+        dtype: the result's dtype; by default the promotion of x's and y's
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1734,16 +1733,16 @@ def zeros(shape, dtype, *, buffer=None, name='') -> Any:
     """Create a tensor of zeros, on chip.
 
     Arguments:
-        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
-        dtype: a dtype; the dtype of the elements
+        shape: a tuple of integers; the tensor's extents; in SBUF and PSUM the partition is the first
+        dtype: the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor whose elements are all 0.
 
     Errors:
-        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        A buffer in HBM is an error: create the tensor with nl.ndarray and write it with nl.store.
         The message names the line of the call.
     """
 
@@ -1752,15 +1751,15 @@ def zeros_like(a, dtype=None, *, buffer=None, name='') -> Any:
     """Create a tensor of zeros with the shape of another tensor, on chip.
 
     Arguments:
-        a: a tile; a tensor in any memory
-        dtype: a dtype; the dtype of the elements; the tensor's by default
+        a: a tensor in any memory
+        dtype: the dtype of the elements; the tensor's by default
         buffer: the memory; nl.sbuf by default
-        name: a string; its name in code and messages
+        name: a string; the tensor's name in IR and messages
 
     Result:
         A tensor of that shape whose elements are all 0.
 
     Errors:
-        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        A buffer in HBM is an error: create the tensor with nl.ndarray and write it with nl.store.
         The message names the line of the call.
     """
