@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors and warnings of instructions of both generations name the user's parameters, not the fields of the operation's
-class."""
+"""Errors and warnings of instructions name the user's parameters, not the fields of the operation's class."""
 
 import inspect
 import linecache
