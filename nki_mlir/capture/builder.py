@@ -63,11 +63,6 @@ def require_generation(generation: int, feature: str, instead: str) -> None:
 # operation; its second argument has the buffers by field.
 ErrorOfCall: TypeAlias = Callable[[KernelError, Mapping[str, Buffer]], KernelError]
 
-
-def unchanged(error: KernelError, buffers: Mapping[str, Buffer]) -> KernelError:
-    return error
-
-
 # A memo for the operations of one outline or form, by keys that the builder chooses.
 Memo: TypeAlias = dict[Any, Any]
 Marks: TypeAlias = Mapping[str, Any]                 # attributes of an allocation, such as an address
@@ -82,7 +77,7 @@ class Builder:
     names_by_assignment = False     # tensors without a name are named after their variable
 
     advance: Advance = staticmethod(ignore)         # reports an operation to the progress line
-    error_of_call: ErrorOfCall = staticmethod(unchanged)        # names the parameters of the language's function
+    error_of_call: ErrorOfCall = staticmethod(lambda error, buffers: error)
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = DEFAULT_TARGET) -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
