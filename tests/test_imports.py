@@ -54,7 +54,7 @@ UNREAD = {
 }
 # What a lower tier imports of a higher one by a name that it makes, and why it cannot be the other way round.
 UPWARDS = {
-    ("nki_mlir.language.arguments", "nki_mlir.frameworks"): "nothing has loaded a framework's adapter when a kernel is "
+    ("nki_mlir.language.framework_tensors", "nki_mlir.frameworks"): "nothing has loaded a framework's adapter when a kernel is "
     "called with the first of its tensors",
 }
 

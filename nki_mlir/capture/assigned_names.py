@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-from nki_mlir.capture.locations import definition, is_passed, user_frame
+from nki_mlir.capture.locations import is_passed, user_frame
+from nki_mlir.capture.source_text import definition
 
 PASSED = ("COPY", "DUP_TOP", "EXTENDED_ARG")    # copies come from ``a = b = call()`` and ``(a := call())``
 STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL", "STORE_ATTR")

@@ -21,7 +21,8 @@ from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from nki_mlir.capture.locations import FUTURES, Definition, compiled, definition
+from nki_mlir.capture.locations import compiled
+from nki_mlir.capture.source_text import FUTURES, Definition, definition
 from nki_mlir.diagnostics import Location
 
 

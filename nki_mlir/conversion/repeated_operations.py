@@ -2,140 +2,27 @@
 """Lower each distinct operation of straight-line code once, however many equal ones a kernel has.
 
 A kernel that was unrolled has the same few tile operations on thousands of buffers. ``lower_once`` walks the function
-once, groups its operations, and lowers a copy without those that repeat others: the copy is short, so are the walks of
-the passes. The location of each operation in the copy names its position in the function, and so do the locations of
-all that it becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``) notes what the first of equal
-operations became as a template, and writes the records of the omitted ones from it, where they were. While the copy is
-lowered, a call stands for a sequence of omitted operations: nothing is fused across it, and it uses the buffers that
-they share with operations of the copy.
-
-What an operation of the function's own block becomes depends on the parts of ``GroupKey`` alone, apart from where its
-patterns start in tensors in HBM: those of its instructions are moved by the same distance. Two operations in a row may
-become one instruction where the first may be a fold and nothing else uses its result: these are one group. Operations
-in loops and branches, operations on views, and those that programs meet at are lowered one by one.
+once, groups its operations (``operation_groups.py``), and lowers a copy without those that repeat others: the copy is
+short, so are the walks of the passes. The location of each operation in the copy names its position in the function,
+and so do the locations of all that it becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``)
+notes what the first of equal operations became as a template, and writes the records of the omitted ones from it,
+where they were. While the copy is lowered, a call stands for a sequence of omitted operations: nothing is fused across
+it, and it uses the buffers that they share with operations of the copy.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import NamedTuple
 
-from nki_mlir.analysis.effects import VIEWS
 from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
-from nki_mlir.conversion.linalg_to_nisa import BETWEEN
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
-from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
-from nki_mlir.dialects.op import REGISTRY, Op, changed
+from nki_mlir.conversion.operation_groups import Groups, OperationGroup, Repeats
+from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import TO_NISA, passes_to
-from nki_mlir.transforms.split_masked_loops import is_masked
 from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
 OMITTED = "omitted"             # what a call in place of omitted operations calls
-LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that may alias others
-
-
-class GroupKey(NamedTuple):
-    """What decides what a group of operations becomes.
-
-    ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
-    functions, engines, marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which
-    operands are one buffer. ``origins`` has for each buffer where it comes from, and for a local one of several
-    operations whether they alone use it. ``symbols`` are the index values that operands are, by identity: their ranges
-    count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the operation that
-    comes next.
-    """
-
-    operations: tuple[object, ...]
-    slots: tuple[int, ...]
-    origins: tuple[object, ...]
-    symbols: tuple[Value, ...]
-    allocated: tuple[tuple[int, int], ...]
-
-
-@dataclass(eq=False, slots=True)
-class SourceBuffer:
-    """A buffer of a function, by ``number``: an argument, or what ``allocation`` allocates at a position. ``origin`` is
-    None for other values, and for buffers of which there are views. ``users``: the positions of operations that use
-    it."""
-
-    number: int
-    origin: int | None = None
-    allocation: Operation | None = None
-    position: int = -1
-    users: list[int] = field(default_factory=list)
-
-
-class Outline:
-    """The part of equal outlines of operations of that name that makes keys equal: it is one object."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-@dataclass(eq=False, slots=True)
-class OperationForm:
-    """What equal tile operations have in common. ``outline`` does not depend on where tiles start in HBM; ``starts``
-    has these starts, by the number of the operand."""
-
-    tiles: int
-    outline: Outline
-    starts: tuple[tuple[int, int], ...]
-    may_fold: bool
-    stays: bool                 # is not grouped
-
-
-class TileOperation(NamedTuple):
-    """A tile operation of the function's block, at a position."""
-
-    position: int
-    operation: Operation
-    form: OperationForm
-    buffers: list[SourceBuffer]
-    symbols: Sequence[Value]
-
-
-@dataclass(eq=False, slots=True)
-class OperationGroup:
-    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``starts`` where
-    the patterns of those in HBM start, by their number among these."""
-
-    operations: Sequence[TileOperation]
-    buffers: list[SourceBuffer]
-    starts: dict[int, int]
-    allocated: tuple[int, ...]  # numbers of the buffers that are allocated inside of it
-    number: int = 0             # of its key
-
-
-@dataclass(eq=False)
-class Repeats:
-    """The groups of a kernel that repeat others.
-
-    ``firsts`` has the groups that were lowered for others, by number, ``members`` the number of the group of each of
-    their operations, by position. ``omitted`` are the groups and the buffers that the lowered copy lacks, with their
-    positions, in order; ``before`` has the operations of the copy that follow some, with the position up to which these
-    are in front of it. ``arguments`` and ``allocations`` are the buffers of the function, in order and by position;
-    ``buffers`` counts them all. ``source`` is the module of their operations, which keeps these alive.
-    """
-
-    source: Module
-    firsts: dict[int, OperationGroup]
-    members: dict[int, int]
-    omitted: list[tuple[int, OperationGroup | SourceBuffer]]
-    before: dict[Operation, int]
-    arguments: list[SourceBuffer]
-    allocations: dict[int, SourceBuffer]
-    buffers: int
-
-    @property
-    def repeated(self) -> list[OperationGroup]:
-        return [item for _, item in self.omitted if isinstance(item, OperationGroup)]
 
 
 class LoweredOnce(NamedTuple):
@@ -196,196 +83,6 @@ class ModuleContents:
             if name.startswith("scf."):
                 operations_of(op, self.names.add)
         return operations[1:]
-
-
-# -- groups ------------------------------------------------------------------------------------------------------------
-class Groups:
-    """The groups of operations of a function's block that become the same.
-
-    ``splits``: masks are not split yet. If so, and if an operation has one, it is ``masked`` and has no groups.
-    """
-
-    def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
-                 ) -> None:
-        self.function, self.operations = kernel.op, operations
-        self.forms: dict[RecognizedOperation, OperationForm] = {}
-        self.outlines: dict[object, Outline] = {}
-        self.buffers: dict[Value, SourceBuffer] = {}
-        self.arguments = [
-            self.buffer(value, None if spec.kind == "program_id" else
-                        ALIASED if kernel.may_alias and spec.kind == "input" else ARGUMENT)
-            for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments)]
-        self.allocations: dict[int, SourceBuffer] = {}          # by position
-        self.by_key: dict[GroupKey, OperationGroup] = {}
-        self.firsts: dict[int, OperationGroup] = {}             # that others repeat
-        self.repeated: dict[int, OperationGroup] = {}           # by the position of their first operation
-        self.omitted: set[int] = set()                          # positions of all operations of these
-        self.open: list[TileOperation] = []                     # operations that may be a group
-        self.inside: list[tuple[int, SourceBuffer]] = []        # allocations behind so many of these
-        self.splits, self.masked = splits, False
-        steps = self.steps()
-        if not self.masked:
-            self.group(steps)
-
-    def buffer(self, value: Value, origin: int | None) -> SourceBuffer:
-        buffer = self.buffers[value] = SourceBuffer(len(self.buffers), origin)
-        return buffer
-
-    def buffers_of(self, values: Sequence[Value], position: int) -> list[SourceBuffer]:
-        """Return the buffers that an operation uses."""
-        used, buffers = list[SourceBuffer](), self.buffers
-        for value in values:
-            buffer = buffers.get(value)
-            if buffer is None:
-                buffer = self.buffer(value, None)
-            buffer.users.append(position)
-            used.append(buffer)
-        return used
-
-    def steps(self) -> list[TileOperation | SourceBuffer | None]:
-        """Return the tile operations and allocations in order, None for what separates groups; note the users of all
-        buffers."""
-        steps: list[TileOperation | SourceBuffer | None] = []
-        viewed: list[SourceBuffer] = []
-        for position, (op, name) in enumerate(self.operations):
-            if name == "memref.alloc":
-                buffer = self.buffer(op.results[0], LOCAL)
-                buffer.allocation, buffer.position = op, position
-                self.allocations[position] = buffer
-                steps.append(buffer)
-            elif name.startswith("nki.") and name in REGISTRY:
-                form, operands = self.form(op)
-                if self.masked:
-                    return []
-                steps.append(TileOperation(position, op, form, self.buffers_of(operands[:form.tiles], position),
-                                           operands[form.tiles:]))
-            else:
-                for inner in operations_of(op, lambda name: True) if name.startswith("scf.") else (op,):
-                    if self.splits and inner.name in REGISTRY and is_masked(inner):
-                        self.masked = True
-                        return []
-                    used = self.buffers_of(inner.operands, position)
-                    if inner.name in VIEWS:
-                        viewed.append(used[0])
-                if not name.startswith(BETWEEN):
-                    steps.append(None)
-        for buffer in viewed:
-            buffer.origin = None
-        return steps
-
-    def form(self, op: Operation) -> tuple[OperationForm, list[Value]]:
-        """Return the form of a tile operation, and its operands."""
-        recognized, operands = recognize(op)
-        form = self.forms.get(recognized)
-        if form is None:
-            self.masked |= self.splits and is_masked(op)
-            key, starts = outline_of(recognized.op)
-            form = self.forms[recognized] = OperationForm(
-                len(recognized.op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
-                may_fold(recognized.op), recognized.op.acts_outside)
-        return form, operands
-
-    def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
-        for step in steps:
-            if type(step) is TileOperation:
-                if self.open and not self.continues(step):
-                    self.close()
-                self.open.append(step)
-                if not step.form.may_fold:
-                    self.close()
-            elif type(step) is SourceBuffer:
-                if self.open:
-                    self.inside.append((len(self.open), step))
-            else:
-                self.close()
-        self.close()
-
-    def continues(self, step: TileOperation) -> bool:
-        """Whether an operation reads what only it and the one before it use."""
-        last = self.open[-1]
-        members = last.position, step.position
-        return any(buffer.origin == LOCAL and buffer in last.buffers and all(user in members for user in buffer.users)
-                   for buffer in step.buffers)
-
-    def close(self) -> None:
-        """End the group of the open operations; note whether it repeats one."""
-        operations, inside = self.open, self.inside
-        if not operations:
-            return
-        self.open, self.inside = [], []
-        used, symbols, starts = operations[0].buffers, operations[0].symbols, operations[0].form.starts
-        stays = operations[0].form.stays
-        for operation in operations[1:]:
-            starts = (*starts, *[(len(used) + number, start) for number, start in operation.form.starts])
-            used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
-            stays |= operation.form.stays
-        numbers: dict[SourceBuffer, int] = {}
-        slots = [numbers.setdefault(buffer, len(numbers)) for buffer in used]
-        stays |= any([slots.count(slots[number]) > 1 for number, _ in starts])      # its patterns may overlap
-        origins: list[object] = [buffer.origin for buffer in numbers]
-        allocated: tuple[tuple[int, int], ...] = ()
-        if len(operations) > 1:
-            members = {operation.position for operation in operations}
-            origins = [(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
-                       for buffer in numbers]
-            between = [(number, buffer) for number, buffer in inside if number < len(operations)]
-            stays |= any(buffer not in numbers for _, buffer in between)
-            if not stays:
-                allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
-        if stays or None in origins:
-            return
-        group = OperationGroup(operations, list(numbers), {slots[number]: start for number, start in starts},
-                               tuple([number for _, number in allocated]))
-        key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
-                       tuple(symbols), allocated)
-        first = self.by_key.setdefault(key, group)
-        if first is group:
-            group.number = len(self.by_key)
-            return
-        group.number = first.number
-        self.firsts[first.number] = first
-        self.repeated[operations[0].position] = group
-        for operation in operations:
-            self.omitted.add(operation.position)
-
-    def is_omitted(self, buffer: SourceBuffer) -> bool:
-        """Whether operations use a buffer, and all of them repeat others."""
-        return bool(buffer.users) and self.omitted.issuperset(buffer.users)
-
-    def repeats(self, source: Module, before: dict[Operation, int]) -> Repeats:
-        omitted: list[tuple[int, OperationGroup | SourceBuffer]] = list(self.repeated.items())
-        omitted += [item for item in self.allocations.items() if self.is_omitted(item[1])]
-        omitted.sort(key=itemgetter(0))
-        members = {operation.position: number for number, group in self.firsts.items()
-                   for operation in group.operations}
-        return Repeats(source, self.firsts, members, omitted, before, self.arguments, self.allocations,
-                       len(self.buffers))
-
-
-def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return what is equal for operations that differ in their buffers and in where tiles start in HBM; these starts,
-    by the number of the operand."""
-    starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands())
-                    if tile.space == HBM])
-    if any(start for _, start in starts):
-        op = changed(op, lambda tile: started(tile, -tile.access.free.const) if tile.space == HBM else tile)
-    return (op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts
-
-
-def started(tile: Tile, distance: int, handle: object = None) -> Tile:
-    """Return a tile in HBM, or one of another tensor, that starts behind it by so many elements."""
-    access = tile.access
-    return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
-
-
-def may_fold(op: Op) -> bool:
-    """Whether the last nest that an operation becomes may be a fold, which may write what the next operation copies."""
-    if not op.is_loop_nest or len(op.targets()) > 1:
-        return True
-    try:
-        return bool(op.iteration().reduced)
-    except NkiMlirError:
-        return True
 
 
 # -- the copy that is lowered ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.language.argument_memory import ArgumentMemory, StridedMemory
-from nki_mlir.language.arguments import FORWARD, NoDerivative, has_tangent
+from nki_mlir.language.framework_tensors import FORWARD, NoDerivative, has_tangent
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar import dtypes
 

@@ -24,8 +24,8 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.capture.builder import Builder, current
 from nki_mlir.capture.errors import NestedGrid
-from nki_mlir.capture.locations import remember
 from nki_mlir.capture.races.verdicts import checked, report
+from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.state import Identity
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
@@ -42,7 +42,6 @@ from nki_mlir.language.arguments import (
     TensorSpec,
     bind,
     explained,
-    framework_of,
     signature_of,
     with_arrays,
 )
@@ -54,6 +53,7 @@ from nki_mlir.language.call_cache import (
     key_of_bound,
 )
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.files import write_file
-from nki_mlir.language.arguments import framework_of, with_arrays
+from nki_mlir.language.arguments import with_arrays
+from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array, takes_attributes
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile

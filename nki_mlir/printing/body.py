@@ -38,7 +38,7 @@ from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
-from nki_mlir.targets.neuron.codegen.mlir_records import ADDRESS
+from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS
 from nki_mlir.waist.function import (
     BufferAllocation,
     ConstantBuffer,

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from nki_mlir.capture.locations import source_of
+from nki_mlir.capture.source_text import source_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.files import is_known_source

@@ -16,7 +16,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, RichLog, Static, TabbedContent, TabPane
 
-from nki_mlir.capture.locations import source_of
+from nki_mlir.capture.source_text import source_of
 from nki_mlir.stepping.commands import Commands, headline
 from nki_mlir.stepping.debugger import Debugger, Front, Quit
 from nki_mlir.stepping.moment import Moment, Table

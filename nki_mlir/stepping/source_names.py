@@ -9,7 +9,7 @@ import linecache
 import re
 from collections.abc import Iterator
 
-from nki_mlir.capture.locations import source_of
+from nki_mlir.capture.source_text import source_of
 from nki_mlir.diagnostics import Location
 
 SSA_RESULT = re.compile(r"\s*%([A-Za-z_]\w*) =")          # a line of MLIR

@@ -10,7 +10,8 @@ import traceback
 import numpy as np
 import pytest
 
-from nki_mlir.capture.locations import compiled, statement_at, user_location
+from nki_mlir.capture.locations import compiled, user_location
+from nki_mlir.capture.source_text import statement_at
 
 TEXT = """\
 def f(here, x):

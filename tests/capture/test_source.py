@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from nki_mlir.capture.locations import definition
+from nki_mlir.capture.source_text import definition
 
 
 def decorated(*functions):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.capture.errors import AnnotationMismatch, OutOfScope
-from nki_mlir.capture.locations import text_of
+from nki_mlir.capture.source_text import text_of
 from nki_mlir.capture.wrapping import NoSourceWarning, underlying
 from nki_mlir.language.current import nki as current
 

@@ -7,8 +7,10 @@ Each part of the key counts.
 import numpy as np
 import pytest
 
-from nki_mlir.conversion import repeated_operations
-from nki_mlir.conversion.repeated_operations import Groups, ModuleContents, lower_once, outline_of
+from nki_mlir.bindings import ir
+from nki_mlir.conversion import operation_groups
+from nki_mlir.conversion.operation_groups import Groups, outline_of
+from nki_mlir.conversion.repeated_operations import ModuleContents, lower_once
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -205,7 +207,7 @@ def allocated(x):
     return out
 
 
-def without(part, key=repeated_operations.GroupKey):
+def without(part, key=operation_groups.GroupKey):
     """A function that makes keys without a part; of operations it leaves their names."""
     number = key._fields.index(part)
 
@@ -222,7 +224,7 @@ def without(part, key=repeated_operations.GroupKey):
 def test_key__needs_each_part(monkeypatch, part, function, shapes, grid):
     module = captured(function, *shapes, grid=grid)
     check(module)
-    monkeypatch.setattr(repeated_operations, "GroupKey", without(part))
+    monkeypatch.setattr(operation_groups, "GroupKey", without(part))
     assert not agrees(module)
 
 
@@ -241,11 +243,11 @@ def test_inputs_that_may_overlap__are_other_operands(monkeypatch):
     module = captured(origins, (128, 64), (128, 64))
     with module.context:
         keys = []
-        monkeypatch.setattr(repeated_operations, "GroupKey", lambda *parts: keys.append(parts) or parts)
+        monkeypatch.setattr(operation_groups, "GroupKey", lambda *parts: keys.append(parts) or parts)
         (operations,) = ModuleContents(module).functions
         Groups(the_kernel(module), operations)
         plain, keys[:] = [key[2] for key in keys], []
-        the_kernel(module).op.attributes["nki.may_alias"] = repeated_operations.ir.UnitAttr.get()
+        the_kernel(module).op.attributes["nki.may_alias"] = ir.UnitAttr.get()
         Groups(the_kernel(module), operations)
         assert plain != [key[2] for key in keys]
 

@@ -12,9 +12,10 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
 from nki_mlir.frameworks.torch import NotOnCpu, NotScripted, NotStrided  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
-from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402
+from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
+from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
 
 from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402

@@ -11,7 +11,7 @@ import numpy as np
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
-from nki_mlir.language.arguments import framework_of, map_leaves, with_arrays
+from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.compile_options import TARGETS, CompileOptions
 from nki_mlir.language.current.compiler import Frontend
 from nki_mlir.language.current.driver import (
@@ -26,6 +26,7 @@ from nki_mlir.language.current.driver import (
 )
 from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.current.simulator import is_array, to_numpy
+from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.kernel import capturing, default_executor, takes_attributes
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.mesh import Mesh

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState
-from nki_mlir.capture.locations import definition, user_frame, user_location, variables
+from nki_mlir.capture.locations import user_frame, user_location, variables
+from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.state import is_bound
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops

@@ -25,7 +25,6 @@ from nki_mlir.language.arguments import (
     MaskedArgument,
     conversion,
     explained,
-    framework_of,
     leaves_of,
     map_leaves,
     signature_of,
@@ -40,6 +39,7 @@ from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
 from nki_mlir.language.kernel import K, capturing, is_array, plain_index_errors, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel

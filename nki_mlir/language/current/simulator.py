@@ -28,20 +28,17 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.language.argument_memory import ArgumentMemory
-from nki_mlir.language.arguments import (
+from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, with_arrays
+from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.eager_run import report_races, results
+from nki_mlir.language.framework_tensors import (
     FORWARD,
-    Bound,
     NoDerivative,
     has_tangent,
-    leaves_of,
-    map_leaves,
     records,
     refuse_gradient,
     tensor_classes,
-    with_arrays,
 )
-from nki_mlir.language.current.errors import invalid, require
-from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32, DType, convert, dtype_of

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.assemble import room
 from nki_mlir.targets.cpu.function import (
     Argument,
@@ -21,7 +22,6 @@ from nki_mlir.targets.cpu.function import (
     NativeFunction,
     ScratchBuffer,
 )
-from nki_mlir.targets.cpu.loops import AddressedNest, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 

@@ -20,8 +20,8 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
 from nki_mlir.targets.cpu.image import Site
-from nki_mlir.targets.cpu.loops import addressed, does_stream
 from nki_mlir.targets.cpu.routines import Routine, RowCopies
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval

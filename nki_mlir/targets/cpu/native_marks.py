@@ -14,9 +14,10 @@ from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
 from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, contraction_of, tiles
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall, Spread
-from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, can_stream
+from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
 from nki_mlir.targets.cpu.routines import Limits, Routine
 from nki_mlir.targets.cpu.schedule import fields_beside, parts_of

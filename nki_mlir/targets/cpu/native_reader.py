@@ -23,6 +23,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.function import (
     MEMORY,
     ByteRegion,
@@ -42,7 +43,6 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
-from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.native_marks import (
     check_lookups,
     failure_of,

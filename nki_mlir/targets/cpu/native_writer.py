@@ -20,6 +20,7 @@ from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
@@ -44,7 +45,6 @@ from nki_mlir.targets.cpu.function import (
     slot_value,
 )
 from nki_mlir.targets.cpu.image import SITE_BITS
-from nki_mlir.targets.cpu.loops import AddressedNest
 from nki_mlir.targets.cpu.routines import Limits, Routine, RowCopies
 from nki_mlir.targets.cpu.tabulated import LENGTH
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct

@@ -29,10 +29,11 @@ from nki_mlir.scalar.dtypes import (
     DType,
 )
 from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct, RegisterTile
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
-from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse
+from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host

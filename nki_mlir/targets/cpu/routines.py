@@ -17,10 +17,11 @@ from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned
 from nki_mlir.targets.cpu.contraction import Contraction, FreshProduct, PanelProduct, contraction_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.loops import AddressedNest, Loops, MemoryUse, can_stream, stored_bytes, where_aligned
+from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
 from nki_mlir.targets.cpu.schedule import reach_of, schedule
 from nki_mlir.targets.cpu.tile_registers import FEATURES, TileRegisterProduct
 from nki_mlir.targets.runtime import host, jit

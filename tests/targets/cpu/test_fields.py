@@ -15,7 +15,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import lowering
-from nki_mlir.targets.cpu.loops import AddressedNest
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 
 from .compiled import compiled, set_options
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import addressed, can_stream
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
@@ -30,7 +31,6 @@ from nki_mlir.targets.cpu.function import (
     sub_blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loops import addressed, can_stream
 from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest

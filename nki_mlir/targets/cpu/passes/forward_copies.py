@@ -11,6 +11,7 @@ last use.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
     Allocate,
@@ -28,7 +29,6 @@ from nki_mlir.targets.cpu.function import (
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.loop_products import writes_once
-from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.fusion import ElementMove

@@ -12,6 +12,7 @@ take turns; the pass asks that they only compute on the kernel's arrays, and rea
 from dataclasses import replace
 from math import prod
 
+from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
     FIRST_ID,
@@ -23,7 +24,6 @@ from nki_mlir.targets.cpu.function import (
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.runtime import host
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
 from nki_mlir.targets.cpu.function import (
     Compute,
@@ -23,7 +24,6 @@ from nki_mlir.targets.cpu.function import (
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.cpu.passes.store_products import with_sums_from_zero
 from nki_mlir.targets.runtime import host

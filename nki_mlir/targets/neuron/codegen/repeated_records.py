@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.conversion.repeated_operations import OperationGroup, Repeats, SourceBuffer, position_of, started
+from nki_mlir.conversion.operation_groups import OperationGroup, Repeats, SourceBuffer, started
+from nki_mlir.conversion.repeated_operations import position_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import recognize

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Finds the framework whose tensors a kernel is called with, and refuses derivatives that would lack a kernel's term.
+
+A framework is found without importing any that the program has not. Its adapter is the module of its name in
+``nki_mlir.frameworks``, which is above the language, hence found by name. It has ``call(kernel, arguments, keywords)``.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import nki_mlir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.arguments import leaves_of
+
+# The class that is quicker to ask comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
+TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
+
+
+def tensor_classes() -> list[tuple[str, Any]]:
+    """Return the frameworks that the program has imported, with their tensor classes."""
+    return [(name.split(".")[0], getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
+            if hasattr(sys.modules.get(name), kind)]
+
+
+def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+    """Return the adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
+    kinds = tensor_classes()
+    for name, kind in kinds:
+        for value in arguments:                                     # the usual case needs no walk
+            if isinstance(value, kind):
+                return adapter(name)
+    for name, kind in kinds:
+        if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
+            return adapter(name)
+    return None
+
+
+def adapter(name: str) -> object:
+    import_adapter(name)
+    return getattr(nki_mlir.frameworks, name)
+
+
+def import_adapter(name: str) -> None:
+    if not hasattr(sys.modules.get("nki_mlir.frameworks"), name):   # not while a thread imports it
+        importlib.import_module(f"nki_mlir.frameworks.{name}")
+
+
+# torch.compile traces calls of kernels up to the adapter; it must take an import in between as done.
+import_adapter._dynamo_marked_constant = True   # type: ignore[attr-defined]
+
+
+class NoDerivative(NkiMlirError, RuntimeError):
+    """A derivative of a kernel's result would lack a term without notice, in reverse mode as in forward mode. Within
+    ``torch.autograd.Function``, and operators that have a derivative, PyTorch has switched both off."""
+
+    code = "NKI-TORCH-GRADIENT"
+    message = "kernel {name} is called with a tensor that {has}, and a kernel has no derivative"
+    why = "its result has no {what}, so the {derivative} of that tensor would lack the terms of the kernel"
+    fix = ("call it in the forward of a torch.autograd.Function that has a {rule}; if you need no gradient, "
+           "call it {without}")
+
+
+REVERSE = {"has": "requires grad", "what": "history", "derivative": "gradient", "rule": "backward",
+           "without": "under torch.no_grad() or with x.detach()"}
+FORWARD = {"has": "has a tangent", "what": "tangent", "derivative": "forward derivative", "rule": "jvp",
+           "without": "with torch.autograd.forward_ad.unpack_dual(x).primal"}
+
+
+def records(tensors: Iterable[Any]) -> bool:
+    """Return whether PyTorch records the history of results of these tensors, which are PyTorch's."""
+    return any([t.requires_grad for t in tensors]) and sys.modules["torch"].is_grad_enabled()
+
+
+def has_tangent(tensors: Iterable[object]) -> bool:
+    """Return whether PyTorch computes the forward derivative of results of these tensors, which are PyTorch's.
+
+    All duals are of level 0: a transformation inside of another one wraps its duals.
+    """
+    torch: Any = sys.modules["torch"]
+    return torch._C._is_fwd_grad_enabled() and any([
+        torch._VF._unpack_dual(t, level=0)[1] is not None for t in tensors])
+
+
+def refuse_gradient(name: str) -> None:
+    raise NoDerivative(name=name, **REVERSE).here()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Nests with facts about the memory of their operands: what streaming stores write, what a loop prefetches.
+
+Stores past the caches are for outputs that are too large for them: the old contents of a line need not be read first.
+The processor has them for whole vectors at multiples of their size only. Where the arrays of a call are not aligned
+so, ordinary stores are used.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+from nki_mlir.bindings import Type, ir
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
+from nki_mlir.targets.cpu.schedule import Schedule, schedule
+from nki_mlir.waist.nest import Nest, Operand
+
+SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
+
+
+@dataclass(frozen=True)
+class AddressedNest:
+    """A nest with facts about its memory. Its arguments are those of the nest; ``can_stream`` holds for it if it
+    streams."""
+
+    nest: Nest
+    use: MemoryUse
+
+    @property
+    def title(self) -> str:
+        return self.nest.title + "_streamed" * bool(self.use.streams) + "_ahead" * bool(self.use.ahead)
+
+    def emit(self, code: FunctionEmitter, words: Value) -> None:
+        nest, plan = self.nest, schedule(self.nest)
+        count, first_output = len(nest.operands), len(nest.inputs)
+        pointers = [code.word(words, k, code.pointer) for k in range(count)]
+        symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
+        if not self.use.streams:
+            Loops(code, nest, plan, symbols, self.use).emit(pointers)
+            return
+        outputs = [(code.word(words, first_output + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
+                   for k in self.use.streams]
+
+        def version(streams: bool) -> list[Value]:
+            use = self.use if streams else replace(self.use, streams=())
+            Loops(code, nest, plan, symbols, use).emit(pointers)
+            return []
+        where_aligned(code, outputs, version)
+
+
+def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
+                  results: Sequence[Type] = ()) -> list[Value]:
+    """Emit ``version(True)``, which stores past the caches, where each output's address is a multiple of its number,
+    else ``version(False)``; either returns values of the types of ``results``."""
+    beyond = code.i64(0)                        # bits that no output's address may have
+    for address, size in outputs:
+        beyond = code.or_(beyond, code.and_(address, size - 1))
+    branch = code.scf.IfOp(code.cmp("eq", beyond, 0), list(results), has_else=True)
+    for streams, block in ((True, branch.then_block), (False, branch.else_block)):
+        with ir.InsertionPoint(block):
+            yielded = version(streams)
+            if streams:         # other threads may see what they wait for before stores of this kind
+                ir.Operation.create("llvm.fence", attributes={
+                    "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
+            code.scf.YieldOp(yielded)
+    return list(branch.results)
+
+
+def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
+    """Return the nest, with the facts about its memory if there are any."""
+    use = MemoryUse(tuple(range(len(nest.outputs))) if streams else (), ahead)
+    return AddressedNest(nest, use) if use != MemoryUse() else nest
+
+
+def with_memory(routine: "Nest | AddressedNest") -> AddressedNest:
+    return routine if isinstance(routine, AddressedNest) else AddressedNest(routine, MemoryUse())
+
+
+def does_stream(routine: object) -> TypeGuard[AddressedNest]:
+    return isinstance(routine, AddressedNest) and bool(routine.use.streams)
+
+
+def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
+    """Whether the nest writes outputs once each, in whole vectors at multiples of their size from where they begin."""
+    outputs = [(k, nest.outputs[k]) for k in (range(len(nest.outputs)) if chosen is None else chosen)]
+    if nest.mask or not all(o.strides[a] for _, o in outputs for a in nest.reduced):
+        return False
+    plan = schedule(nest)
+    return plan.vector is not None and plan.lanes > 1 and all(
+        not nest.uses(nest.first_output + k) and _lies_in_vectors(output, plan) for k, output in outputs)
+
+
+def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:
+    width = stored_bytes(output, plan)
+    apart = [step * output.dtype.itemsize for axis, step in enumerate(output.strides) if axis != plan.vector]
+    return width >= 16 and output.strides[plan.vector] == 1 and all(             # type: ignore[index]
+        step % width == 0 for step in apart)
