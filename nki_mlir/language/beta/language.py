@@ -14,7 +14,7 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.tracing import NkiRange
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
@@ -166,8 +166,11 @@ def load_transpose2d(src: View, *, mask: Mask | None, dtype: object) -> View:
 
 def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: object,
           mode: object = None) -> View | None:
-    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
+    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered,
+    from a copy in SBUF if the tile is in PSUM."""
     if isinstance(dst, indirect.ADDRESSED):
+        if isinstance(value, View) and value.buffer.space == PSUM:
+            value = ops.copy(value, mask=mask)
         indirect.scatter(dst, value, mask=mask, mode=mode)
     else:
         ops.store(dst, value, mask=mask)
