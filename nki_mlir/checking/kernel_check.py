@@ -26,6 +26,8 @@ from nki_mlir.language import eager_run
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.current.errors import NkiWarning
+from nki_mlir.language.current.kernel import Kernel as CurrentKernel
+from nki_mlir.language.current.refused_python import RefusedPython, refused_python
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.targets import neuron
@@ -67,11 +69,14 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
                 check_compiled(kernel, bound, report)
     finally:
         diagnostics.shown = before
+    if isinstance(kernel, CurrentKernel):
+        report.findings += [CheckFinding("python", WARNING, str(rule), at, rule.instead)
+                            for rule, at in refused_python(kernel.func)]
     report.precision = observer.errors()
     reported_lines = {f.location.line for f in report.of("overwritten-input") if f.location}
     for warning in caught:
         category, line = warning.category, warning.lineno
-        repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning)
+        repeated = issubclass(category, ElementsLeftOut | RefusedPython) or (issubclass(category, NkiWarning)
                                                              and line in reported_lines)
         if issubclass(category, UserWarning) and not repeated:
             kind = next((kind for base, kind in KINDS_OF.items() if issubclass(category, base)), "warning")

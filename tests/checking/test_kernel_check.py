@@ -241,7 +241,8 @@ def test_halves_of_two_cores_at_a_place_that_data_choose_are_apart():
 @nki.jit
 def summed_over_ranks(x, pairs):
     """The sum over four ranks, after one over two with ``pairs``; nothing reads ``lost``."""
-    src, dst = (nl2.ndarray(x.shape, x.dtype, buffer=nl2.private_hbm, name=name) for name in ("src", "dst"))
+    src = nl2.ndarray(x.shape, x.dtype, buffer=nl2.private_hbm)
+    dst = nl2.ndarray(x.shape, x.dtype, buffer=nl2.private_hbm)
     nisa.dma_copy(src, x)
     if pairs:
         ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0, 1], [2, 3]]), nl2.add)

@@ -38,6 +38,7 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
+from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
@@ -233,6 +234,7 @@ class Kernel(CoreKernel):
         region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
         builder.settles = builder.names_by_assignment = True
+        warn_of_refused(self.func)
         builder.touches.values = ValueNumbers()
         tensors = [NkiTensor.full(Storage(p, region, p.dtype)) for p in parameters]
         builder.properties["shared_tensors"] = list(tensors)

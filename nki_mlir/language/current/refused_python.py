@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Python of a kernel, and of the functions that it calls, that the vendor's parser refuses."""
+
+import ast
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from inspect import getattr_static
+from types import FunctionType, ModuleType
+
+from nki_mlir.capture.locations import definition, is_users
+from nki_mlir.capture.wrapping import underlying
+from nki_mlir.diagnostics import Location, warn_once
+from nki_mlir.language.current.errors import NkiWarning
+from nki_mlir.language.python_subset import PythonRule, refused
+
+
+class RefusedPython(NkiWarning):
+    """Warns of Python that capture accepts, and the vendor's parser does not."""
+
+
+def warn_of_refused(function: Callable[..., object]) -> None:
+    """Warn of what the parser refuses, if ``NKI_MLIR_STRICT`` is set."""
+    if os.environ.get("NKI_MLIR_STRICT"):
+        for rule, at in refused_python(function):
+            warn_once(f"{rule}; {rule.instead}", RefusedPython, at)
+
+
+@lru_cache(maxsize=256)
+def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, Location], ...]:
+    """Return the rules that a kernel's function and the functions that it names break, with the lines."""
+    kernel = underlying(function)
+    if kernel is None:
+        return ()
+    broken: list[tuple[PythonRule, Location]] = []
+    seen, waiting = {kernel.__code__}, [kernel]
+    while waiting:
+        current = waiting.pop()
+        source = definition(current.__code__, current.__globals__)
+        if source is None:
+            continue
+        broken += [(rule, Location(current.__code__.co_filename, node.lineno, node.col_offset))
+                   for rule, node in refused(source.function, current is kernel)]
+        for callee in _named_functions(current, source.function):
+            if callee.__code__ not in seen and is_users(callee.__code__.co_filename, callee.__globals__):
+                seen.add(callee.__code__)
+                waiting.append(callee)
+    return tuple(broken)
+
+
+def _named_functions(function: FunctionType, tree: ast.FunctionDef) -> Iterator[FunctionType]:
+    """Yield the functions, and the methods of the classes, that the names and attributes of a function are."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        path: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            path.append(inner.attr)
+            inner = inner.value
+        if not isinstance(inner, ast.Name):
+            continue
+        try:
+            value = cells[inner.id].cell_contents if inner.id in cells else function.__globals__.get(inner.id)
+        except ValueError:                  # a cell without contents
+            continue
+        for name in reversed(path):
+            value = getattr_static(value, name, None) if isinstance(value, ModuleType | type) else None
+        if isinstance(value, type) and not value.__module__.startswith("nki_mlir"):
+            yield from (f for f in map(_function_of, vars(value).values()) if f is not None)
+        elif (called := _function_of(value)) is not None:
+            yield called
+
+
+def _function_of(value: object) -> FunctionType | None:
+    """Return the function of a function, of a kernel, or of a static or class method; None for other values."""
+    value = getattr_static(value, "func", value) if not isinstance(value, FunctionType) else value
+    value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    return value if isinstance(value, FunctionType) else None
