@@ -126,6 +126,7 @@ class Calls(ElementwiseTexts):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
     recipes: dict[str, Recipe] = {}
+    reads_one = False               # whether the statement assigns a tile of which the function reads one element
     partition_names: frozenset[str] = frozenset()
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import Diagonals
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.views import part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -69,6 +70,9 @@ class ElementwiseTexts(Diagonals):
                 if text:
                     return (text, b, second) if narrow is left else (a, text, first)
             return a, b, first if first.shape is not None else second
+        a, first = self.column(a, first, len(second.shape))
+        b, second = self.column(b, second, len(first.shape or ()))
+        assert first.shape is not None and second.shape is not None
         if len(first.shape) != len(second.shape):
             raise LeftForAPerson(f"operands of {len(first.shape)} and {len(second.shape)} dimensions")
         a, first = self.shortened(a, first, second)
@@ -80,6 +84,13 @@ class ElementwiseTexts(Diagonals):
                     for text, other in ((a, second), (b, first)))
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
 
+    def column(self, text: str, tensor: TensorFact, rank: int) -> tuple[str, TensorFact]:
+        """Return a column with as many dimensions as the other operand, or another tile as it is."""
+        if tensor.shape is None or len(tensor.shape) != 2 or tensor.shape[1] != "1" or rank <= 2:
+            return text, tensor
+        more = range(2, rank)
+        return text + "".join(f".expand_dim({k})" for k in more), tensor.like((*tensor.shape, *("1" for _ in more)))
+
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
         """Return as much of a tile as a mask leaves of the other operand."""
         assert tensor.shape is not None and other.shape is not None
@@ -89,9 +100,7 @@ class ElementwiseTexts(Diagonals):
         if shape == tensor.shape:
             return text, tensor
         items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]
-        while items[-1] == ":":
-            items.pop()
-        return f"{text}[{', '.join(items)}]", tensor.like(shape)
+        return part_of(text, items), tensor.like(shape)
 
     def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
         """Return a tile repeated along its dimensions of one element."""
@@ -181,7 +190,7 @@ class ElementwiseTexts(Diagonals):
         """Return which of two operands is a column of float32, an operand of ``tensor_scalar``, if one is."""
         (first, second), shapes = pair, [tensor.shape for _, tensor in pair]
         for k, (column, other) in enumerate(zip(shapes, shapes[::-1])):
-            if column is None or other is None or len(column) != 2 or len(other) != 2 or column[1] != "1":
+            if column is None or other is None or len(column) != 2 or len(other) < 2 or column[1] != "1":
                 continue
             is_column = "?" not in (*column, *other) and other[1] != "1" and column[0] == other[0]
             return k if is_column and (first, second)[k][1].dtype == FLOAT32 else None

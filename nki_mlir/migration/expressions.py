@@ -14,6 +14,7 @@ from typing import NoReturn
 import libcst as cst
 
 from nki_mlir.language.functions import UNARY, finfo
+from nki_mlir.language.python_subset import PARSER, PythonRule
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import (
     HBM,
@@ -83,6 +84,7 @@ class FunctionScope:
     facts: dict[str, Fact] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
+    single_elements: frozenset[str] = frozenset()               # names of which it only reads the first element
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
 
@@ -93,7 +95,6 @@ class Expressions(cst.CSTTransformer):
     target = ""                 # the name that a conditional expression is assigned to, if it does not read the name
     loop_starts: dict[str, str] = {}
     loop_stops: dict[str, str] = {}
-
     inline = 0                      # how many conditions, lambdas or tests of loops are around: no statement may be
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
@@ -118,30 +119,9 @@ class Expressions(cst.CSTTransformer):
         """End the statement: a person has to rewrite it."""
         raise LeftForAPerson(text)
 
-    def stays(self, construct: str, instead: str) -> None:
+    def stays(self, rule: PythonRule) -> None:
         """Report Python that stays and that the vendor's front end of most releases does not read."""
-        self.report.changed(self.line, f"{construct} stays, which the parser of releases 0.2 to 0.6 refuses: {instead}")
-
-    def visit_DictComp(self, node: cst.DictComp) -> None:
-        """Report one."""
-        self.stays("a comprehension of a dictionary", "fill it in a loop")
-
-    def visit_SetComp(self, node: cst.SetComp) -> None:
-        """Report one."""
-        self.stays("a comprehension of a set", "fill a list in a loop")
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        """Report one."""
-        self.stays(":=", "assign before the statement")
-
-    def visit_StarredElement(self, node: cst.StarredElement) -> None:
-        """Report one."""
-        self.stays("an unpacked sequence", "write its elements")
-
-    def visit_Arg(self, node: cst.Arg) -> None:
-        """Report unpacked arguments."""
-        if node.star:
-            self.stays("an unpacked argument", "write its elements")
+        self.report.changed(self.line, f"{rule.construct} stays, which {PARSER} refuses: {rule.instead}")
 
     def code(self, node: cst.CSTNode) -> str:
         """Return the text of a node, with its marks."""
@@ -328,7 +308,6 @@ class Expressions(cst.CSTTransformer):
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """Note what a lambda returns, as far as that is the same for all arguments."""
-        self.stays("a lambda", "define a function of the module")
         self.inline += 1
         result = self.fact(self.rewritten(original_node.body))
         self.inline -= 1
@@ -428,7 +407,9 @@ class Expressions(cst.CSTTransformer):
             elif isinstance(fact, Span):
                 items.append(Part(self.text(value), fact.size))
             elif isinstance(fact, TensorFact):
-                items.append(RowNumbers(self.named(self.text(value), "rows"), fact.shape))
+                text = self.text(value)         # written twice where its rows have to be counted
+                is_counted = fact.shape is not None and fact.shape[0] != "?"
+                items.append(RowNumbers(text if is_counted else self.named(text, "rows"), fact.shape))
             elif isinstance(fact, MaskFact):
                 raise NotAView("a mask is an index")
             else:

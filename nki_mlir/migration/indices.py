@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from nki_mlir.language.python_subset import COMPREHENSION, FORMAT, GENERATOR, PARSER
 from nki_mlir.migration import terms
-from nki_mlir.migration.expressions import Expressions, LeftForAPerson
+from nki_mlir.migration.expressions import Expressions, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     Axis,
     Comparison,
@@ -24,10 +25,19 @@ from nki_mlir.migration.facts import (
     Unknown,
     join,
 )
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.views import Integer, Item, Part
 
 
 class Indices(Expressions):
     """Adds them to expressions."""
+
+    def __init__(self, names: Names, report: MigrationReport) -> None:
+        super().__init__(names, report)
+        self.extents: dict[str, str] = {}                           # of a count: all elements of the axis
+        self.exceeded: dict[str, set[int]] = {}     # dimensions of tiles that a subscript may leave if a mask cuts them
+        self.uncut: dict[str, set[int]] = {}        # those dimensions, which keep the size that they have without masks
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
     def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:
@@ -76,7 +86,7 @@ class Indices(Expressions):
             upper = terms.add(upper, "1")
         if value > 0:
             most = upper if value == 1 else f"-(-({upper}) // {step})"
-            count = self.count(terms.smallest(extent, most), axis)
+            count = self.count(terms.smallest(extent, most), axis, extent=extent)
             conditions = (f"{count} > 0",) if self._may_be_empty(most) else ()
             return MaskFact((MaskBound(axis - rank, "", count, rank),), conditions, (plain,))
         least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
@@ -88,13 +98,16 @@ class Indices(Expressions):
         """Return whether a loop over tiles has one more iteration than tiles where the tiles divide the dimension."""
         return any(terms.is_one_more(self.loop_stops.get(name, "")) for name in terms.names(bound))
 
-    def count(self, text: str, axis: int, hint: str = "") -> str:
-        """Return a name for the number of elements that a mask selects; a statement before assigns it."""
+    def count(self, text: str, axis: int, hint: str = "", extent: str = "") -> str:
+        """Return a name for the number of elements that a mask selects of an axis of ``extent``; a statement before
+        assigns it."""
         if terms.SIMPLE.match(text):
             return text
         if text in self.scope.counts:
             return self.scope.counts[text]
-        name = self.fresh(hint or ("num_rows" if axis == 0 else "num_columns"))
+        kind = "rows" if axis == 0 else "columns"
+        name = self.fresh(hint or (f"num_{kind}" if f"num_{kind}" not in self.scope.used_names else f"tile_{kind}"))
+        self.extents[name] = extent
         self.prelude[-1].append(f"{name} = {text}")
         self.scope.counts[text] = name
         self.vectors.add(name)
@@ -120,6 +133,30 @@ class Indices(Expressions):
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
                         (*left.diagonals, *right.diagonals), left.is_known and right.is_known)
 
+    # -- tiles that a mask does not cut --------------------------------------------------------------------------------
+    def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
+        expression = super()._view(owner, tensor, node)
+        view = self.views.get(id(expression))
+        if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:
+            for k, (item, size) in enumerate(zip(view.items, tensor.shape)):
+                if self.extents.get(size) and not _is_within(item, size):
+                    self.exceeded.setdefault(owner.value, set()).add(k)
+        return expression
+
+    def uncut_part(self, name: str, result: OperationText) -> None:
+        """Let the tile of a name have all elements of the dimensions of which subscripts name some. The operation
+        writes the part that its mask selects, as in the beta generation."""
+        if name not in self.uncut or result.fact.shape is None or result.part:
+            return
+        extents = {k: self.extents[size] for k, size in enumerate(result.fact.shape)
+                   if k in self.uncut[name] and self.extents.get(size)}
+        if not extents:
+            return
+        sizes = list(result.fact.shape)
+        result.part = f"[{', '.join(f'0:{size}' if k in extents else ':' for k, size in enumerate(sizes))}]"
+        result.fact = result.fact.like(tuple(extents.get(k, size) for k, size in enumerate(sizes)))
+        result.shape = f"({', '.join(extents.get(k, size) for k, size in enumerate(sizes))})"
+
     # -- nests of loops ------------------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:
         """Bind the variable before the element is rewritten."""
@@ -132,6 +169,14 @@ class Indices(Expressions):
     def visit_Lambda(self, node: cst.Lambda) -> bool:
         """Functions of the host stay."""
         return False
+
+    def leave_FormattedStringExpression(self, original_node: cst.FormattedStringExpression,
+                                        updated_node: cst.FormattedStringExpression) -> cst.FormattedStringExpression:
+        """Write the value alone: the vendor's parser has no formats."""
+        if updated_node.format_spec is None:
+            return updated_node
+        self.report.changed(self.line, f"{FORMAT.construct} is left out: {PARSER} refuses it")
+        return updated_node.with_changes(format_spec=None)
 
     def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
         """The second operand may not be evaluated."""
@@ -181,6 +226,7 @@ class Indices(Expressions):
         statements = self.prelude.pop()
         self.scope.facts, self.target = before, target
         if self.inline and not statements:
+            self.stays(COMPREHENSION if isinstance(node, cst.ListComp) else GENERATOR)
             opening, closing = "[]" if isinstance(node, cst.ListComp) else "()"
             parts = [f"{head} if {condition}" if condition else head for head, condition in zip(headers, conditions)]
             return self.new(f"{opening}{text} {' '.join(parts)}{closing}", Many(fact))
@@ -304,3 +350,16 @@ def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
         return text.strip() not in ("", "?") and not variables.isdisjoint(terms.names(text))
     shape = tensor.shape and tuple("?" if depends(extent) else extent for extent in tensor.shape)
     return replace(tensor, shape=shape, dtype="" if depends(tensor.dtype) else tensor.dtype)
+
+
+def _is_within(item: Item, size: str) -> bool:
+    """Return whether an index into a dimension that a mask has cut to ``size`` elements names none of the others."""
+    match item:
+        case Integer(text):
+            return text == "0"
+        case Part(text, part):
+            return text == ":" or part == size
+        case IndexFact(base):
+            steps = [axis.step for axis in item.axes if axis.step != "0"]
+            return base == "0" and not item.moved and steps in ([], ["1"])
+    return True

@@ -6,16 +6,27 @@ from collections import Counter
 
 import libcst as cst
 
+from nki_mlir.language.python_subset import (
+    COMPREHENSION,
+    DECORATOR,
+    FORMAT,
+    GENERATOR,
+    KEYWORD_ONLY,
+    RAISE,
+    refused,
+)
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
+from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
+from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.statements import Statements, parsed
 
+REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY)   # refused by the vendor's parser
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
@@ -181,8 +192,15 @@ class Kernels(Statements):
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
         self.active.add(name)
-        self.rewrites[name], returned = self.function(self.functions[name], self.trees[name], facts, is_kernel)
-        self.returns[name] = returned
+        before = self.exceeded, self.uncut
+        self.exceeded, self.uncut = {}, {}
+        while True:
+            self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,
+                                                                    is_kernel)
+            if self.exceeded == self.uncut:
+                break
+            self.uncut = {tile: set(axes) for tile, axes in self.exceeded.items()}
+        self.exceeded, self.uncut = before
         self.active.discard(name)
 
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
@@ -190,10 +208,11 @@ class Kernels(Statements):
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
                  self.loop_stops, self.local)
-        used_names = {*self.all_names, *bound_names(tree), *facts}
+        used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
-        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), used_names)
+        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree),
+                                   single_elements(tree), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])
@@ -205,6 +224,8 @@ class Kernels(Statements):
             self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} calls nl.program_id, but is not a "
                              "kernel: pass the number of the program as an argument")
         self.partition_names = frozenset()
+        if closure is None:
+            self.report_refused(node, tree, is_kernel)
         try:
             body = self.block(node.body.body if isinstance(node.body, cst.IndentedBlock) else [])
             parameters = node.params
@@ -212,7 +233,8 @@ class Kernels(Statements):
                 body = self.returning(node, tree, body)
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
-            body = with_shared_conditions(without_spare(body, self.vectors), self.added_conditions, self.shorter)
+            body = with_hoisted_counts(without_spare(body, self.vectors), self.vectors)
+            body = with_shared_conditions(body, self.added_conditions, self.shorter)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))
         finally:
@@ -223,6 +245,14 @@ class Kernels(Statements):
              self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors
         return function, self.given_back(result)
+
+    def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
+        """Report the Python that stays in a function and that the vendor's parser refuses."""
+        first = self.line_of.get(id(node), 0)
+        for rule, construct in refused(tree, is_kernel):
+            if rule not in REWRITTEN:
+                self.line = first + construct.lineno - tree.lineno
+                self.stays(rule)
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
         """Rewrite a function within a kernel, which reads variables of the kernel."""
@@ -269,7 +299,10 @@ class Kernels(Statements):
         """Return the body within loops over the programs of its grid, behind the statements that all programs share."""
         line = self.line_of.get(id(node), 0)
         rank = max(self.axes) + 1
-        last = body[-1] if body and _is_return(body[-1]) else None
+        first_return = len(body)
+        while first_return and _only_returns(body[first_return - 1]):
+            first_return -= 1
+        body, returns = body[:first_return], body[first_return:]
         inner: list[cst.BaseStatement] = []
         shared: list[cst.BaseStatement] = []
         hidden = {f"program_{k}" for k in range(rank)}
@@ -277,19 +310,20 @@ class Kernels(Statements):
         unread = set(counts) - {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
             del counts[name]
-        for k, statement in enumerate(body[:-1] if last is not None else body):
+        for k, statement in enumerate(body):
             if (k == 0 and _is_docstring(statement)) or self._is_shared(statement, hidden, counts):
                 shared.append(statement)
                 continue
             inner.append(statement)
             hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"} - unread
-        if last is not None and terms_of(last) & hidden:
+        if any(terms_of(statement) & hidden for statement in returns):
             self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
                                    "the loops")
         if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):
             self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
         for k in reversed(range(rank)):
-            inner = [cst.For(cst.Name(f"program_{k}"), cst.parse_expression(f"range(grid[{k}])"),
+            variable, inner = _loop_variable(f"program_{k}", inner, counts)
+            inner = [cst.For(cst.Name(variable), cst.parse_expression(f"range(grid[{k}])"),
                              cst.IndentedBlock(inner))]
         default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
         parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
@@ -298,21 +332,19 @@ class Kernels(Statements):
                                   "an argument: a launch of the current generation has 1 or 2 cores")
         by_name = node.params.kwonly_params
         changed = {"kwonly_params": [*by_name, parameter]} if by_name else {"params": [*node.params.params, parameter]}
-        return [*shared, *inner, *([last] if last is not None else [])], node.params.with_changes(**changed)
+        return [*shared, *inner, *returns], node.params.with_changes(**changed)
 
     def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
         """Return whether a statement is the same for all programs: arithmetic of the host, or a tensor that they
-        share."""
-        if not isinstance(statement, cst.SimpleStatementLine):
+        share, also under a condition."""
+        if not isinstance(statement, cst.SimpleStatementLine | cst.If):
             return False
-        text = MODULE.code_for_node(statement).strip()
-        tree = ast.parse(text)
+        tree = ast.parse(_dedented(statement)).body[0]
+        assert isinstance(tree, ast.FunctionDef)
         if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
             return False
         bound = bound_names(tree)
-        if any(counts[n] > 1 for n in bound):
-            return False
-        if any(isinstance(s, ast.AugAssign) for s in tree.body):
+        if any(counts[n] > bound[n] for n in bound):
             return False
         calls = [c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, (ast.Name, ast.Attribute))]
         for call in calls:
@@ -324,7 +356,23 @@ class Kernels(Statements):
                 return False
             elif isinstance(call.func, ast.Name) and call.func.id in {*self.functions, *self.local}:
                 return False
-        return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign)) for s in tree.body)
+        return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign, ast.If))
+                   for s in ast.walk(tree) if isinstance(s, ast.stmt) and s is not tree)
+
+
+def _loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
+                   ) -> tuple[str, list[cst.BaseStatement]]:
+    """Return the name of the variable of a loop over programs, and the loop's body: the kernel's own name for the
+    program if nothing else reads the program's number."""
+    for k, statement in enumerate(body):
+        match statement:
+            case cst.SimpleStatementLine(leading_lines=leading, body=[cst.Assign(
+                    targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=value))]) if (
+                    value == program and counts[name] == 1 and not any(line.comment for line in leading)):
+                others = [*body[:k], *body[k + 1:]]
+                if others and not any(program in terms_of(other) for other in others):
+                    return name, others
+    return program, body
 
 
 def is_index(fact: Fact) -> bool:
@@ -349,8 +397,16 @@ def _dedented(statement: cst.BaseStatement) -> str:
     return "def f():\n" + "\n".join("    " + line for line in text.splitlines())
 
 
-def _is_return(statement: cst.BaseStatement) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
+def _only_returns(statement: cst.BaseStatement | cst.Else | None) -> bool:
+    """Return whether a statement is ``return``, or an ``if`` whose branches are."""
+    match statement:
+        case cst.SimpleStatementLine():
+            return isinstance(statement.body[-1], cst.Return) and len(statement.body) == 1
+        case cst.If() | cst.Else():
+            other = statement.orelse if isinstance(statement, cst.If) else None
+            return all(_only_returns(s) for s in statement.body.body if isinstance(s, cst.BaseStatement)) and (
+                other is None or _only_returns(other))
+    return False
 
 
 def _is_docstring(statement: cst.BaseStatement) -> bool:

@@ -149,8 +149,12 @@ def random_seed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("copy")
 def copy(calls: Calls, a: Arguments) -> OperationText:
     """Return a new tile with the elements of another."""
-    text, source = a.tensor("src" if "src" in a.nodes else next(iter(a.nodes)))
+    name = "src" if "src" in a.nodes else next(iter(a.nodes))
+    text, source = a.tensor(name)
     fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
+    result = calls.result(a.nodes[name])
+    if result is not None and result.name == "transposed" and a.mask is None and not result.condition:
+        text = result.expression.removeprefix(f"{calls.nl}.copy(").removesuffix(")") or text    # itself such a copy
 
     def into(dst: str, target: TensorFact) -> list[str]:
         data = f"{calls.nl}.copy({text}{dtype_argument(a)})" if a.dtype and a.dtype_meaning != target.dtype else text

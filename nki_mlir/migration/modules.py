@@ -15,6 +15,7 @@ from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernels import Kernels, tree_of
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_imports import without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
 
 N = TypeVar("N", bound=cst.CSTNode)
@@ -164,7 +165,7 @@ class SourceModule:
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        return tree.visit(Aliases(renamed)).code if renamed else tree.code
+        return without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code)
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""

@@ -25,6 +25,18 @@ def bound_names(node: ast.AST) -> Counter[str]:
     return counts
 
 
+def single_elements(node: ast.AST) -> frozenset[str]:
+    """Return the names of which a function only reads the first element: ``name[0, 0]``."""
+    first: set[int] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Load):
+            index = inner.slice.elts if isinstance(inner.slice, ast.Tuple) else [inner.slice]
+            if all(isinstance(i, ast.Constant) and i.value == 0 for i in index):
+                first.add(id(inner.value))
+    reads = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return frozenset({n.id for n in reads if id(n) in first} - {n.id for n in reads if id(n) not in first})
+
+
 def unstable(node: ast.FunctionDef) -> frozenset[str]:
     """Return the names that are bound at several lines, so that their meaning depends on the line."""
     counts = bound_names(node)

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from nki_mlir.language.python_subset import RAISE
 from nki_mlir.migration import terms
+from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
@@ -52,6 +54,7 @@ class Statements(FunctionCalls):
     """Rewrites blocks. ``line_of`` has the old line of each statement."""
 
     line_of: dict[int, int] = {}
+    tries = 0                       # how many ``try`` statements are around
     returned: list[Fact]
 
     # -- blocks --------------------------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ class Statements(FunctionCalls):
             case cst.For():
                 return [self._for(node)]
             case cst.If():
-                return [self._if(node)]
+                return self.asserted(node) or [self._if(node)]
             case cst.While():
                 self.inline += 1
                 test = self._settled(self.rewritten(node.test))
@@ -110,11 +113,12 @@ class Statements(FunctionCalls):
                 items = [i.with_changes(item=self._settled(self.rewritten(i.item))) for i in node.items]
                 return [node.with_changes(items=items, body=self.suite(node.body))]
             case cst.FunctionDef():
-                self.stays("an inner function", "move it out of the kernel")
                 return [self.nested(node)]
             case cst.Try():
-                self.stays("try", "test the condition")
-                return [node.with_changes(body=self.suite(node.body))]
+                self.tries += 1
+                body = self.suite(node.body)
+                self.tries -= 1
+                return [node.with_changes(body=body)]
             case cst.ClassDef() if is_tile_class(node, self.names, {
                     name for name, fact in self.scope.facts.items() if isinstance(fact, TileClass)}):
                 self.scope.facts[node.name.value] = TileClass(node.name.value)
@@ -227,10 +231,29 @@ class Statements(FunctionCalls):
             case cst.Import() | cst.ImportFrom():
                 return None
             case cst.Raise():
-                self.stays("raise", "write assert False, with the text")
+                return self.raised(node)
         statement = node.visit(self)
         assert isinstance(statement, cst.BaseSmallStatement)
         return [self.settled(self.code(statement))]
+
+    def asserted(self, node: cst.If) -> list[cst.BaseStatement]:
+        """Return the assertion that an ``if`` around a ``raise`` becomes, or [] for another ``if``."""
+        alone = raises_alone(node)
+        if alone is None or self.tries or text_of(alone[0]) is None:
+            return []
+        raised, comments = alone
+        test = negated(self._settled(self.rewritten(node.test)))
+        texts = self.raised(raised, self.code(test)) or []
+        return [s.with_changes(leading_lines=[*node.leading_lines, *comments]) for s in parsed(*texts)]
+
+    def raised(self, node: cst.Raise, test: str = "False") -> list[str] | None:
+        """Return the assertion that raises instead, or None if the exception stays."""
+        text = None if self.tries else text_of(node)
+        if text is None:
+            self.stays(RAISE)
+            return None
+        self.report.changed(self.line, "the exception becomes an assertion, which the vendor's parser reads")
+        return [f"assert {test}, {self.text(self.rewritten(text))}"]
 
     def annotated(self, node: cst.AnnAssign) -> None:
         """Note the shape in ``name: tensor[rows, columns]`` if nothing else states the shape."""
@@ -254,7 +277,9 @@ class Statements(FunctionCalls):
         if isinstance(target, cst.Name) and isinstance(value, (cst.IfExp, cst.ListComp)) and not other_targets and (
                 target.value not in terms.names(self.code(value))):
             self.target = target.value
+        self.reads_one = isinstance(target, cst.Name) and target.value in self.scope.single_elements
         expression = self.rewritten(value)
+        self.reads_one = False
         fact, is_assigned = self.fact(expression), self.target and self.code(expression) == self.target
         self.target = ""
         if is_assigned:                 # by the statements in front
@@ -310,6 +335,8 @@ class Statements(FunctionCalls):
             self.bind(name, fact)
             self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
             return []
+        if result is not None:
+            self.uncut_part(name, result)
         if result is None:
             text = f"{name} = {self.text(value)}"
             self.bind(name, self._received(name, fact))

@@ -8,7 +8,7 @@ from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import LANGUAGE, copy, dtype_argument, recipe
-from nki_mlir.migration.views import bound_of, is_backwards, span
+from nki_mlir.migration.views import Integer, bound_of, is_backwards, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -19,10 +19,25 @@ def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
     return text, tensor
 
 
+def one_element(calls: Calls, a: Arguments) -> tuple[str, TensorFact] | None:
+    """Return the view of one element of a tensor of unknown rank as a tile of one row and column. None for other
+    views."""
+    node = a.nodes.get("src")
+    view = calls.views.get(id(node)) if node is not None else None
+    if view is None or view.tensor.shape is not None or view.tensor.on_chip or a.mask is not None or not all(
+            isinstance(item, Integer) for item in view.items):
+        return None
+    spans = [span(item.text, "1").replace("nl.ds(", f"{calls.nl}.ds(") for item in view.items
+             if isinstance(item, Integer)]
+    tile = view.tensor.like(("1", "1"))
+    text = f"{view.text}[{', '.join(spans)}]"
+    return (text if len(spans) == 2 else f"{text}.reshape((1, 1))"), tile
+
+
 @recipe("load")
 def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     """Return a new tile from HBM."""
-    text, source = rows_first(*a.tensor("src"))
+    text, source = (one_element(calls, a) if calls.reads_one else None) or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
         return copy(calls, a)
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)

@@ -5,6 +5,7 @@ A subscript is a list of items, one for each dimension: an ``Index``, a ``Part``
 integer, or a tile of row numbers. Masks shorten the axes of indices, and slices that they are as long as.
 """
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,41 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
             return terms.multiply(step, size)
         return terms.simplified(f"{step} * ({size}) - {by - 1 - first}")
     last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
-    return terms.add(last, "1")
+    stop = terms.add(last, "1")
+    if first is None:
+        return stop
+    shorter = terms.simplified(stop)
+    return shorter if len(shorter) <= len(stop) else stop
+
+
+def part_of(text: str, items: Sequence[str]) -> str:
+    """Return the subscript of a tensor or of a view by ``items``, one for each dimension. A dimension that the view has
+    as a whole gets its item in the view's own subscript."""
+    items = list(items)
+    while items and items[-1] == ":":
+        items.pop()
+    if not items:
+        return text
+    node = None if terms.SIMPLE.match(text) else ast.parse(text, mode="eval").body
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
+        outer = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        elements = [ast.get_source_segment(text, element) or "" for element in outer]
+        position = 0
+        for item in items:
+            while position < len(outer) and isinstance(outer[position], ast.Constant):          # which has no dimension
+                position += 1
+            if item != ":":
+                if position < len(outer) and elements[position] != ":":
+                    break
+                elements[position:position + 1] = [item]
+            elif position == len(outer):
+                elements.append(":")
+            elif not (isinstance(outer[position], ast.Slice) or re.match(r"\w+\.ds\(", elements[position])):
+                break
+            position += 1
+        else:
+            return f"{ast.unparse(node.value)}[{', '.join(elements)}]"
+    return f"{text}[{', '.join(items)}]"
 
 
 def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
@@ -203,7 +238,7 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
             shape.append(extent if item.text == ":" else item.size)
         elif spare and (k == 0 or k == len(items) - 1):
             order.append(spare.pop(0))
-            texts.append(span(base, "1"))
+            texts.append(":" if base == "0" and extent == "1" else span(base, "1"))
             shape.append("1")
         else:
             texts.append(base)
@@ -281,7 +316,7 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
         other_items = [Integer("0") if row_item is item else row_item for row_item in items]
         pattern_text, fact = _pattern(text, tensor, other_items, extents, steps)
         return f"{pattern_text.removesuffix(')')}, scalar_offset={item.text}, indirect_dim={dimension})", fact
-    count = f"{item.text}.shape[0]"
+    count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
     pattern, shape = [f"[{lengths[dimension]}, {count}]"], [count]
     for axis, extent in enumerate(extents):
         step = "0"
@@ -319,7 +354,7 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
             f"{text}.shape[{k}]" if known_shape is None and terms.SIMPLE.match(text) else "")
         if isinstance(item, Integer):
             if (tensor.on_chip and k == 0) or (dimensions < 2 and k == len(items) - 1 and total >= 2):
-                texts.append(span(item.text, "1"))
+                texts.append(":" if item.text == "0" and size == "1" else span(item.text, "1"))
                 shape.append("1")
                 dimensions += 1
             else:
@@ -357,6 +392,4 @@ def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, T
         shape.append(bound.high)
     if not restricted:
         return text, tensor
-    while texts[-1] == ":":
-        texts.pop()
-    return f"{text}[{', '.join(texts)}]", tensor.like(tuple(shape) if all(shape) else None)
+    return part_of(text, texts), tensor.like(tuple(shape) if all(shape) else None)

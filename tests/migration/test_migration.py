@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from nki_mlir.compat import install
+from nki_mlir.language.current.refused_python import RefusedPython, refused_python
 from nki_mlir.migration.files import migrated
 
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
-           for name in ("exercises", "memory", "models", "names", "options", "programs", "sequences", "tiles", "tutorials",
-                        "windows")]
+           for name in ("exercises", "flash_attention", "gradients", "memory", "models", "names", "norms", "options",
+                        "pools", "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows",
+                        "wrappers")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
@@ -28,8 +30,9 @@ LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 SUMS = {"large_transfers"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
 QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
-             "heads_of_a_batch", "kl_rows", "moments", "quantize_rows_int8", "rmsnorm", "rmsnorm_quant",
-             "row_norm_with_tail", "row_softmax", "shifted_columns", "softmax"}
+             "heads_of_a_batch", "kl_rows", "moments", "nki_rmsnorm_quant_kernel", "paged_decode_attention",
+             "quantize_rows_int8", "rmsnorm", "rmsnorm_quant", "row_norm_with_tail", "row_softmax", "shifted_columns",
+             "softmax", "topk_router"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,7 +97,10 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
             with monkeypatch.context() as strict, warnings.catch_warnings():
                 strict.setenv("NKI_MLIR_STRICT", "1")           # forms that the newest release does not have
                 warnings.simplefilter("error")
+                warnings.simplefilter("ignore", RefusedPython)
                 results = flat(kernel.run(copied(again), keywords, on))
+            for rule, _ in refused_python(kernel.func):             # Python that stays is in the report
+                assert any(e.text.startswith(f"{rule.construct} stays") for e in made.report.entries), kernel.__name__
             for one, wanted in zip(results, expected, strict=True):
                 assert one.dtype == wanted.dtype and one.shape == wanted.shape, kernel.__name__
                 error = np.nanmax(np.abs(np.asarray(one, np.float64) - np.asarray(wanted, np.float64)))

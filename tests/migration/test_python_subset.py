@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Python that the vendor's parser refuses: comprehensions become loops, other constructs are reported."""
+"""Python that the vendor's parser refuses: comprehensions become loops, exceptions assertions, others are reported."""
 
 import numpy as np
 import pytest

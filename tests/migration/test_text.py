@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the new text of single idioms is, and that it computes the same values."""
+
+import re
+from pathlib import Path
+
+import libcst as cst
+import numpy as np
+import pytest
+
+from nki_mlir.cli.migration_check import error_of_sums
+from nki_mlir.compat import install
+from nki_mlir.migration.hoisted_counts import with_hoisted_counts
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_imports import without_spare_imports
+from nki_mlir.migration.statements import parsed
+from nki_mlir.migration.views import part_of
+from tests.migration.test_migration import loaded, of
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "migration.md"
+HEAD = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+import numpy as np
+
+
+@nki.jit
+"""
+
+
+def migrated(kernel):
+    report = MigrationReport("kernel.py")
+    text = rewritten(HEAD + kernel, report)
+    assert not [e.text for e in report.entries if e.left]
+    return text.partition("@nki.jit\n")[2]
+
+
+def assert_same_values(kernel, folder, *arguments, grid=()):
+    install()
+    values = []
+    for name, source in (("text_old", HEAD + kernel), ("text_new", HEAD.replace("neuronxcc.", "").replace(
+            "import nki.typing as nt\n", "") + migrated(kernel))):
+        (folder / f"{name}.py").write_text(source)
+        function = loaded(folder / f"{name}.py", name).kernel
+        if grid and name == "text_old":
+            function = function[grid]
+        keywords = {"grid": grid} if grid and name == "text_new" else {}
+        values.append(function.run(tuple(a.copy() for a in arguments), keywords, "eager"))
+    for one, wanted in zip(*(v if isinstance(v, tuple) else (v,) for v in values), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+
+
+def floats(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+CARRIED = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:128, 0:16]
+    for i in nl.affine_range((rows + 127) // 128):
+        carry = nl.zeros((128, 1), dtype=nl.float32)
+        for j in nl.sequential_range((cols + 15) // 16):
+            mask = (i * 128 + ip < rows) & (j * 16 + jf < cols)
+            data = nl.load(x[i * 128 + ip, j * 16 + jf], mask=mask)
+            total = nisa.tensor_scalar(data, np.add, carry, mask=mask)
+            nl.store(out[i * 128 + ip, j * 16 + jf], total, mask=mask)
+            carry[:, :] = nl.copy(total[:, 15])
+    return out
+"""
+
+
+def test_tile_that_a_subscript_leaves_is_not_cut(tmp_path):
+    text = migrated(CARRIED)
+    assert """        num_rows = min(128, rows - i * 128)
+        for j in range((cols + 15) // 16):
+            num_columns = min(16, cols - j * 16)
+""" in text
+    assert "total = nl.ndarray((num_rows, 16), dtype=" in text
+    assert "nisa.tensor_scalar(dst=total[:, 0:num_columns]" in text and "src=total[:, 15:16]" in text
+    assert_same_values(CARRIED, tmp_path, floats(150, 40))
+
+
+ON_GRID = """def kernel(x, training=True):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    if training:
+        sums = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    else:
+        sums = None
+    batch = nl.program_id(0)
+    tile = nl.load(x[nl.ds(batch * 32, 32), :])
+    nl.store(out[nl.ds(batch * 32, 32), :], nl.exp(tile))
+    if training:
+        nl.store(sums[nl.ds(batch * 32, 32), :], nl.sum(tile, axis=1))
+    if training:
+        return out, sums
+    return out
+"""
+
+
+def test_results_under_conditions_are_outside_of_the_loop_over_programs(tmp_path):
+    text = migrated(ON_GRID)
+    assert "        sums = None\n    for batch in range(grid[0]):\n        tile = " in text
+    assert text.endswith("    if training:\n        return out, sums\n    return out\n")
+    assert_same_values(ON_GRID, tmp_path, floats(128, 8), grid=(4,))
+
+
+BLOCKS = """def kernel(x, table, numbers):
+    n, d = x.shape
+    out = nl.ndarray((n, 2 * d), dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.load(numbers)
+    i_p, i_f = nl.mgrid[0:n, 0:d]
+    which = nl.load(numbers[3, 0])
+    picked = nl.load(table[which[0, 0], i_f])
+    gathered = nl.load(table[rows[i_p, 0], i_f])
+    product = nl.matmul(nl.copy(nl.transpose(x_sb := nl.load(x))), gathered[:, 0:d], transpose_x=True)
+    nl.store(out[i_p, i_f], product)
+    nl.store(out[i_p, d + i_f], nl.add(gathered, picked.broadcast_to((n, d))))
+    return out
+""".replace("x_sb := ", "")
+
+
+def test_rows_by_tiles_of_numbers(tmp_path):
+    text = migrated(BLOCKS)
+    assert "which = nl.load(numbers[3:4, 0:1])" in text and "vector_offset=which" in text
+    assert "vector_offset=rows[0:n, 0:1]" in text and "[d, n]" not in text.partition("vector")[0].partition("ap(")[0]
+    assert "nl.matmul(nl.copy(nl.transpose(nl.load(x))), gathered" in text
+    assert_same_values(BLOCKS, tmp_path, floats(16, 16), floats(32, 16), np.arange(16)[::-1, None].astype(np.int32))
+
+
+COLUMN = """def kernel(x, w):
+    c, h, k = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    column = nl.load(w)
+    image = nl.load(x) * column[:, 0]
+    nl.store(out, nl.maximum(image, column[:, 1]))
+    return out
+"""
+
+
+def test_column_beside_a_tile_of_three_dimensions(tmp_path):
+    assert ".expand_dim(2).broadcast(1, h).broadcast(2, k)" in migrated(COLUMN)
+    assert_same_values(COLUMN, tmp_path, floats(16, 5, 7), floats(16, 2))
+
+
+SCATTERED = """def kernel(x, numbers):
+    n, d = x.shape
+    out = nl.ndarray((n, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.load(numbers)
+    tile = nl.load(x)
+    product = nl.matmul(tile, tile, transpose_x=True)
+    nl.store(out[rows[nl.arange(n)[:, None], 0], nl.arange(n)[None, :]], value=product)
+    return out
+"""
+
+
+def test_store_of_psum_by_row_numbers(tmp_path):
+    assert "nl.copy(product)" in migrated(SCATTERED)
+    assert_same_values(SCATTERED, tmp_path, floats(8, 8), np.arange(8)[::-1, None].astype(np.int32))
+
+
+@pytest.mark.parametrize(("text", "items", "result"), [
+    ("t", [":", ":"], "t"), ("t", ["0:n", ":"], "t[0:n]"), ("t[:, nl.ds(j * 6, 6)]", ["0:n", ":"],
+                                                            "t[0:n, nl.ds(j * 6, 6)]"),
+    ("t[:, 2, :]", [":", "0:n"], "t[:, 2, 0:n]"), ("t[:, k]", [":", "0:n"], "t[:, k][:, 0:n]"),
+    ("t[0:4]", [":", "0:n"], "t[0:4, 0:n]"), ("t[0:4]", ["0:n"], "t[0:4][0:n]"),
+    ("f(t)[:]", ["0:n"], "f(t)[:][0:n]"), ("t.ap([[1, 2]])", ["0:n"], "t.ap([[1, 2]])[0:n]"),
+    ("t[:, 1:9:2]", ["0:n", ":"], "t[0:n, 1:9:2]")])
+def test_part_of_a_view(text, items, result):
+    assert part_of(text, items) == result
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("for j in y:\n    n = min(a, b)\n    f(n, j)", "n = min(a, b)\nfor j in y:\n    f(n, j)"),
+    ("for j in y:\n    n = min(a, b - j)\n    f(n)", None),
+    ("for j in y:\n    n = min(a, b)\n    f(n)\n    a = a + 1", None),
+    ("for i in y:\n    for j in y:\n        n = min(a, b - i)\n        m = min(n, c - i)\n        f(n, m)",
+     "for i in y:\n    n = min(a, b - i)\n    m = min(n, c - i)\n    for j in y:\n        f(n, m)"),
+    ("c = 2\n# rows\nfor j in y:\n    # count\n    n = min(a, b)\n    f(n)",
+     "c = 2\n# rows\nn = min(a, b)\nfor j in y:\n    # count\n    f(n)"),
+    ("for j in y:\n    n = min(a, b)\n    f(n)\nfor j in y:\n    m = min(a, b)\n    f(m)",
+     "n = min(a, b)\nfor j in y:\n    f(n)\nfor j in y:\n    f(n)"),
+    ("n = min(a, b)\nf(n)\nb = 2\nm = min(a, b)\nf(m)", None),
+    ("if a:\n    for j in y:\n        n = min(a, b)\n        f(n)", "if a:\n    n = min(a, b)\n    for j in y:\n"
+     "        f(n)"),
+    ("for j in y:\n    n = size(a)\n    f(n)", None),
+    ("for j in y:\n    n = min(a, b)\n    f(n)\nn = 2", None)])
+def test_counts_are_hoisted(before, after):
+    statements = with_hoisted_counts(parsed(before), {"n", "m"})
+    assert "".join(parsed_text(s) for s in statements) == (after or before) + "\n"
+
+
+def parsed_text(statement):
+    return cst.Module([statement]).code
+
+
+def test_document_shows_the_text_of_today():
+    sources = [Path(__file__).parent / "kernels" / f"{name}.py" for name in ("idioms", "diagonals", "launches", "units")]
+    old, new = [s.read_text() for s in sources], [of(s).new for s in sources]
+    blocks = re.findall(r"(Before|After):\n\n```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert len(blocks) == 10
+    for title, text in blocks:
+        assert any(text in source for source in (old if title == "Before" else new)), text
+
+
+def test_spare_imports():
+    text = "import nki.typing as nt\nfrom nki.typing import tensor, scalar\nimport nki\n\nx: scalar = 1\n"
+    assert without_spare_imports(text) == "from nki.typing import scalar\nimport nki\n\nx: scalar = 1\n"
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("if cols % 2 != 0:\n        raise ValueError(f'{cols:d} columns')", "assert cols % 2 == 0, f'{cols} columns'"),
+    ("if cols < 1 or cols > 512: raise ValueError", "assert cols >= 1 and cols <= 512, \"ValueError\""),
+    ("if not cols:\n        raise ValueError('none')", "assert cols, 'none'"),
+    ("if cols > 9 and rows > 900:\n        # too large\n        raise ValueError('x')",
+     "# too large\n    assert not (cols > 9 and rows > 900), 'x'"),
+    ("if cols is None:\n        raise ValueError('x')\n    elif cols > 99:\n        raise KeyError('y')",
+     "if cols is None:\n        assert False, 'x'\n    elif cols > 99:\n        assert False, 'y'")])
+def test_exceptions_become_assertions(before, after, tmp_path):
+    kernel = f"""def kernel(x):
+    rows, cols = x.shape
+    {before}
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nl.load(x)))
+    return out
+"""
+    assert f"    {after}\n    out = " in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(4, 8))
+
+
+def test_sums_are_compared_by_their_largest_value():
+    large = np.array([1e3, 1e-5, np.inf, np.nan], np.float32)
+    assert error_of_sums(large, large) == 0
+    assert 0 < error_of_sums(large, large + np.float32([0, 1e-4, 0, 0])) < 2e-7
+    assert error_of_sums(large, large[::-1]) == np.inf
