@@ -252,6 +252,20 @@ def test_store__from_psum(on):
     check(on, kernel, x.T @ x, x)
 
 
+def test_store__from_psum_by_row_numbers(on):
+    @nki.jit
+    def kernel(x, numbers):
+        out = nl.ndarray((40, 40), nl.float32, buffer=nl.shared_hbm)
+        tile, rows = nl.load(x), nl.load(numbers)
+        i_p, i_f = nl.mgrid[0:40, 0:40]
+        nl.store(out[rows[i_p, 0], i_f], nisa.nc_matmul(tile, tile))
+        return out
+    x, order = small(24, 40), np.roll(np.arange(40), 7).astype(np.int32)
+    expected = np.empty((40, 40), np.float32)
+    expected[order] = x.T @ x
+    check(on, kernel, expected, x, order[:, None])
+
+
 def test_private_hbm_as_scratch(on):
     @nki.jit
     def kernel(x):
