@@ -95,18 +95,18 @@ class _Hoister:
 
     def merged(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return the statements of a block without counts that are equal to one before."""
-        known: dict[str, tuple[str, set[str]]] = {}
+        counts_by_text: dict[str, tuple[str, set[str]]] = {}
         result: list[cst.BaseStatement] = []
         for statement in statements:
             count = self.count(statement)
             text = ast.unparse(count[1]) if count else ""
-            if count and text in known and not _comments(statement):
-                self.names[count[0]] = known[text][0]
+            if count and text in counts_by_text and not _comments(statement):
+                self.names[count[0]] = counts_by_text[text][0]
                 continue
             bound = set(bound_names(_tree([statement])))
-            known = {t: (name, read) for t, (name, read) in known.items() if not read & bound}
+            counts_by_text = {t: (name, read) for t, (name, read) in counts_by_text.items() if not read & bound}
             if count:
-                known[text] = count[0], _read(count[1])
+                counts_by_text[text] = count[0], _read(count[1])
             result.append(statement)
         return result
 

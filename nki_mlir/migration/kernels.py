@@ -321,9 +321,12 @@ class Kernels(Statements):
                                    "the loops")
         if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):
             self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
-        for k in reversed(range(rank)):
+        variables = []
+        for k in range(rank):
             variable, inner = _loop_variable(f"program_{k}", inner, counts)
-            inner = [cst.For(cst.Name(variable), cst.parse_expression(f"range(grid[{k}])"),
+            variables.append(variable)
+        for k in reversed(range(rank)):
+            inner = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"),
                              cst.IndentedBlock(inner))]
         default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
         parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
@@ -369,9 +372,9 @@ def _loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[
             case cst.SimpleStatementLine(leading_lines=leading, body=[cst.Assign(
                     targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=value))]) if (
                     value == program and counts[name] == 1 and not any(line.comment for line in leading)):
-                others = [*body[:k], *body[k + 1:]]
-                if others and not any(program in terms_of(other) for other in others):
-                    return name, others
+                other_statements = [*body[:k], *body[k + 1:]]
+                if other_statements and not any(program in terms_of(other) for other in other_statements):
+                    return name, other_statements
     return program, body
 
 

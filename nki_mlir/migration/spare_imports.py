@@ -25,20 +25,20 @@ class _Imports(cst.CSTTransformer):
         self.read = read
 
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import | cst.RemovalSentinel:
-        return _kept(updated_node, updated_node.names, lambda n: n.asname is None or n.evaluated_name != TYPING or (
-            n.evaluated_alias in self.read))
+        return _without_spare(updated_node, updated_node.names, lambda n: (
+            n.asname is None or n.evaluated_name != TYPING or n.evaluated_alias in self.read))
 
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
                          ) -> cst.ImportFrom | cst.RemovalSentinel:
         module = cst.Module([]).code_for_node(updated_node.module) if updated_node.module is not None else ""
         if module != TYPING or isinstance(updated_node.names, cst.ImportStar):
             return updated_node
-        return _kept(updated_node, updated_node.names,
-                     lambda n: (n.evaluated_alias or n.evaluated_name) in self.read)
+        return _without_spare(updated_node, updated_node.names,
+                              lambda n: (n.evaluated_alias or n.evaluated_name) in self.read)
 
 
-def _kept(node: Node, names: Sequence[cst.ImportAlias], is_read: Callable[[cst.ImportAlias], bool]
-          ) -> Node | cst.RemovalSentinel:
+def _without_spare(node: Node, names: Sequence[cst.ImportAlias],
+                   is_read: Callable[[cst.ImportAlias], bool]) -> Node | cst.RemovalSentinel:
     kept_names: list[cst.ImportAlias] = [n for n in names if is_read(n)]
     if not kept_names:
         return cst.RemoveFromParent()

@@ -33,7 +33,7 @@ def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, L
     if kernel is None:
         return ()
     broken: list[tuple[PythonRule, Location]] = []
-    seen, waiting = {kernel.__code__}, [kernel]
+    visited, waiting = {kernel.__code__}, [kernel]
     while waiting:
         current = waiting.pop()
         source = definition(current.__code__, current.__globals__)
@@ -42,8 +42,8 @@ def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, L
         broken += [(rule, Location(current.__code__.co_filename, node.lineno, node.col_offset))
                    for rule, node in refused(source.function, current is kernel)]
         for callee in _named_functions(current, source.function):
-            if callee.__code__ not in seen and is_users(callee.__code__.co_filename, callee.__globals__):
-                seen.add(callee.__code__)
+            if callee.__code__ not in visited and is_users(callee.__code__.co_filename, callee.__globals__):
+                visited.add(callee.__code__)
                 waiting.append(callee)
     return tuple(broken)
 
