@@ -16,7 +16,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Step
-from nki_mlir.waist.recognize import product_of
+from nki_mlir.waist.recognize import integer_sums, product_of
 
 VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
 ROWS = {16: 8, 8: 6, 4: 6}
@@ -68,9 +68,12 @@ class NestContraction:
 
 
 def contraction_of(nest: Nest) -> NestContraction | None:
-    """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32."""
+    """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32.
+
+    Sums of integers are none: loops keep them in float64.
+    """
     product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
-    if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1]:
+    if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1] or integer_sums(nest):
         return None
     out = nest.outputs[0]
     parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]

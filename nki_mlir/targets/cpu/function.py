@@ -5,7 +5,7 @@ Index values are linear forms of slots of a program's frame, which are numbered 
 Addresses are such forms, too: a buffer's address is a symbol, whose value is known when all buffers have offsets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -203,6 +203,11 @@ class Allocate:
 class NativeBlock:
     nodes: "list[Node]" = field(default_factory=list)
 
+    def without(self, call: RoutineCall, tile: ScratchBuffer) -> "Iterator[Node]":
+        """Yield the nodes besides a call, and besides the allocation of the tile that only it needs."""
+        return (node for node in self.nodes if node is not call and not (
+            isinstance(node, Allocate) and node.buffer is tile))
+
 
 @dataclass(eq=False)
 class NativeLoop:
@@ -389,6 +394,23 @@ class NativeFunction:
             elif isinstance(call, TileCall):
                 roots |= {r.root for (field, _), r in zip(call.op.operands(), call.regions) if field.writes}
         return roots
+
+    def replace_calls(self, new_calls: Mapping[RoutineCall, Compute]) -> None:
+        """Put new calls in the place of others."""
+        for block in blocks(self.body) if new_calls else ():
+            block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
+                              for node in block.nodes]
+
+    def tile_writers(self, is_wanted: Callable[[Compute], bool]
+                     ) -> Iterator[tuple[NativeBlock, Compute, ScratchBuffer, Sequence[RoutineCall]]]:
+        """Yield the computations that are wanted and write a buffer of the function: the block of each, it, the buffer
+        and the calls that use that."""
+        writers = [(block, node, node.regions[-1].root) for block in blocks(self.body) for node in block.nodes
+                   if isinstance(node, Compute) and is_wanted(node)]
+        users = self.users() if writers else {}
+        for block, call, tile in writers:
+            if isinstance(tile, ScratchBuffer):
+                yield block, call, tile, users[tile]
 
     def users(self) -> dict[ScratchBuffer, list[RoutineCall]]:
         """List for each buffer the calls that have an address in it, in order."""

@@ -18,7 +18,7 @@ from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognize import integer_sums, is_copy
+from nki_mlir.waist.recognize import is_copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class PlacedNest:
 def placed(call: Compute | Spread) -> PlacedNest:
     """Return a computation with its operands as roots and offsets."""
     nest = call.nest
-    is_product = contraction_of(nest) is not None and not integer_sums(nest)
+    is_product = contraction_of(nest) is not None
     return PlacedNest(nest, tuple([r.root for r in call.regions]), tuple([r.offset for r in call.regions]), is_product)
 
 

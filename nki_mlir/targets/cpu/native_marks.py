@@ -26,7 +26,6 @@ from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.nest_reader import add_steps, layout_of, mask_of, scalar_dtype
-from nki_mlir.waist.recognize import integer_sums
 
 MOST_PARTS = 1 << 16
 
@@ -46,7 +45,7 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     marks = op.attributes
     arguments = (*[region.address for region in regions], *symbols)
     if native.FRESH in marks:
-        if contraction_of(nest) is None or integer_sums(nest):
+        if contraction_of(nest) is None:
             raise malformed(op, f"{native.FRESH} is on a nest that is no product of float32")
         return Compute(FreshProduct(nest), arguments, nest, regions)
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()

@@ -27,7 +27,6 @@ from nki_mlir.targets.cpu.tile_registers import FEATURES, TileRegisterProduct
 from nki_mlir.targets.runtime import host, jit
 from nki_mlir.targets.runtime.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.recognize import integer_sums
 
 ASKED = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 MOST_ASKED = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
@@ -290,6 +289,4 @@ def _emit(function: Operation, routine: Routine) -> None:
 
 def _loops(code: FunctionEmitter, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
     product = contraction_of(nest)
-    if product is not None and not integer_sums(nest):
-        return Contraction(code, nest, product)
-    return Loops(code, nest, schedule(nest), symbols)
+    return Loops(code, nest, schedule(nest), symbols) if product is None else Contraction(code, nest, product)

@@ -15,13 +15,11 @@ from dataclasses import replace
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.function import (
-    Allocate,
     Compute,
     NativeBlock,
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
-    blocks,
     calls_in,
     compute,
 )
@@ -29,24 +27,18 @@ from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import writes_once
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.recognize import integer_sums, is_copy
+from nki_mlir.waist.recognize import is_copy
 
 
 class ForwardFactors(FunctionPass, name="forward-factors"):
     most: int = 8               # blocks of columns of a product, each of which reads the factor again
 
     def rewrite(self, function: NativeFunction) -> None:
-        copies = [(block, node) for block in blocks(function.body) for node in block.nodes
-                  if isinstance(node, Compute) and copies_into_tile(node)]
-        users = function.users() if copies else {}
-        for block, copy in copies:
-            tile = copy.regions[-1].root
-            assert isinstance(tile, ScratchBuffer)
-            product = product_behind(block, copy, users[tile])
+        for block, copy, tile, users in function.tile_writers(copies_into_tile):
+            product = product_behind(block, copy, users)
             forwarded = None if product is None else self.on_source(product, copy)
             if product is not None and forwarded is not None:
-                block.nodes[:] = [forwarded if node is product else node for node in block.nodes if node is not copy
-                                  and not (isinstance(node, Allocate) and node.buffer is tile)]
+                block.nodes[:] = [forwarded if node is product else node for node in block.without(copy, tile)]
 
     def on_source(self, product: Compute, copy: Compute) -> Compute | None:
         """Return the product that reads the source of the copy; None where it cannot, or the copy pays."""
@@ -82,7 +74,7 @@ def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCal
     product = users[-1]
     if len(users) != 2 or users[0] is not copy or not isinstance(product, Compute) or product not in block.nodes:
         return None
-    if not isinstance(product.function, Nest) or contraction_of(product.nest) is None or integer_sums(product.nest):
+    if not isinstance(product.function, Nest) or contraction_of(product.nest) is None:
         return None
     source = copy.regions[0].root
     assert isinstance(source, ScratchBuffer)

@@ -20,7 +20,6 @@ from nki_mlir.targets.cpu.function import (
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
-    blocks,
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -28,7 +27,6 @@ from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.cpu.passes.store_products import with_sums_from_zero
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognize import integer_sums
 
 SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value of each slot
 
@@ -47,21 +45,16 @@ class PadRows(FunctionPass, name="pad-rows"):
                 new_calls |= {user: call for user, call in zip(users, padded) if call is not None}
                 if padded:
                     buffer.size = buffer.size // row * (row + host.LINE)
-        for block in blocks(function.body) if new_calls else ():
-            block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
-                              for node in block.nodes]
+        function.replace_calls(new_calls)
 
     def row_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> int:
         """Return the bytes of a row of a tile that products read or write in columns; 0 where its rows stay."""
-        steps = [step * operand.dtype.itemsize for call in calls if isinstance(call, Compute) and is_product(call)
+        products = [call for call in calls if isinstance(call, Compute) and contraction_of(call.nest) is not None]
+        steps = [step * operand.dtype.itemsize for call in products
                  for operand, region in zip(call.nest.operands, call.regions) if region.root is buffer
                  for step, extent in zip(operand.strides, call.nest.extents) if extent >= self.rows and step > 1]
         row = min((step for step in steps if step % self.multiple == 0), default=0)
         return row if row and buffer.size % row == 0 else 0
-
-
-def is_product(call: Compute) -> bool:
-    return contraction_of(call.nest) is not None and not integer_sums(call.nest)
 
 
 def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRanges) -> Compute | None:
@@ -69,12 +62,12 @@ def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRa
     otherwise than by rows and within one."""
     if not isinstance(call, Compute):
         return None
-    nest, regions = call.nest, list(call.regions)
+    nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
     for k, region in enumerate(regions):
         if region.root is not buffer:
             continue
         size = nest.operands[k].dtype.itemsize
-        if not nest.forms and not is_product(call):
+        if not nest.forms and product is None:
             nest = divided_by_rows(nest, nest.operands[k].strides, row // size)
         steps = [step * size for step in nest.operands[k].strides]
         reach = within_row(region.offset, steps, nest.extents, row, ranges)
@@ -85,7 +78,7 @@ def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRa
         offset = Linear(in_padded(region.offset.const, row), tuple(
             [(slot, step_in_padded(step, row)) for slot, step in region.offset.symbols]))
         regions[k] = replace(region, size=region.size // row * (row + host.LINE), offset=offset)
-    if is_product(call) and contraction_of(nest) != contraction_of(call.nest):
+    if product is not None and contraction_of(nest) != product:
         return None
     if isinstance(call.function, FreshProduct):
         return with_sums_from_zero(call, nest, regions)

@@ -15,48 +15,40 @@ from math import prod
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
 from nki_mlir.targets.cpu.function import (
-    Allocate,
     ByteRegion,
     Compute,
     NativeBlock,
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
-    blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognize import integer_sums, is_copy
+from nki_mlir.waist.recognize import is_copy
 
 
 class StoreProducts(FunctionPass, name="store-products"):
     def rewrite(self, function: NativeFunction) -> None:
-        candidates = [(block, node) for block in blocks(function.body) for node in block.nodes
-                      if isinstance(node, Compute) and fills_a_tile(node)]
-        users = function.users() if candidates else {}
-        for block, product in candidates:
-            tile = product.regions[-1].root
-            assert isinstance(tile, ScratchBuffer)
-            zeros = zeros_before(block, product, users[tile])
+        for block, product, tile, users in function.tile_writers(fills_a_tile):
+            zeros = zeros_before(block, product, users)
             if zeros is None:
                 continue
             block.nodes.remove(zeros)
             position = block.nodes.index(product)
-            copy = users[tile][-1]
+            copy = users[-1]
             moved = None
-            if len(users[tile]) == 3 and isinstance(copy, Compute) and copy in block.nodes[position + 1:position + 2]:
+            if len(users) == 3 and isinstance(copy, Compute) and copy in block.nodes[position + 1:position + 2]:
                 moved = stored_at_copy(product, copy)
             block.nodes[position] = moved or with_sums_from_zero(product, product.nest, product.regions)
             if moved is not None:
-                block.nodes[:] = [node for node in block.nodes if node is not copy and not (
-                    isinstance(node, Allocate) and node.buffer is tile)]
+                block.nodes[:] = block.without(copy, tile)
 
 
 def fills_a_tile(call: Compute) -> bool:
     """Whether a computation is a product in float32 that writes each element of a buffer."""
     nest, region = call.nest, call.regions[-1]
-    if contraction_of(nest) is None or integer_sums(nest) or not isinstance(call.function, Nest):
+    if contraction_of(nest) is None or not isinstance(call.function, Nest):
         return False
     parallel = [axis for axis in range(len(nest.extents)) if axis not in nest.reduced]
     return isinstance(region.root, ScratchBuffer) and region.offset.symbols == () and region.offset.const == 0 and (

@@ -24,7 +24,6 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.recognize import integer_sums
 
 
 class WidenFactors(FunctionPass, name="widen-factors"):
@@ -47,7 +46,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
     def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
         """Return the call on converted factors, after their conversions, where it is a product that is worth them."""
         nest = call.nest
-        if contraction_of(nest) is None or integer_sums(nest):
+        if contraction_of(nest) is None:
             return call
         narrow = [k for k, o in enumerate(nest.inputs) if o.dtype is not FLOAT32]
         if not self.are_worth_it(nest, narrow):

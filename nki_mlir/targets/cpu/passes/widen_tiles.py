@@ -19,13 +19,11 @@ from nki_mlir.targets.cpu.function import (
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
-    blocks,
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.recognize import integer_sums
 
 
 class WidenTiles(FunctionPass, name="widen-tiles"):
@@ -37,10 +35,7 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
         users_of = function.users()
         while self.widen_one(users_of, new_calls):      # a copy converts a tile once its target is wide
             pass
-        if new_calls:
-            for block in blocks(function.body):
-                block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
-                                  for node in block.nodes]
+        function.replace_calls(new_calls)
 
     def widen_one(self, users_of: Mapping[ScratchBuffer, Sequence[RoutineCall]],
                   new_calls: dict[RoutineCall, Compute]) -> bool:
@@ -82,9 +77,8 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
             buffer.size * FLOAT32.itemsize <= self.most * min(dtype.itemsize for dtype in dtypes))
 
     def is_read_often(self, nest: Nest, factor: int) -> bool:
-        """Whether a nest is a product that reads each element of a factor many times."""
-        return not integer_sums(nest) and not nest.symbols and (
-            elements_of(nest, factor) * self.least <= nest.elements)
+        """Whether a product reads each element of a factor many times."""
+        return not nest.symbols and elements_of(nest, factor) * self.least <= nest.elements
 
 
 def is_converted(nest: Nest, number: int) -> bool:
