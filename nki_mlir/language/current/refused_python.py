@@ -8,7 +8,8 @@ from functools import lru_cache
 from inspect import getattr_static
 from types import FunctionType, ModuleType
 
-from nki_mlir.capture.locations import definition, is_users
+from nki_mlir.capture.locations import is_users
+from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
 from nki_mlir.language.current.errors import NkiWarning
