@@ -61,7 +61,8 @@ class TabulatedFunction:
         """Return the nest with a lookup in a table, its last input, in place of the function."""
         nest, table = self.nest, len(self.nest.inputs)
         operand = Operand(nest.dtype_of(self.result), (0,) * len(nest.extents))
-        remaining = [k for k in range(len(nest.steps)) if nest.first_step + k not in self.steps[:-1]]
+        inner = frozenset(self.steps[:-1]) - self._shared_constants()
+        remaining = [k for k in range(len(nest.steps)) if nest.first_step + k not in inner]
         first = nest.first_step + 1
         number = {value: value + (value >= table) for value in range(nest.first_step)}
         number |= {nest.first_step + k: first + position for position, k in enumerate(remaining)}
@@ -70,6 +71,12 @@ class TabulatedFunction:
                  replace(nest.steps[k], operands=tuple([number[v] for v in nest.steps[k].operands])) for k in remaining]
         return replace(nest, inputs=(*nest.inputs, operand), steps=tuple(steps),
                        results=tuple([number[v] for v in nest.results]))
+
+    def _shared_constants(self) -> set[int]:
+        """Return the constants of the function that other steps, or results, read as well."""
+        nest = self.nest
+        read = {v for k, step in enumerate(nest.steps) if nest.first_step + k not in self.steps for v in step.operands}
+        return {v for v, step in zip(self.steps, self._steps()) if step.kind == "constant"} & {*read, *nest.results}
 
     def _steps(self) -> Iterator[Step]:
         for value in self.steps:

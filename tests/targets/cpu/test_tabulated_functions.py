@@ -90,12 +90,34 @@ def test_functions__whose_steps_others_read_stay() -> None:
     assert [*tabulated_functions(two_arguments(True))] == []
 
 
+def test_functions__leave_constants_that_other_steps_read() -> None:
+    steps = (Step("constant", FLOAT32, (), "", "0.5"), Step("convert", FLOAT32, (0,)),
+             Step("alu", FLOAT32, (4, 3), "multiply"), Step("activation", FLOAT32, (5,), "gelu"),
+             Step("convert", BFLOAT16, (6,)), Step("convert", FLOAT32, (7,)), Step("convert", FLOAT32, (1,)),
+             Step("alu", FLOAT32, (8, 9), "add"), Step("alu", FLOAT32, (10, 3), "multiply"),
+             Step("convert", BFLOAT16, (11,)))
+    row = Operand(BFLOAT16, (1,))
+    found = next(tabulated_functions(Nest((64,), frozenset(), (row, row), 0, (row,), steps, (12,))))
+    assert (found.argument, found.result, found.steps) == (0, 7, (3, 4, 5, 6, 7))
+    replaced = found.replaced()
+    assert [step.kind for step in replaced.steps] == ["constant", "lookup", "convert", "convert", "alu", "alu", "convert"]
+    assert (replaced.steps[1].operands, replaced.steps[5].operands, replaced.results) == ((0, 2), (8, 4), (10,))
+
+
 def normalized(x, g, m):
     """gelu((x - m) * g + g), rounded after each step, of which the last two are functions of one number."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, weights = nl.load(x), nl.load(g)
     scaled = nl.multiply(nl.subtract(tile, nl.load(m)), weights)
     nl.store(out, nl.multiply(nl.gelu(nl.add(scaled, weights)), 0.5))
+    return out
+
+
+def halved(x, g, m):
+    """gelu(x / 2), plus g, halved: a constant of the function that another step reads, too."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rounded = nl.gelu(nl.multiply(nl.load(x), 0.5), dtype=x.dtype)
+    nl.store(out, nl.multiply(nl.add(rounded, nl.load(g)), 0.5))
     return out
 
 
@@ -115,7 +137,7 @@ def summed(x, g, m):
     return out
 
 
-@pytest.mark.parametrize("kernel", (normalized, masked, summed))
+@pytest.mark.parametrize("kernel", (normalized, halved, masked, summed))
 @pytest.mark.parametrize("columns", (64, 130))
 @pytest.mark.parametrize("dtype", (ml_dtypes.bfloat16, np.float16), ids=("bfloat16", "float16"))
 def test_kernels__keep_their_bits(kernel, columns: int, dtype) -> None:
