@@ -17,8 +17,9 @@ from nki_mlir.bindings import Module, Operation, Value, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.attributes import elements, read_access
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
+from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.transforms.split_masked_loops import is_masked
 
@@ -133,7 +134,8 @@ class Groups:
     def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
                  ) -> None:
         self.function, self.operations = kernel.op, operations
-        self.forms: dict[RecognizedOperation, OperationForm] = {}
+        self.forms: dict[object, OperationForm] = {}            # by types and attributes
+        self.moved: dict[object, OperationForm] = {}            # the same without where patterns start in HBM
         self.outlines: dict[object, Outline] = {}
         self.buffers: dict[Value, SourceBuffer] = {}
         self.arguments = [
@@ -200,15 +202,25 @@ class Groups:
 
     def form(self, op: Operation) -> tuple[OperationForm, list[Value]]:
         """Return the form of a tile operation, and its operands."""
-        recognized, operands = recognize(op)
-        form = self.forms.get(recognized)
+        parts = parts_of(op)
+        key = (*parts.types, *parts.attributes)
+        form = self.forms.get(key)
         if form is None:
-            self.masked |= self.splits and is_masked(op)
-            key, starts = outline_of(recognized.op)
-            form = self.forms[recognized] = OperationForm(
-                len(recognized.op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
-                may_fold(recognized.op), recognized.op.acts_outside)
-        return form, operands
+            moved_key, starts = without_starts(parts)
+            form = self.moved.get(moved_key)
+            if form is None:
+                form = self.moved[moved_key] = self.new_form(op, parts)
+            elif form.starts != starts:
+                form = replace(form, starts=starts)
+            self.forms[key] = form
+        return form, parts.operands
+
+    def new_form(self, op: Operation, parts: OperationParts) -> OperationForm:
+        self.masked |= self.splits and is_masked(op)
+        recognized_op = recognized(op, parts).op
+        key, starts = outline_of(recognized_op)
+        return OperationForm(len(recognized_op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
+                             may_fold(recognized_op), recognized_op.acts_outside)
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
@@ -285,6 +297,22 @@ class Groups:
                    for operation in group.operations}
         return Repeats(source, self.firsts, members, omitted, before, self.arguments, self.allocations,
                        len(self.buffers))
+
+
+def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:
+    """Return what is equal for operations whose parts differ only in where patterns start in HBM; these starts, by the
+    number of the operand."""
+    patterns: list[object] = []
+    starts: list[tuple[int, int]] = []
+    attributes = dict(parts.attributes)
+    for number, pattern in enumerate(elements(attributes.pop("access"))):
+        access = read_access(pattern)
+        if access.partition is None:
+            starts.append((number, access.free.const))
+            patterns.append((access.dtype, access.free.symbols, access.dims))
+        else:
+            patterns.append(pattern)
+    return (parts.types, *attributes.items(), *patterns), tuple(starts)
 
 
 def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:

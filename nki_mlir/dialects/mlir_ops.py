@@ -9,7 +9,7 @@ are checked at run time; other discardable attributes are kept as they are.
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, irdl, operations_of
@@ -222,19 +222,38 @@ class RecognizedOperation:
         return read_op(operation) if self.has_symbols(operands) else self.op
 
 
-def recognize(operation: Operation) -> tuple[RecognizedOperation, list[Value]]:
-    """Return the memoized record of an operation, and its operands."""
+class OperationParts(NamedTuple):
+    """What an operation is recognized by: its name and its operands' ``types``, and its ``attributes``."""
+
+    types: tuple[object, ...]
+    attributes: list[tuple[str, Attribute]]
+    operands: list[Value]
+
+
+def parts_of(operation: Operation) -> OperationParts:
     operands = list(operation.operands)
     try:
         attributes = operation.attributes.items()
     except TypeError:                   # the bindings do not give locations
         raise MalformedAttribute("has an attribute that is a location") from None
-    key = (operation.name, *[value.type for value in operands], *attributes)
+    return OperationParts((operation.name, *[value.type for value in operands]), attributes, operands)
+
+
+def recognize(operation: Operation) -> tuple[RecognizedOperation, list[Value]]:
+    """Return the memoized record of an operation, and its operands."""
+    parts = parts_of(operation)
+    return recognized(operation, parts), parts.operands
+
+
+def recognized(operation: Operation, parts: OperationParts) -> RecognizedOperation:
+    """Return the memoized record of an operation with these parts."""
+    types, attributes, operands = parts
+    key = (*types, *attributes)
     table = table_of(operation.context)
-    record = table.get(key)
+    record: RecognizedOperation | None = table.get(key)
     if record is None:
         record = table[key] = RecognizedOperation(_read(operation.name, dict(attributes), operands))
-    return record, operands
+    return record
 
 
 def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
@@ -295,6 +314,6 @@ def walk(block: Block, visit: Callable[[Operation], None]) -> None:
                 walk(inner, visit)
 
 
-__all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "ViewOp", "is_tile_op", "load_dialects", "loop_span",
-           "new_context", "op_attributes", "ranges_of", "read_op", "recognize", "shared_context", "symbol_range",
-           "walk", "write_op"]
+__all__ = ["OPERATIONS", "OperationParts", "OutOfBounds", "ReinterpretOp", "ViewOp", "is_tile_op", "load_dialects",
+           "loop_span", "new_context", "op_attributes", "parts_of", "ranges_of", "read_op", "recognize", "recognized",
+           "shared_context", "symbol_range", "walk", "write_op"]
