@@ -15,7 +15,10 @@ and few instructions are compiled. Of each candidate with loops the best order i
 behind each iteration, and with iterations that overlap: overlap takes more signals.
 
 Of code that stays a loop, pipelined loops come before longer bodies: where they are near the bound, few instructions
-are compiled.
+are compiled. If short bodies load data repeatedly, longer ones come first.
+
+A candidate's first order says about how long it takes. If a variant of it may take much less, because it needs less
+memory, the variant is timed first, and the candidate needs no program.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +31,12 @@ from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
+from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
 from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
-from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, copied, nodes_in
+from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
@@ -55,6 +59,7 @@ TWO = 2
 GOOD = 1.03                     # an order up to this factor worse than the best is timed
 NEARLY = 1.01                   # an order's estimate of its time is off by this factor
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
+FAR = 1.3                       # the same of the first order
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
 CLOSE = 1.01                    # the same of short bodies: longer ones are often faster
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
@@ -180,7 +185,8 @@ class Prepared:
             arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
             yield arrangement
             best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
-            if best <= enough or (count >= TWO and best > known_ns * HOPELESS):
+            if best <= enough or (count >= TWO and best > known_ns * HOPELESS) or (
+                    best > known_ns * FAR and not self.schedules.crowded):
                 break
             if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
                 break
@@ -219,15 +225,20 @@ class TimedCandidates:
         self.expanded: dict[tuple[int, int], Code] = {}
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
+        self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
+        self.variants: set[Candidate] = set()           # candidates that are timed before the one that they vary
+        self.varied: set[Candidate] = set()             # candidates of which variants are timed before
 
     def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
 
     def best(self) -> tuple[float, Fastest]:
-        return min(self.timed, key=lambda entry: entry[0])
+        return min(self.timed, key=lambda entry: (entry[0], entry[1].candidate in self.variants))
 
     def prepared(self, candidate: Candidate) -> Prepared:
         """Candidates that write out the same loops share the expanded code."""
+        if candidate in self.postponed:
+            return self.postponed.pop(candidate)
         loops = candidate.limit, candidate.body
         if loops not in self.expanded:
             self.expanded[loops] = expanded(self.code, candidate)
@@ -243,13 +254,42 @@ class TimedCandidates:
         arrangement = next(prepared.arrangements(self.level, inf, inf))
         return arrangement.ns <= prepared.schedules.bound() * WAITS
 
-    def time(self, candidate: Candidate) -> Prepared:
-        """Time the programs of a candidate that may be the fastest; return its prepared code."""
-        prepared = self.prepared(candidate)
+    def least_time_again(self, candidate: Candidate) -> float:
+        """Return the ns that loops of a candidate take at least if they load data repeatedly; else 0. Keep its code."""
+        try:
+            prepared = self.prepared(candidate)
+        except NkiMlirError:
+            return 0.0
+        self.postponed[candidate] = prepared
+        return prepared.schedules.bound() if prepared.loads_again() else 0.0
+
+    def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
+        """Return variants of a candidate to time before it, because its first order takes long: with its own loads, if
+        these take less time, and with fewer results in PSUM, if its products may wait for banks. Keep its code."""
+        if candidate.pipelined or candidate.memory:
+            return []
+        ns = next(prepared.arrangements(self.level, inf, inf)).ns
+        several: list[Candidate] = []
+        if ns > self.least_time() * HOPELESS:
+            return several
+        if self.evicts and candidate.results == 100 and ns > prepared.schedules.bound() * WAITS and (
+                held_at_peak(prepared.code, FREE_BANKS)):
+            several.append(candidate._replace(results=FREE_BANKS))
+        if prepared.dropped and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
+            several.append(candidate._replace(loads=False))
+        several = [variant for variant in several if variant not in self.variants]
+        if several:
+            self.variants.update(several)
+            self.varied.add(candidate)
+            self.postponed[candidate] = prepared
+        return several
+
+    def time(self, candidate: Candidate, prepared: Prepared) -> None:
+        """Time the programs of a candidate that may be the fastest."""
         if candidate.pipelined:
             if prepared.pipelined:
                 self.time_rounds(candidate, prepared)
-            return prepared
+            return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
@@ -261,7 +301,6 @@ class TimedCandidates:
                 best = ns, arrangement
         if self.overlap and best is not None and straight_loops(prepared.code):
             self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
-        return prepared
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time pipelined loops, in orders that hardly differ from that of their rounds: the first one with engines that
@@ -269,6 +308,8 @@ class TimedCandidates:
         forms = [candidate._replace(overlap=overlap) for overlap in ((True, False) if self.overlap else (False,))]
         for order in IN_ROUNDS:
             arrangement = prepared.schedules.arrangement(order)
+            if arrangement.ns > self.least_time() * HOPELESS:
+                return
             try:
                 times = [self.note(form, arrangement, prepared.program(arrangement, form.overlap)) for form in forms]
             except MemoryFull:
@@ -294,8 +335,10 @@ class TimedCandidates:
                    for candidate in self.crowded}
         good = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
         for candidate in sorted(crowded, key=crowded.__getitem__):
-            if self.least_time() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good:
-                return [candidate._replace(results=FREE_BANKS)]
+            variant = candidate._replace(results=FREE_BANKS)
+            if self.least_time() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good and (
+                    crowded[candidate] < inf and variant not in self.variants):
+                return [variant]
         return []
 
 
@@ -311,9 +354,10 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
     search = TimedCandidates(rolled, choice, level, evict, overlap)
     failed: NkiMlirError | None = None
     several = candidates(rolled, limit, level, overlap)
-    if pipeline and limit is None:
-        at = int(several[0].body == SHORT)
-        several[at:at] = pipelined_candidates(rolled, level, evict)
+    pipelined = pipelined_candidates(rolled, level, evict) if pipeline and limit is None else []
+    least_pipelined = search.least_time_again(Candidate(BODY, BODY, loads)) if pipelined else 0.0
+    at = int(several[0].body == SHORT)
+    several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
@@ -322,23 +366,31 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
         if not waiting:                             # no order has room for all tiles
             waiting, full = spilling(full, limit), []
         candidate = waiting.pop()
+        if candidate.pipelined and search.least_time() <= least_pipelined:
+            continue
         try:
-            prepared = search.time(candidate)
+            prepared = search.prepared(candidate)
+            if first := search.before(candidate, prepared):
+                waiting += [candidate, *first]
+                continue
+            search.time(candidate, prepared)
             bound, ns = prepared.bound(), search.least_time()
             near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
             if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
                 waiting = [other for other in waiting if not other.pipelined]
             most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
             if ns <= most and not prepared.loads_again():       # else the bound is that of its loads
-                waiting.clear()                     # other loops have no fewer instructions
+                waiting = [other for other in waiting if other in search.varied]    # other loops have no fewer steps
             if candidate.pipelined:
                 continue
             # With its own loads it may be faster: it needs less memory.
-            if prepared.dropped and ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped)):
-                waiting.append(candidate._replace(loads=False))
+            loading = candidate._replace(loads=False)
+            if prepared.dropped and loading not in search.variants and (
+                    ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped))):
+                waiting.append(loading)
         except MemoryFull as error:
             failed = failed or error
-            if spill and not candidate.memory:
+            if spill and not candidate.memory and candidate not in search.variants:
                 full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
@@ -435,41 +487,3 @@ def in_program_order(rolled: Code, choice: EngineChoice) -> float:
     except NkiMlirError:
         return inf
     return late + (size - long) * (late - early) / (long - short)
-
-
-def cut_short(rolled: Code, instructions: int) -> Code:
-    """Return the code without the last iterations of the loops that run most instructions: it has about
-    ``instructions``, or more where each loop has one iteration left."""
-    body = rolled.body
-    while (remaining := written_out(body)) > instructions:
-        loops = [node for node in nodes_in(body)
-                 if isinstance(node, Loop) and len(node.span) > 1 and written_out(node.body)]
-        if not loops:
-            break
-        largest = max(loops, key=lambda loop: len(loop.span) * written_out(loop.body))
-        per_iteration = written_out(largest.body)
-        other_instructions = remaining - len(largest.span) * per_iteration
-        iterations = min(max(1, round((instructions - other_instructions) / per_iteration)), len(largest.span) - 1)
-        body = with_span(body, largest, largest.span[:iterations])
-        if iterations > 1:
-            break
-    return Code(rolled.name, rolled.machine, rolled.globals, body, rolled.grid, rolled.programs)
-
-
-def with_span(block: Block, loop: Loop, span: range) -> Block:
-    """Return the block with other iterations of one of its loops."""
-    nodes: list[object] = []
-    for node in block.nodes:
-        match node:
-            case Loop():
-                nodes.append(Loop(node.variable, span if node is loop else node.span, with_span(node.body, loop, span),
-                                  node.location, node.attributes))
-            case Branch():
-                nodes.append(Branch(node.condition, with_span(node.then, loop, span),
-                                    with_span(node.otherwise, loop, span), node.location))
-            case While():
-                nodes.append(While(with_span(node.test, loop, span), node.condition, with_span(node.body, loop, span),
-                                   node.location))
-            case _:
-                nodes.append(node)
-    return Block(nodes, block.buffers)

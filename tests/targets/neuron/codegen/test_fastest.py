@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The order in which candidates are timed: those that are likely the fastest first, so that others need no program."""
+
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.source import load_kernel
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen import fastest
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.codegen.fastest import Candidate, TimedCandidates
+
+KERNELS = Path(__file__).parents[4] / "bench" / "calibration"
+SCAN = ("rows.py:mamba_channels_outside", ("512x1024xf32", "512x1024xf32", "512x16xf32", "16x1024xf32", "16x1024xf32"))
+ATTENTION = ("fused.py:attention", ("64x2560xbf16",) * 3)
+PRODUCT = ("matmul.py:tiled", ("2048x2048xbf16",) * 2)
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, source: str, arguments: tuple[str, ...]) -> list[tuple[Candidate, float]]:
+    """Compile a kernel, and return the candidates whose programs were timed, with their times, the best one last."""
+    noted: list[tuple[Candidate, float]] = []
+    note = TimedCandidates.note
+
+    def noting(self: TimedCandidates, candidate: Candidate, *program: object) -> float:
+        noted.append((candidate, note(self, candidate, *program)))          # type: ignore[arg-type]
+        return noted[-1][1]
+    monkeypatch.setattr(TimedCandidates, "note", noting)
+    kernel = load_kernel(str(KERNELS / source), "trn2", ())
+    positional, keywords = parse_arguments(list(arguments), values=False)
+    captured = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
+    emit_cores(neuron.lowered(captured.captured), captured.grid, Emission())
+    monkeypatch.setattr(TimedCandidates, "note", note)
+    return [*noted, min(noted, key=lambda entry: entry[1])]
+
+
+@pytest.mark.parametrize("source, arguments, variant", [
+    (*SCAN, (False, 100)),                                  # tiles that stay in SBUF leave no room for results
+    (*ATTENTION, (True, fastest.FREE_BANKS))])              # products wait for banks
+def test_a_variant_that_is_likely_faster__is_timed_alone(monkeypatch: pytest.MonkeyPatch, source: str,
+                                                         arguments: tuple[str, ...], variant: tuple[bool, int]) -> None:
+    candidates = timed(monkeypatch, source, arguments)
+    assert {(candidate.loads, candidate.results) for candidate, _ in candidates} == {variant}
+    monkeypatch.setattr(TimedCandidates, "before", lambda *_: [])
+    others = timed(monkeypatch, source, arguments)
+    assert others[-1] == candidates[-1] and len(others) > len(candidates)
+
+
+def test_loops_that_load_data_again__are_timed_behind_longer_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither they nor pipelined loops, which load no less, can be faster."""
+    for name, value in (("STRAIGHT", {1: 1000}), ("BODY", 100), ("BODIES", (100, 400)), ("PIPELINED", 50)):
+        monkeypatch.setattr(fastest, name, value)
+    candidates = timed(monkeypatch, *PRODUCT)
+    assert candidates[0][0].body == candidates[-1][0].body == 400
+    monkeypatch.setattr(TimedCandidates, "least_time_again", lambda *_: 0.0)
+    others = timed(monkeypatch, *PRODUCT)
+    assert others[0][0].body == 100 and others[-1] == candidates[-1] and len(others) > len(candidates)
