@@ -33,7 +33,7 @@ def main() -> int:
     if "one-thread" in options and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})         # before libraries count the processors
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)                                       # what libraries print is no answer
+    os.dup2(2, 1)                                       # what libraries print is not an answer
     import cases  # noqa: F401
     from case import CASES, largest_error
     from contestants import CONTESTANTS

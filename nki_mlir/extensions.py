@@ -32,7 +32,7 @@ class BrokenPlugin(NkiMlirError):
 
 class PluginVersion(NkiMlirError):
     code = "NKI-PLUGIN-VERSION"
-    message = "plugin {origin} is for version {found} of the plugin interface, this is version {version}"
+    message = "plugin {origin} is for version {found} of the plugin interface; this is version {version}"
     why = "the interface for plugins has a version (docs/plugins.md)"
     fix = "update the package to this version, and write NKI_MLIR_API = {version} into {package}"
 

@@ -32,7 +32,7 @@ class InputTooLarge(NkiMlirError):
 class InputTime(NkiMlirError):
     code = "NKI-INPUT-TIME"
     message = "the input took more than {limit:,} seconds"
-    why = "a file of a few lines can hold a loop that never ends"
+    why = "a file of a few lines can contain a loop that never ends"
     fix = "set {variable} to a larger number of seconds"
 
 

@@ -76,7 +76,7 @@ class TextTooDeep(NkiMlirError):
 class TextNotUnicode(NkiMlirError):
     code = "NKI-TEXT-UNICODE"
     message = "the text has {character} alone, which is half of a surrogate pair"
-    why = "no file can hold it, and MLIR's parser reads UTF-8"
+    why = "no file can contain it, and MLIR's parser reads UTF-8"
     fix = "write the character itself, or both halves"
 
 

@@ -62,7 +62,7 @@ def test_it_changes_five_times_a_second_at_most(monkeypatch):
 
 def test_without_somebody_who_reads_it__nothing_is_counted(monkeypatch):
     monkeypatch.setattr(progress, "_line", None)
-    monkeypatch.setenv("NKI_MLIR_PROGRESS", "on")       # standard error is no terminal
+    monkeypatch.setenv("NKI_MLIR_PROGRESS", "on")       # standard error is not a terminal
     with phase("capture", 8, "operations") as advance:
         assert advance is progress.ignore
 

@@ -210,7 +210,7 @@ class Bench:
         seed(change, directory)
         try:
             for command in rings(change.file):
-                # a test that has been written since the copy is no test of the copy
+                # a test that has been written since the copy is not a test of the copy
                 known = [part for part in command if not part.startswith("tests/") or (directory / part).exists()]
                 if found_by := run(known, directory):
                     break

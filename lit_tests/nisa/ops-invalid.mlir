@@ -265,7 +265,7 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
 
 // -----
 
-// An immediate that is no float.
+// An immediate that is not a float.
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @memset(%dst: memref<4x6xf32, "sbuf">) {

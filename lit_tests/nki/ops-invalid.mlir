@@ -331,7 +331,7 @@ func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
 // A symbol without a range.
 #all = affine_set<() : (0 == 0)>
 func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">, %n: index) {
-  // expected-error@+1 {{a symbol operand of 'nki.load' is no loop variable with constant bounds, program id or loaded number [NKI-SYMBOL]}}
+  // expected-error@+1 {{a symbol operand of 'nki.load' is neither a loop variable with constant bounds nor a program id nor a loaded number [NKI-SYMBOL]}}
   "nki.load"(%dst, %src, %n) {
     access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 4], [1, 6]]>,
               #nki.access<f32, affine_map<()[s0] -> (s0)>, [[6, 4], [1, 6]]>],

@@ -131,7 +131,7 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
                     effects.writes |= field.writes
                     effects.covered |= field.writes and covers(operation, op, tile)
             continue
-        for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
+        for value in operation.operands:        # operations that are not on tiles may do anything with a buffer
             number = argument_number(value, block)
             if number is not None and isinstance(value.type, ir.MemRefType):
                 effects_by_argument[number].reads = effects_by_argument[number].writes = True

@@ -49,7 +49,7 @@ def _measurement(row: list[str], file: str, line: int) -> Measurement:
         kernel, reps, elements, ns = (text.strip() for text in row)
         measurement = Measurement(kernel, int(reps), int(elements), float(ns))
     except ValueError:
-        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r} is no measurement") from None
+        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r} is not a measurement") from None
     if kernel not in KERNELS:
         raise BadMeasurements(file=file, line=line, what=f"there is no kernel {kernel!r} in the set")
     if not (measurement.reps > 0 and measurement.elements > 0 and measurement.ns > 0 and isfinite(measurement.ns)):

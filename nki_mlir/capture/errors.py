@@ -28,7 +28,7 @@ class NoRoomForTensor(KernelError, MemoryError):
 
 class AnnotationMismatch(KernelError):
     code = "err_annotation_shape_mismatch"
-    message = "the annotation says {annotated}, the value has shape {shape}"
+    message = "the annotation says {annotated}, but the value has shape {shape}"
     fix = "correct the annotation or the index expression"
 
 

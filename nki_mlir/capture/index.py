@@ -43,7 +43,7 @@ class Index(Affine):
         except KernelError:
             raise
         except TypeError:
-            raise NotAffine(what=f"{value!r} is no index") from None
+            raise NotAffine(what=f"{value!r} is not an index") from None
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
     def __pos__(self) -> "Index":

@@ -82,7 +82,7 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
 
 def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
     """Return a hashable key of subscripts that are integers, slices of integers and ``...``; None if there are others.
-    ``True`` is no number: it is a condition."""
+    ``True`` is not a number: it is a condition."""
     numbers: list[object] = []
     for item in items:
         if type(item) is slice:
@@ -103,7 +103,7 @@ def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
 
 
 def subscript_index(item: Any) -> Index:
-    """Return a subscript that is no slice as an index, or raise ``BadSubscript``."""
+    """Return a subscript that is not a slice as an index, or raise ``BadSubscript``."""
     if isinstance(item, Index):
         return item
     try:
@@ -115,7 +115,7 @@ def subscript_index(item: Any) -> Index:
 
 
 def from_front(item: object, extent: int) -> Index:
-    """Return a subscript that is no slice as an index that counts from the front of a dimension."""
+    """Return a subscript that is not a slice as an index that counts from the front of a dimension."""
     index = subscript_index(item)
     return index + extent if index.is_constant and index.const < 0 else index
 

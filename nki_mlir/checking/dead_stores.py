@@ -43,7 +43,7 @@ class DeadStores:
 
     def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:
         """Record the write of a tile that the same operation does not read."""
-        if is_register(view.buffer):                            # a condition that a loop reads is no operation
+        if is_register(view.buffer):                            # a condition that a loop reads is not an operation
             self.live.add(statement)
             return
         covers_view = tile.layout.form.is_whole and not op.mask and not op.limits

@@ -156,7 +156,7 @@ class OperationObserver:
                         f"cannot hold: it becomes {result[index]:.0f}", at, "use a wider dtype")
 
     def in_float64(self, op: Op, before: dict[str, np.ndarray]) -> np.ndarray | None:
-        """Compute the result from the same operands in float64. Return None if the operation is no function of
+        """Compute the result from the same operands in float64. Return None if the operation is not a function of
         numbers."""
         if op.mask or op.limits or op.index_forms() or op.keeps_bits or not op.is_loop_nest or op.acts_outside or (
                 len(before) != len(op.sources())):

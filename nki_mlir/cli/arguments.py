@@ -160,7 +160,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
             except (OSError, ValueError, EOFError) as error:
                 raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
             if not isinstance(values, np.ndarray):              # an archive of this name
-                raise BadArgumentText(text=text, what="the file is no array, but an archive of arrays")
+                raise BadArgumentText(text=text, what="the file is not an array, but an archive of arrays")
             if values.shape != shape:
                 raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:

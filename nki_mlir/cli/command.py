@@ -191,7 +191,7 @@ def drop_output() -> None:
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, sys.stdout.fileno())
         os.close(descriptor)
-    except (OSError, ValueError):               # standard output is no file of the system
+    except (OSError, ValueError):               # standard output is not a file of the system
         pass
 
 

@@ -85,7 +85,7 @@ def check_expected(parts: Sequence[str], name: str,
             try:
                 match = next((c for c in came if expectation.matches(c)), None)
             except re.error as wrong:
-                problems.append((expectation.line, f'"{expectation.text}" is no regular expression: {wrong}'))
+                problems.append((expectation.line, f'"{expectation.text}" is not a regular expression: {wrong}'))
                 continue
             if match is None:
                 problems.append((expectation.line, f'expected {expectation.kind} "{expectation.text}" was not '

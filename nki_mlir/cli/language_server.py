@@ -80,7 +80,7 @@ def lacking(method: str, parameters: object) -> str:
 
 def no_json_number(text: str) -> float:
     """Reject NaN and infinity, which Python reads and an editor cannot."""
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number of JSON")
 
 
 class Server:
@@ -153,7 +153,7 @@ class Server:
         try:
             message = json.loads(data, parse_constant=no_json_number)
         except (ValueError, RecursionError) as error:
-            raise Unreadable(PARSE_ERROR, f"a message is no JSON: {error}") from None
+            raise Unreadable(PARSE_ERROR, f"a message is not JSON: {error}") from None
         if not isinstance(message, dict):
             raise Unreadable(INVALID_REQUEST, f"a message is an object, got {type(message).__name__}")
         return message

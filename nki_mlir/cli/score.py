@@ -139,7 +139,7 @@ def serve(options: argparse.Namespace) -> int:
     one."""
     from nki_mlir.scoring.engine import serve_lines  # start-up: not for --help
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")         # a line that is no text is no JSON, which its answer says
+        sys.stdin.reconfigure(errors="replace")         # a line that is not text is not JSON, as the answer says
     with workers_of(options) as workers:
         serve_lines(sys.stdin, settings_of(options), workers, lambda answer: print(json.dumps(answer), flush=True))
     return 0

@@ -69,7 +69,7 @@ class StreamsAreNoModule(NkiMlirError):
 
 
 class MalformedInput(NkiMlirError):
-    """The error of a text that is no valid module, with its diagnostics."""
+    """The error of a text that is not a valid module, with its diagnostics."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("the input is not a valid module")
@@ -281,7 +281,7 @@ def run_file(file: Path) -> dict[str, object]:
     keep_last_collection()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise SourceError(f"{file} is no Python file")
+        raise SourceError(f"{file} is not a Python file")
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -193,4 +193,4 @@ def all_below(forms: Sequence[NamedForm], axes: int, at: int) -> None:
     for form in forms:
         for axis in form.axes:
             if axis >= axes:
-                raise MalformedForm(at, f"d{axis} is no axis of the operation, which has {axes}")
+                raise MalformedForm(at, f"d{axis} is not an axis of the operation, which has {axes}")

@@ -77,7 +77,7 @@ class TextOperand:
         except (ValueError, SyntaxError):
             dims = None
         if match is None or dims is None or match[1] not in BY_MLIR:
-            raise MalformedForm(self.at, f"{self.pattern} is no access pattern '#nki.access<...>'")
+            raise MalformedForm(self.at, f"{self.pattern} is not an access pattern '#nki.access<...>'")
         return Access(BY_MLIR[match[1]], Linear() if self.buffer().on_chip else None, Linear(), tuple(map(tuple, dims)))
 
     def access_text(self, symbols: Sequence[str], types: ValueTypes) -> str:
@@ -114,7 +114,7 @@ class FormReader:
         form = form_of(name)
         if form is None:
             near = difflib.get_close_matches(name, operation_names(), 1)
-            raise MalformedForm(start, f"'{name}' is no operation" + (f"; '{near[0]}' is one" if near else ""))
+            raise MalformedForm(start, f"'{name}' is not an operation" + (f"; '{near[0]}' is one" if near else ""))
         try:
             if isinstance(form, TileForm):
                 return self.tile_operation(cursor, name, form, start)

@@ -227,7 +227,7 @@ def read_subscripts(cursor: Cursor) -> SubscriptPattern:
         at = cursor.skip()
         name = cursor.take(DTYPE)
         if name not in BY_MLIR:
-            raise MalformedForm(at, f"{name!r} is no element type: {', '.join(BY_MLIR)}")
+            raise MalformedForm(at, f"{name!r} is not an element type: {', '.join(BY_MLIR)}")
         pattern.dtype = BY_MLIR[name]
     return pattern
 

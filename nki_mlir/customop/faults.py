@@ -215,7 +215,7 @@ class TooManyTensorDims(Fault):
 class LongDim(Fault):
     kind, fields = "long-dim", ("size", "rank", "longest")
     code = "NKI-GPSIMD-DIMS"
-    message = "a dimension of a tensor of {rank} dimensions is {size}, it is at most {longest}"
+    message = "a dimension of a tensor of {rank} dimensions is {size}; it must be at most {longest}"
     why = "sizes are up to 4,294,967,295 in up to 4 dimensions, and up to 65,535 in up to 8"
 
 

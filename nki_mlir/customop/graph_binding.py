@@ -34,14 +34,14 @@ Kind = tuple[int, tuple[int, ...]]          # code of a dtype, shape
 
 class GraphAbi(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-GRAPH-ABI"
-    message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine, "
+    message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine; "
                "this is version {version}")
     fix = "build the library again, and export the graph again"
 
 
 class OperatorChanged(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-CHANGED"
-    message = "operator {operator} of the loaded library {library} {what} {found}, in the graph it {what} {wanted}"
+    message = "operator {operator} of the loaded library {library} {what} {found}, but in the graph it {what} {wanted}"
     fix = "load the library with which the graph was exported, or export the graph again"
 
 

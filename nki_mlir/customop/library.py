@@ -38,13 +38,13 @@ TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding")
 
 class NotALibrary(NkiMlirError, OSError):
     code = "NKI-CUSTOMOP-LOAD"
-    message = "{file} is no library of custom operators: {reason}"
+    message = "{file} is not a library of custom operators: {reason}"
     fix = "build it with custom_op.load"
 
 
 class AbiMismatch(NkiMlirError, OSError):
     code = "NKI-CUSTOMOP-ABI"
-    message = "{file} was built for version {found} of the emulated engine, this is version {version}"
+    message = "{file} was built for version {found} of the emulated engine; this is version {version}"
     fix = "build it again with custom_op.load"
 
 

@@ -57,7 +57,7 @@ def add(extension: extensions.Extension) -> None:
         fields = (*REGISTRY[name].attributes, *(tile.name for tile in REGISTRY[name].tiles))
         if wrong := [n for n in (REGISTRY[name].name, *fields) if not NAME.fullmatch(n)]:
             raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=extension.origin, text=(
-                f"'{wrong[0]}' is no name in MLIR, which has small letters, digits and underscores"))
+                f"'{wrong[0]}' is not a name in MLIR, which has small letters, digits and underscores"))
         if text := _fault(REGISTRY[name], before.values()):
             raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=extension.origin, text=text)
         if is_late(name):

@@ -61,7 +61,7 @@ class KernelFunction:
 
 
 def kernel_functions(module: Module) -> list[KernelFunction]:
-    """Return every function of the module, in order; raise ``BadSignature`` for one that is no kernel."""
+    """Return every function of the module, in order; raise ``BadSignature`` for one that is not a kernel."""
     target = _mark(module.operation.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
     kernels = []
     for op in module.body.operations:

@@ -27,7 +27,7 @@ class NotLoaded(NkiMlirError, LookupError):
 
 class ResultShape(NkiMlirError):
     code = "NKI-CUSTOMOP-RESULT"
-    message = "{function} of library {library} gives a result of shape {shape}, dst has shape {expected}"
+    message = "{function} of library {library} returns a result of shape {shape}, but dst has shape {expected}"
     why = "the result of a program has the shape that its shape function says"
     fix = "give dst as many elements as the result has"
 

@@ -19,7 +19,8 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 class UnknownSymbol(NkiMlirError):
     code = "NKI-SYMBOL"
-    message = "a symbol operand of '{op}' is no loop variable with constant bounds, program id or loaded number"
+    message = ("a symbol operand of '{op}' is neither a loop variable with constant bounds nor a program id nor a "
+               "loaded number")
     fix = "use the induction variable of an scf.for with constant bounds, or an argument with nki.program_id"
 
 
@@ -125,7 +126,7 @@ def _curved_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[
             return low // by.const, high // by.const
         return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
     if not isinstance(e, ir.AffineAddExpr | ir.AffineMulExpr):
-        raise MalformedAttribute(f"'{e}' is no sum, product, quotient or remainder")
+        raise MalformedAttribute(f"'{e}' is not a sum, product, quotient or remainder")
     sides = [_expression_range(side, ranges, dims) for side in (e.lhs, e.rhs)]
     combine = ARITHMETIC["arith.addi" if isinstance(e, ir.AffineAddExpr) else "arith.muli"]
     corners = [combine(a, b) for a in sides[0] for b in sides[1]]

@@ -201,7 +201,7 @@ def read_config(config: str | bytes) -> KernelRecord:
         The record: name, grid, operands, results and modules of the kernel.
 
     Errors:
-        ``BadConfig`` if the text is no config, or one of another version.
+        ``BadConfig`` if the text is not a config, or one of another version.
 
     Example:
         config, _, _ = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))

@@ -30,7 +30,7 @@ def fields(data: bytes) -> Iterator[Field]:
         value = shift = 0
         while True:
             if at >= len(data) or shift > 63:
-                raise BadConfig(what="the HLO module is no protobuf")
+                raise BadConfig(what="the HLO module is not protobuf")
             byte = data[at]
             at += 1
             value |= (byte & 0x7F) << shift
@@ -48,7 +48,7 @@ def fields(data: bytes) -> Iterator[Field]:
             case 2:
                 size = number()
             case _:
-                raise BadConfig(what="the HLO module is no protobuf")
+                raise BadConfig(what="the HLO module is not protobuf")
         if at + size > len(data):
             raise BadConfig(what="the HLO module ends in the middle of a field")
         at += size

@@ -121,7 +121,7 @@ class DivisionRule:
                 raise PartitionRule(rule=text, what=f"no dimension is called {name}").here()
         for name in every - set(self.split):
             if not name.isidentifier():
-                raise PartitionRule(rule=text, what=f"{name!r} is no name").here()
+                raise PartitionRule(rule=text, what=f"{name!r} is not a name").here()
         self.fixed = tuple(sorted(every - set(self.split)))
 
     def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:

@@ -76,7 +76,7 @@ def load_assignment(path: str | Path) -> Assignment:
     except OSError as error:
         raise BadAssignment(file=str(path), what=f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise BadAssignment(file=str(path), what=f"is no TOML: {error}") from None
+        raise BadAssignment(file=str(path), what=f"is not TOML: {error}") from None
 
     def check(condition: bool, complaint: str) -> None:
         if not condition:

@@ -81,7 +81,7 @@ def check_class(cls: type[Op]) -> None:
     """Raise an error if no function can be generated from the class, or if the dialect does not have it."""
     problem = ""
     if not (isinstance(cls, type) and issubclass(cls, NisaOp) and cls.name):
-        raise NotRegular(op=getattr(cls, "__name__", cls), what="it is no subclass of NisaOp with a name")
+        raise NotRegular(op=getattr(cls, "__name__", cls), what="it is not a subclass of NisaOp with a name")
     roles = {tile.name: tile for tile in cls.tiles}
     if "dst" not in roles or roles["dst"].reads:
         problem = "it has no tile dst that is only written"
@@ -90,7 +90,7 @@ def check_class(cls: type[Op]) -> None:
         problem = f"tile {odd[0]} is optional, or written"
     odd = [n for n, kind in cls.attributes.items() if kind not in KIND_OF and n not in KINDS]
     if odd:
-        problem = f"attribute {odd[0]} is no number, and no operator or engine by its name"
+        problem = f"attribute {odd[0]} is neither a number nor the name of an operator or engine"
     if problem:
         raise NotRegular(op=cls.full_name(), what=problem)
     if catalogue.is_late(cls.full_name()):

@@ -46,7 +46,7 @@ class ElementType(BadArgument):
 
 
 def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
-    """Return advice for a tensor whose dtype is no element type."""
+    """Return advice for a tensor whose dtype is not an element type."""
     try:
         kind = np.dtype(dtype_name(dtype)).kind             # type: ignore[call-overload]
     except TypeError:
@@ -80,7 +80,7 @@ class EndlessRecursion(KernelError, RecursionError):
 def explained(error: AttributeError | RecursionError, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
-    It is ``NoTensor`` if the kernel reads the shape or dtype of an argument that is no tensor, ``EndlessRecursion``
+    It is ``NoTensor`` if the kernel reads the shape or dtype of an argument that is not a tensor, ``EndlessRecursion``
     for Python's ``RecursionError``, else ``error`` itself.
     """
     if isinstance(error, NkiMlirError):

@@ -142,7 +142,7 @@ def key_of_arrays(key: list[object], function: FunctionType, arguments: tuple[ob
 def key_of_bound(settings: Key, bound: Bound) -> Key:
     """Return the key of bound arguments.
 
-    An argument that is no tensor and no simple constant adds the tensors inside it; the rest of it is part of the
+    An argument that is neither a tensor nor a simple constant adds the tensors inside it; the rest of it is part of the
     ``ClosureState``.
     """
     key, specs = list(settings), iter(bound.specs)

@@ -32,7 +32,7 @@ from nki_mlir.scalar.dtypes import INT32, UINT32, DType
 class ManyRunTimeIndices(KernelError, IndexError):
     code = "NKI-RUN-TIME-INDICES"
     message = "{count} dimensions of {shape} are indexed at run time; an access has {most} at most"
-    fix = "copy the part that the first of these indices select to a tile, and index that"
+    fix = "copy the part that the first of these indices selects to a tile, and index that"
 
 
 class IndirectFreeDim(KernelError):
@@ -225,7 +225,7 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
 
 
 def check_offsets(view: View, items: tuple[object, ...], run_time: dict[int, RunTime]) -> None:
-    """Check run-time indices. Indices for each row are for the first dimension that is no integer, in HBM."""
+    """Check run-time indices. Indices for each row are for the first dimension that is not an integer, in HBM."""
     if len(run_time) > instructions.MOST_INDICES:
         raise ManyRunTimeIndices(count=len(run_time), shape=view.shape, most=instructions.MOST_INDICES)
     for k, f in run_time.items():

@@ -93,7 +93,7 @@ class UnpairedOperand(KernelError, TypeError):
 
 class NoTable(KernelError):
     code = "NKI-ACTIVATION"
-    message = "'{fn}' is no activation function of the Scalar engine"
+    message = "'{fn}' is not an activation function of the Scalar engine"
     fix = "use nl.{fn}, which consists of several instructions"
 
 

@@ -90,7 +90,7 @@ def stored(buffer: Buffer) -> Tensor | None:
 
 
 class DestinationTooSmall(OverlappingWrite):
-    message = "the destination of '{op}' has shape {target}, the value has shape {value}"
+    message = "the destination of '{op}' has shape {target}, but the value has shape {value}"
     fix = "assign a part of the value that has the destination's shape"
 
 

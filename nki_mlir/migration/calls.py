@@ -342,7 +342,7 @@ class Calls(ElementwiseTexts):
             if isinstance(fact, MaskFact):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_known:
-                    raise LeftForAPerson("a mask that is no conjunction of comparisons")
+                    raise LeftForAPerson("a mask that is not a conjunction of comparisons")
             elif self.code(mask_node) not in ("None", "True"):
                 text = self.text(mask_node)
                 is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")

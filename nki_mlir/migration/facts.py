@@ -14,7 +14,7 @@ Shape = tuple[str, ...] | None
 
 @dataclass(frozen=True)
 class Fact:
-    """A value of which nothing is known but that it is no tensor and no index: computed by the host."""
+    """A value of which nothing is known but that it is neither a tensor nor an index: computed by the host."""
 
 
 @dataclass(frozen=True)

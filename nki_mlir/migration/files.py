@@ -100,7 +100,7 @@ def _read(file: Path) -> str:
         _check_depth(text)
         cst.parse_module(text)
     except UnicodeDecodeError as error:
-        raise MigrationError(what=f"{file} is no text: {error}", how="save it as UTF-8") from None
+        raise MigrationError(what=f"{file} is not text: {error}", how="save it as UTF-8") from None
     except cst.ParserSyntaxError as error:
         raise MigrationError(what=f"the file does not parse: {error.message}", how="correct its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None

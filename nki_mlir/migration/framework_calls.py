@@ -164,7 +164,7 @@ class FrameworkCalls:
             shapes = values[shapes.id]
         several = isinstance(shapes, ast.Tuple | ast.List)
         shape_nodes = shapes.elts if isinstance(shapes, ast.Tuple | ast.List) else [shapes]
-        if several and len(shape_nodes) < 2:                   # a sequence of one result is no kernel's
+        if several and len(shape_nodes) < 2:                   # a sequence of one result is not a kernel's
             raise NotSaid
         local = ParameterNames(dict(zip(map(ast.dump, inputs), parameters)), values, self.names)
         results = [self.result(values.get(shape_node.id, shape_node) if isinstance(shape_node, ast.Name)

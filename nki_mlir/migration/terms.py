@@ -125,7 +125,7 @@ def names(text: str) -> set[str]:
 
 
 def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:
-    """Return the coefficients of products of atoms; an atom is any term that is no sum, difference or product."""
+    """Return the coefficients of products of atoms; an atom is any term that is not a sum, difference or product."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return {(): node.value}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

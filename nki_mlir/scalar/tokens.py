@@ -34,7 +34,7 @@ ALIASES = {
 
 
 def token_name(token: object) -> str | None:
-    """Return the operator's name in ``token``, or None if it is no token."""
+    """Return the operator's name in ``token``, or None if it is not a token."""
     if isinstance(token, (AluOperator, ActivationFunction)):
         return token.name
     name = token if isinstance(token, str) else getattr(token, "nki_token", None)

@@ -205,7 +205,7 @@ def request_of(line: str, settings: Request) -> Request:
     except (ValueError, RecursionError) as error:
         raise BadRequest(reason=error) from None
     if not isinstance(request, dict):
-        raise BadRequest(reason="it is no object")
+        raise BadRequest(reason="it is not an object")
     request = {name: value for name, value in settings.items() if value is not None} | request
     if "reference" not in request or not {"candidate", "source"} & set(request):
         raise BadRequest(reason="it has no candidate and source, or no reference")

@@ -57,8 +57,8 @@ class InputChanged(NkiMlirError):
 class LeftToDevice(NkiMlirError):
     code = "NKI-SCORE-ORDER"
     message = ("on {case} the results change when parallel iterations and programs run in the opposite order, and "
-               "fresh memory holds other bytes: {difference}")
-    why = "a device chooses the order, and what fresh memory holds"
+               "fresh memory contains other bytes: {difference}")
+    why = "a device may choose any order, and its fresh memory contains arbitrary bytes"
     fix = "let iterations write different elements, and write memory before you read it"
 
 

@@ -42,16 +42,16 @@ TEXT_BYTES = 1 << 20
 
 
 def check_manners(text: str, file: str) -> None:
-    """Raise ``BadCandidate`` if the text is no Python, and ``ForbiddenAct`` for the first forbidden act."""
+    """Raise ``BadCandidate`` if the text is not Python, and ``ForbiddenAct`` for the first forbidden act."""
     if len(text) > TEXT_BYTES:
         raise BadCandidate(what=f"the candidate has {len(text):,} characters", fix=f"give at most {TEXT_BYTES:,}")
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         at = Location(file, error.lineno or 1, max(0, (error.offset or 1) - 1))
-        raise BadCandidate(what=f"the candidate is no Python: {error.msg}", fix="correct it").located(at) from None
+        raise BadCandidate(what=f"the candidate is not Python: {error.msg}", fix="correct it").located(at) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise BadCandidate(what=f"the candidate is no Python: {error}", fix="correct it") from None
+        raise BadCandidate(what=f"the candidate is not Python: {error}", fix="correct it") from None
     try:
         modules = module_names(tree)
         for node, act in acts(tree.body, modules):

@@ -2,7 +2,7 @@
 """The verdict on a candidate, in the form of every report: a mapping that is JSON.
 
 ``verdict`` is "right"; "wrong" if the candidate runs and its results certainly differ from the reference; or
-"refused" if it is no kernel, or breaks a rule or a limit. Times are seconds of the model, under the names of the
+"refused" if it is not a kernel, or breaks a rule or a limit. Times are seconds of the model, under the names of the
 vendor's profiler.
 """
 

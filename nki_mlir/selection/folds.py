@@ -40,7 +40,7 @@ def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
         return _assignment(selector, nest)
     fold = own_fold(nest)
     if fold is None:
-        raise Unsupported(feature="a fold that is no ALU operation of its output and a value",
+        raise Unsupported(feature="a fold that is not an ALU operation of its output and a value",
                           instead="yield scalar.alu(output, value)")
     product = product_of(nest)
     if product is not None and product.in_float32 and len(nest.reduced) == 1:

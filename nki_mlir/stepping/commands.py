@@ -117,7 +117,7 @@ class Commands:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or len(text) > 12 or not int(text):
-        raise CommandError(f"'{text}' is no number of operations")
+        raise CommandError(f"'{text}' is not a number of operations")
     return int(text)
 
 

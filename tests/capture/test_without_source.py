@@ -70,7 +70,7 @@ def test_all_checks_of_a_text_that_is_run(on, recwarn):
     np.testing.assert_array_equal(made(HEAD + SUM).on(on)(X), EXPECTED)
     with pytest.raises(OutOfScope, match="tensor tile was created inside a loop or branch that has ended"):
         made(HEAD + OUTSIDE).on(on)(X)
-    with pytest.raises(AnnotationMismatch, match=r"says \(1, 2\), the value has shape \(16, 8\)"):
+    with pytest.raises(AnnotationMismatch, match=r"says \(1, 2\), but the value has shape \(16, 8\)"):
         made(HEAD + ANNOTATED).on(on)(X)
     assert not [w for w in recwarn if w.category is NoSourceWarning]
 

@@ -42,7 +42,7 @@ def index_past_the_end(x, o):
         copy_rows(o, x, i)
 
 
-@probe(raises=AnnotationMismatch, says=r"the annotation says \(128, 32\), the value has shape \(128, 64\)")
+@probe(raises=AnnotationMismatch, says=r"the annotation says \(128, 32\), but the value has shape \(128, 64\)")
 def wrong_annotation(x, o):
     tile: tensor[128, 32] = nl.load(rows(x, 0))
     nl.store(rows(o, 0), tile)

@@ -112,7 +112,7 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
 
 @pytest.mark.parametrize("text, error", [
     ("a,b\n", "device.csv:1: the first line is 'a,b', not kernel,reps,elements,ns"),
-    ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2: 'vector_chain,1,2' is no measurement"),
+    ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2: 'vector_chain,1,2' is not a measurement"),
     ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2: there is no kernel 'other' in the set"),
     ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2: 'transfers,1,2,-3': numbers are positive"),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",

@@ -32,7 +32,7 @@ def archive(size):
 FILES = {
     "empty": (b"", "cannot be read: No data left in file"),
     "cut off": (b"\x93NUMPY", "cannot be read: EOF"),
-    "an archive": (archive(50_000_000), "the file is no array, but an archive of arrays"),
+    "an archive": (archive(50_000_000), "the file is not an array, but an archive of arrays"),
     "objects": (array_file("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"), "Object arrays cannot be loaded"),
     "code": (array_file("__import__('os').abort()"), "cannot be read: malformed node or string"),
     "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 4_000_000_000), "expected 4000000000 bytes got 0"),

@@ -84,15 +84,15 @@ END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
     (b"Content-Length: \r\n\r\n", -32700, "Content-Length is ,"),
     (b"Content-Length: x\r\n\r\n{\"id\": 1}", -32700, "Content-Length is x"),
     (b"Content-Type: x\r\n\r\n", -32700, "a message begins with Content-Length"),
-    (b"Content-Length: 0\r\n\r\n", -32700, "a message is no JSON: Expecting value"),
-    (b"Content-Length: 4\r\n\r\n{\"id", -32700, "a message is no JSON"),
-    (b"Content-Length: 2\r\n\r\n\xff\xfe", -32700, "a message is no JSON"),
-    (b"Content-Length: 100000\r\n\r\n" + b"[" * 100000, -32700, "a message is no JSON"),
+    (b"Content-Length: 0\r\n\r\n", -32700, "a message is not JSON: Expecting value"),
+    (b"Content-Length: 4\r\n\r\n{\"id", -32700, "a message is not JSON"),
+    (b"Content-Length: 2\r\n\r\n\xff\xfe", -32700, "a message is not JSON"),
+    (b"Content-Length: 100000\r\n\r\n" + b"[" * 100000, -32700, "a message is not JSON"),
     (b"Content-Length: 2\r\n\r\n[]", -32600, "a message is an object, got list"),
     (b"Content-Length: 4\r\n\r\nnull", -32600, "a message is an object, got NoneType"),
     (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message names its method"),
     (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message names its method"),
-    (b"Content-Length: 10\r\n\r\n{\"id\":NaN}", -32700, "a message is no JSON: NaN is no number of JSON"),
+    (b"Content-Length: 10\r\n\r\n{\"id\":NaN}", -32700, "a message is not JSON: NaN is not a number of JSON"),
 ], ids=range(15))
 def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code, words):
     status, (wrong, last) = answered(received + END)
@@ -223,7 +223,7 @@ def test_errors__are_all_of_a_text():
     text = text.replace("nki.load %rows = %x[%i * 128 + 0:128, 0:64]", "nki.load %rows = %x[%i * 128 + 0:128, 9000:9064]")
     found = errors_of(f"{text}// -----\n{VALID}// -----\nfunc.func @g() {{", "x.mlir")
     assert [(line, column) for line, column, _ in found] == [(6, 4), (11, 4), (13, 7), (33, 14)]
-    assert found[0][2] == "'nki.laod' is no operation; 'nki.load' is one"
+    assert found[0][2] == "'nki.laod' is not an operation; 'nki.load' is one"
     assert "exceed dimension size of 16384" in found[1][2] and "arith.constnat" in found[2][2]
 
 

@@ -198,7 +198,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
     (run_command, ["examples/mlir/tensor_add.mlir", "--arg", "z=256x1024xf32"], "there is no input 'z'"),
     (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "3 values are given for 2 inputs"),
     (run_command, [KERNEL_FILE, "--arg", "window=2", "--arg", "window=4"], SECOND_VALUE),
-    (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is no Python file"),
+    (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is not a Python file"),
     (translate, ["--disassemble", "/nonexistent"], "cannot read /nonexistent: No such file or directory")])
 def test_arguments_that_do_not_fit(command, arguments, said, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)

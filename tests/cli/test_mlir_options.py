@@ -275,7 +275,7 @@ def test_passes_of_mlir__are_options(tmp_path, capsys):
     ("expected-error-re@+1 {{use of {{un[a-z]+}} SSA}}", 0, ""),
     ("expected-error-re@+1 {{{{^}}use of {{.*}} name}}", 0, ""),
     ("expected-error-re@+1 {{use of {{[0-9]+}} SSA}}", 1, 'expected error "use of {{[0-9]+}} SSA" was not produced'),
-    ("expected-error-re@+1 {{use {{(}} SSA}}", 1, "is no regular expression"),
+    ("expected-error-re@+1 {{use {{(}} SSA}}", 1, "is not a regular expression"),
     ("expected-warning@+1 {{use of undeclared}}", 1, 'expected warning "use of undeclared" was not produced'),
 ])
 def test_expected_diagnostics(tmp_path, capsys, comment, status, problem):

@@ -86,8 +86,8 @@ def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
     (["capture", "-n", "renamed.neff", "a"], "input a has no file"),
     (["capture", "-n", "renamed.neff", "a", "short.bin"], "short.bin has 3 bytes, input a takes 65536"),
     (["capture", "-n", "renamed.neff", "-s", "no/such/t.ntff"], "cannot write no/such/t.ntff"),
-    (["capture", "-n", "short.bin"], "short.bin is no compiled kernel of nki_mlir: it cannot be unpacked"),
-    (["view", "-s", "renamed.neff", "--output-format", "summary-json"], "renamed.neff is no trace of nki_mlir"),
+    (["capture", "-n", "short.bin"], "short.bin is not a compiled kernel of nki_mlir: it cannot be unpacked"),
+    (["view", "-s", "renamed.neff", "--output-format", "summary-json"], "renamed.neff is not a trace of nki_mlir"),
     (["view", "-s", "missing.ntff", "--output-format", "summary-json"], "cannot read missing.ntff"),
     (["view", "-d", ".", "--output-format", "summary-json"], "there is no trace below ."),
     (["view", "--output-format", "summary-json"], "--session-file is missing")])

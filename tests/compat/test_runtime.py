@@ -55,7 +55,7 @@ def test_files_that_are_no_kernels(tmp_path):
     with pytest.raises(runtime.NrtError, match=r"none.neff cannot be read: No such file"):
         runtime.SpikeModel.load_from_neff(tmp_path / "none.neff")
     (tmp_path / "text.neff").write_text("no kernel")
-    with pytest.raises(RuntimeError, match=r"text.neff is no compiled kernel of nki_mlir"):
+    with pytest.raises(RuntimeError, match=r"text.neff is not a compiled kernel of nki_mlir"):
         runtime.SpikeModel.load_from_neff(tmp_path / "text.neff")
 
 

@@ -55,9 +55,9 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
     ("nki.load %t, %x", 16, "'nki.load' op has too many operands: dst"),
     ("nki.load %t", 14, "'nki.load' op expected '=' behind what is written, found 'return'"),
     ("nki.load %t = %y", 17, "'nki.load' op cannot tell the type of %y from the text above: write (%y : type)"),
-    ("nki.laod %t = %x", 3, "'nki.laod' is no operation; 'nki.load' is one"),
+    ("nki.laod %t = %x", 3, "'nki.laod' is not an operation; 'nki.load' is one"),
     ("nki.binary %t = %t, %t", 14, "'nki.binary' op expected attribute 'op', a name, found '%t'"),
-    ("nki.load %t = %x where d2 <= 4", 3, "'nki.load' op d2 is no axis of the operation, which has 2"),
+    ("nki.load %t = %x where d2 <= 4", 3, "'nki.load' op d2 is not an axis of the operation, which has 2"),
     ("nki.load %t = %x[0:128, 0:512] {mask = 1, mask = 2}", 45, "'nki.load' op has attribute 'mask' twice"),
     ("nisa.activation exp %t = %t, gain: %t", 32, "'nisa.activation' op has no operand 'gain' here that may be left out: "
                                                   "bias, scale"),

@@ -352,10 +352,10 @@ def test_registration__blocks_and_counts(files):
 
 # -- files that are no library -----------------------------------------------------------------------------------------
 def test_load_library__of_what_is_none(files):
-    with pytest.raises(NotALibrary, match=r"none\.so is no library of custom operators: No such file"):
+    with pytest.raises(NotALibrary, match=r"none\.so is not a library of custom operators: No such file"):
         customop.load_library("none.so")
     (files / "text.so").write_text("text")
-    with pytest.raises(NotALibrary, match=r"text\.so is no library of custom operators"):
+    with pytest.raises(NotALibrary, match=r"text\.so is not a library of custom operators"):
         customop.load_library("text.so")
     (files / "other.c").write_text("int other;")
     subprocess.run(["g++", "-shared", "-o", "other.so", "other.c"], check=True)
@@ -366,7 +366,7 @@ def test_load_library__of_what_is_none(files):
 def test_load_library__of_another_version(files):
     (files / "old.cpp").write_text('extern "C" long gpsimd_abi() { return 77; }')
     subprocess.run(["g++", "-shared", "-fPIC", "-o", "old.so", "old.cpp"], check=True)
-    with pytest.raises(AbiMismatch, match=f"old.so was built for version 77 of the emulated engine, this is version {ABI}"):
+    with pytest.raises(AbiMismatch, match=f"old.so was built for version 77 of the emulated engine; this is version {ABI}"):
         customop.load_library("old.so")
 
 

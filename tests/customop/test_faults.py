@@ -71,7 +71,7 @@ RAISED = [
      "4,611,686,018,427,387,904 on leaves the tensor, which has 512"),
     ("negative_power", "negative-power", "a tensor of integers is raised to the power -1"),
     ("no_return", "no-return", "a function ends without returning its result"),
-    ("long_dim", "long-dim", "a dimension of a tensor of 5 dimensions is 65,536, it is at most 65,535"),
+    ("long_dim", "long-dim", "a dimension of a tensor of 5 dimensions is 65,536; it must be at most 65,535"),
     ("negative_size", "negative-size", "a dimension of a tensor is -1"),
     ("size_range", "size-range", "the code reads dimension 2 of a tensor with 2 dimensions"),
     ("sizes_range", "size-range (sizes)", "the code reads dimension 2 of a tensor with 2 dimensions"),

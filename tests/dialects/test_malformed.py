@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Text that is no valid module gives FILE:LINE:COL diagnostics and exit status 1: no traceback, no crash."""
+"""Text that is not a valid module gives FILE:LINE:COL diagnostics and exit status 1: no traceback, no crash."""
 
 import re
 from math import prod
@@ -250,7 +250,7 @@ def test_operand_type__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.Ca
     assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' op {said}")
 
 
-UNKNOWN = ("a symbol operand of 'nki.memset' is no loop variable with constant bounds, program id or loaded number "
+UNKNOWN = ("a symbol operand of 'nki.memset' is neither a loop variable with constant bounds nor a program id nor a loaded number "
            "[NKI-SYMBOL]")
 SYMBOLS = {
     "an argument": ("", "%n"),

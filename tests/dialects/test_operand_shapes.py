@@ -69,6 +69,6 @@ def test_operands_of_other_shapes_are_refused_or_computed(name: str) -> None:
 def test_results_of_programs_have_the_shape_of_dst(monkeypatch: pytest.MonkeyPatch) -> None:
     op = full(CALLS_PROGRAMS)
     monkeypatch.setitem(PROGRAMS, (op.library, op.function), lambda arrays, numbers: np.zeros(7))     # type: ignore[attr-defined]
-    with pytest.raises(ResultShape, match=r"gives a result of shape \[7\], dst has shape \[") as caught:
+    with pytest.raises(ResultShape, match=r"returns a result of shape \[7\], but dst has shape \[") as caught:
         op.reference(*[np.zeros(tile.shape, tile.dtype.numpy) for _, tile in op.sources()])
     assert caught.value.code == "NKI-CUSTOMOP-RESULT"

@@ -56,7 +56,7 @@ def variants(example: Example) -> Iterator[Example]:
 
 
 def names_field(example: Example, text: str) -> bool:
-    """Return whether a text names a field that is no parameter of the functions that the example calls."""
+    """Return whether a text names a field that is not a parameter of the functions that the example calls."""
     functions = public(ISA, example.generation)
     called = {name for line in example.code for name in re.findall(r"nisa\.(\w+)\(", line)}
     foreign = FIELDS - {p for name in called for p in inspect.signature(functions[name]).parameters} - {"dst"}

@@ -101,7 +101,7 @@ def test_transformations__have_rules():
     ("n d", "n", "it has no '->', or several"),
     ("n d -> n d -> n", "n", "it has no '->', or several"),
     ("n d -> n d", "rows", "no dimension is called rows"),
-    ("n 2x -> n 2x", "n", "'2x' is no name"),
+    ("n 2x -> n 2x", "n", "'2x' is not a name"),
 ])
 def test_rules__that_are_none(rule, split, what):
     with pytest.raises(PartitionRule, match=f"rule '{rule}': {what}") as caught:

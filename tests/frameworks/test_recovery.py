@@ -114,7 +114,7 @@ def test_error__arguments_that_do_not_fit(arguments):
 @pytest.mark.parametrize("module, error, says", [
     ("module {", BadModule, "it does not parse"),
     (b"ML\xefRgarbage", BadModule, "it is bytecode of another version of MLIR"),
-    (b"\xff" * 20, BadConfig, "the HLO module is no protobuf"),
+    (b"\xff" * 20, BadConfig, "the HLO module is not protobuf"),
     (b"\x1a\x7f", BadConfig, "the HLO module ends in the middle of a field"),
     ('HloModule m\n%c = f32[] custom-call(), custom_call_target="AwsNeuronCustomNativeKernel", backend_config=""',
      BadConfig, "it has no kernel in its backend_config")])

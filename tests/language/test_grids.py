@@ -263,7 +263,7 @@ def test_all_reduce_of_a_float_s_bits_is_an_error(on):
 @pytest.mark.parametrize("op", [np.add, np.max, np.min], ids=["add", "max", "min"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_all_reduce_under_masks(on, op, dtype):
-    """What a program's mask leaves out is no part of what others get, and is not written where it is."""
+    """What a program's mask leaves out is not a part of what others get, and is not written where it is."""
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

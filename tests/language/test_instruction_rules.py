@@ -120,10 +120,10 @@ RULES = {
         CONTESTED, "operand 'bias' of 'activation' has 32 values in each partition",
         lambda t: nisa.activation(np.exp, t, bias=t), lambda t: nisa.activation(np.exp, t, bias=column()), "trn2"),
     "activation function": (
-        BROKEN, "'cos' is no activation function of the Scalar engine",
+        BROKEN, "'cos' is not an activation function of the Scalar engine",
         lambda t: nisa.activation(np.cos, t), lambda t: nisa.activation(np.tanh, t), "trn2"),
     "activation_reduce function": (
-        BROKEN, "'floor' is no activation function of the Scalar engine",
+        BROKEN, "'floor' is not an activation function of the Scalar engine",
         lambda t: summed(t, np.add, nl.floor), lambda t: summed(t, np.add), "trn2"),
     "activation with registers, generation 2": (
         BROKEN, "'activation_accumulate' with reduce_op 'maximum' needs generation 3",

@@ -115,7 +115,7 @@ def test_annotations(on):
         a: nt.tensor[[32, 24], nl.float32] = nl.load(x)
         return output_of(a)
     check(on, kernel, X, X)
-    with pytest.raises(AnnotationMismatch, match=r"says \(32, 24\), the value has shape \(32, 4, 6\)"):
+    with pytest.raises(AnnotationMismatch, match=r"says \(32, 24\), but the value has shape \(32, 4, 6\)"):
         run(on, wrong, X)
 
 

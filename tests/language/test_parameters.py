@@ -130,4 +130,4 @@ def test_refused(what):
 
 def test_the_form_of_a_call_is_shown():
     assert "add(x, y, dtype=None, mask=None)" in str(failing(lambda t: nl.add(t), BadCall))
-    assert "keepdims is 'no', it takes True or False" in str(failing(*REFUSED["keepdims: text"]))
+    assert "keepdims is 'no'; it takes True or False" in str(failing(*REFUSED["keepdims: text"]))

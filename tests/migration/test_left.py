@@ -28,7 +28,7 @@ def migrated(line):
 
 
 @pytest.mark.parametrize(("line", "why"), [
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is no conjunction of comparisons"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is not a conjunction of comparisons"),
     ("tile[p, f] = nl.load(x[p, f + p], mask=p + f < 8)",
      "a mask on an index of several axes, which may be out of bounds without the mask"),
     ("tile[...] = nl.rms_norm(tile, tile, axis=1, n=8, mask=p > f)",

@@ -94,7 +94,7 @@ def test_opcodes_of_plugins__are_none_of_ours():
 @pytest.mark.parametrize("api, found", [("2", "2"), ("None", "none")])
 def test_another_version__is_refused(package, api, found):
     package(f"p_version_{found}", {"m.py": "x = 1\n"}, ("targets", "other", "m:x"), api=api)
-    with pytest.raises(PluginVersion, match=f"is for version {found} of the plugin interface, this is version 1"):
+    with pytest.raises(PluginVersion, match=f"is for version {found} of the plugin interface; this is version 1"):
         machine_named("other")
 
 
@@ -228,7 +228,7 @@ def test_operations__have_names_of_their_own(package):
 def test_operations__have_names_that_mlir_has(package, name, more, wrong):
     before = dict(REGISTRY)
     package(f"p_{wrong.lower().replace('-', '_')}", {"m.py": OP.format(cls="Odd", name=name, role="Out", more=more)})
-    with pytest.raises(BrokenPlugin, match=f"operation 'nisa.{name}' of plugin p cannot be loaded: '{wrong}' is no name"):
+    with pytest.raises(BrokenPlugin, match=f"operation 'nisa.{name}' of plugin p cannot be loaded: '{wrong}' is not a name"):
         catalogue.add(Extension("ops", "a", f"p_{wrong.lower().replace('-', '_')}.m", "p"))
     forget_classes(before)
 
@@ -244,7 +244,7 @@ def test_operations__come_before_the_dialects(package):
     ("InOut", "", "it has no tile dst that is only written"),
     ("Out", "other: Out", "tile other is optional, or written"),
     ("Out", "other: In | None", "tile other is optional, or written"),
-    ("Out", "flavour: str", "attribute flavour is no number, and no operator or engine by its name"),
+    ("Out", "flavour: str", "attribute flavour is neither a number nor the name of an operator or engine"),
 ])
 def test_functions__are_made_of_regular_classes(role, more, what):
     names: dict[str, Any] = {"__name__": "p_odd"}
@@ -256,7 +256,7 @@ def test_functions__are_made_of_regular_classes(role, more, what):
             instruction(names["Odd"], "odd.")
     finally:
         forget_classes(before)
-    with pytest.raises(NotRegular, match="int: it is no subclass of NisaOp with a name"):
+    with pytest.raises(NotRegular, match="int: it is not a subclass of NisaOp with a name"):
         instruction(int, "odd.")
 
 

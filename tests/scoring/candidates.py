@@ -291,7 +291,7 @@ CANDIDATES = {
                                          code="NKI-RESULT"),
     "allocates 100 GB in HBM": Candidate(RIGHT.replace(OUT, OUT + "    nl.ndarray((1 << 20, 1 << 15), dtype=x.dtype, "
                                                        "buffer=nl.hbm)\n"), verdict="refused", code=LIMIT),
-    "is no text": Candidate("\udcff\udcfe", verdict="refused", code=BAD),
+    "is not text": Candidate("\udcff\udcfe", verdict="refused", code=BAD),
     "does not end": Candidate(before("class Late:\n    def __del__(self):\n        while True:\n            pass\n"
                                      "late = Late()")),
     "replaces a builtin": Candidate(before("__builtins__['print'] = None"), verdict="refused", code=FORBIDDEN),

@@ -52,7 +52,7 @@ def test_command(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("x = [", "is no TOML"), ("name = 'a'", "has no reference"), ("reference = 'r.py'", "its reference r.py does not exist"),
+    ("x = [", "is not TOML"), ("name = 'a'", "has no reference"), ("reference = 'r.py'", "its reference r.py does not exist"),
     ("reference = 'here.py'", r"has no \[\[part\]\]"), ("reference = 'here.py'\ncolour = 1", "has the unknown field colour"),
     ("reference = 'here.py'\n[[part]]\nname = 'a'", "part 1 has no points"),
     ("reference = 'here.py'\n[[part]]\npoints = 1\ntime = 3", "part 1 has the unknown field time"),

@@ -98,7 +98,7 @@ def test_while_a_server_waits(folder):
     process = started("score", "--serve", "-r", "reference.py")
     process.stdin.write(b"[]\n")
     process.stdin.flush()
-    assert b"the request is not understood: it is no object" in process.stdout.readline()
+    assert b"the request is not understood: it is not an object" in process.stdout.readline()
     assert_interrupted(process, descendants(process.pid))
 
 

@@ -88,7 +88,7 @@ def test_commands__say_what_is_wrong_and_go_on() -> None:
     text = session("current", "eager", "jump\nprint tile +\nprint nothing\nstep x\nbreak y\nwatch\nbreak-on 3\nengines\n"
                    "rows sbuf\nhelp\n\nclear\ncontinue\n", Stops(), step=True)
     for wanted in ("there is no command 'jump'", "SyntaxError", "NameError: name 'nothing' is not defined",
-                   "'x' is no number of operations", "'y' is no FILE:LINE", "'3' is none of nan, inf",
+                   "'x' is not a number of operations", "'y' is no FILE:LINE", "'3' is none of nan, inf",
                    "eager has no engines: run with --on=isa", "rows MEMORY PARTITION", "break [FILE:]LINE"):
         assert wanted in text
     assert text.count("[step]") == 1

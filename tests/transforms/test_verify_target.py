@@ -120,7 +120,7 @@ def test_dims():
         verify("trn2", operands, instruction("tensor_copy", operands, [access("0, 0", [(1, 8), *dims])] * 2,
                                              ', engine = "vector"'))
     copy(2, 3, 2, 3)
-    copy(2, 1, 3, 1, 2, 3)          # a dim of one element is no step
+    copy(2, 1, 3, 1, 2, 3)          # a dim of one element is not a step
     with pytest.raises(TooManyDims, match="steps through 5 free dims"):
         copy(2, 3, 2, 3, 2)
 

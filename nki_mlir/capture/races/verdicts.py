@@ -37,7 +37,7 @@ class ProgramsRepeat(KernelError):
 class UnknownRaceLevel(NkiMlirError, ValueError):
     code = "NKI-RACES"
     message = "NKI_MLIR_RACES is '{found}'"
-    fix = "set it to off, warn or error; by default they are warnings"
+    fix = "set it to off, warn or error; by default races are warnings"
 
 
 class RaceWarning(UserWarning):

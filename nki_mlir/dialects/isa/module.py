@@ -273,7 +273,7 @@ def read_program(module: Module) -> Program:
     for entry_of_live in attributes[LIVE] if LIVE in attributes else ():
         live = DeviceLiveRange.read(entry_of_live.value)
         if live is None:
-            raise NotAProgram(what=f"'{entry_of_live.value}' is no live range")
+            raise NotAProgram(what=f"'{entry_of_live.value}' is not a live range")
         program.live.append(live)
     program.variables = list(variables_of(programs[0].operation).values())
     for nested in programs[0].operation.regions[0].blocks[0].operations:

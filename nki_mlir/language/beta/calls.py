@@ -25,7 +25,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 
 class BadParameter(KernelError, TypeError):
     code = "NKI-PARAMETER"
-    message = "{function}: {parameter} is {found}, it takes {what}"
+    message = "{function}: {parameter} is {found}; it takes {what}"
     fix = "call it as {form}"
 
 

@@ -71,7 +71,7 @@ class CompiledKernel:
         artifacts_dir: the folder of the files beside it
 
     Errors:
-        A file that cannot be written, or is no compiled kernel.
+        A file that cannot be written, or is not a compiled kernel.
 
     Example:
         bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=CompileOptions())

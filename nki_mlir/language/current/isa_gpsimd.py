@@ -84,7 +84,7 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
-    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison",
+    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is not a comparison",
             fix="use nl.equal, nl.not_equal, nl.greater, nl.greater_equal, nl.less or nl.less_equal",
             code="NKI-OPERATOR")
     with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):

@@ -249,7 +249,7 @@ class Kernel(CoreKernel):
         instruction_names = builder.properties.get("instruction_names", set())
         for edge in self.options.get("schedule", ()):
             for name in edge:
-                require(name in instruction_names, f"Schedule edge names '{name}', which is no instruction of the "
+                require(name in instruction_names, f"Schedule edge names '{name}', which is not an instruction of the "
                                                    f"kernel",
                         fix="give an instruction that name with name=")
         return result
@@ -328,7 +328,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
-        raise NkiTypeError(f"{function!r} is no function", fix="decorate a function").here()
+        raise NkiTypeError(f"{function!r} is not a function", fix="decorate a function").here()
     return Kernel(function)
 
 

@@ -175,7 +175,7 @@ class NativeLoad(RoutineCall):
 
 @dataclass(eq=False)
 class TileCall(RoutineCall):
-    """An operation on tiles that is no nest: a routine that moves rows by their numbers, or a call of the host.
+    """An operation on tiles that is not a nest: a routine that moves rows by their numbers, or a call of the host.
 
     ``piece`` is the region to which rows of a table are stored, or from which they are read. ``symbols`` are the values
     of the operation's symbols.

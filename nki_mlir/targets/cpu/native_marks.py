@@ -46,7 +46,7 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     arguments = (*[region.address for region in regions], *symbols)
     if native.FRESH in marks:
         if contraction_of(nest) is None:
-            raise malformed(op, f"{native.FRESH} is on a nest that is no product of float32")
+            raise malformed(op, f"{native.FRESH} is on a nest that is not a product of float32")
         return Compute(FreshProduct(nest), arguments, nest, regions)
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
     if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
@@ -144,14 +144,14 @@ def limits_of(op: Operation) -> Limits:
 def _numbers(op: Operation, name: str) -> list[int]:
     values = op.attributes[name]
     if not isinstance(values, ir.DenseI64ArrayAttr):
-        raise malformed(op, f"attribute '{name}' is no array<i64: ...>")
+        raise malformed(op, f"attribute '{name}' is not an array<i64: ...>")
     return list(values)
 
 
 def _number(op: Operation, name: str) -> int:
     value = op.attributes[name]
     if not isinstance(value, ir.IntegerAttr | ir.BoolAttr):
-        raise malformed(op, f"attribute '{name}' is no integer")
+        raise malformed(op, f"attribute '{name}' is not an integer")
     return int(value.value)
 
 
@@ -160,4 +160,4 @@ def _pairs(op: Operation, name: str) -> list[tuple[int, int]]:
         pairs = [read_value(pair, tuple) for pair in elements(op.attributes[name])]
         return [(number, value) for number, value in pairs]
     except ValueError:
-        raise malformed(op, f"attribute '{name}' is no array of pairs of integers") from None
+        raise malformed(op, f"attribute '{name}' is not an array of pairs of integers") from None

@@ -42,7 +42,7 @@ Step = EngineStep | QueueStep
 
 class MalformedOrder(NkiMlirError):
     code = "NKI-ORDER-LINE"
-    message = "'{line}' is no step of an order"
+    message = "'{line}' is not a step of an order"
     fix = "a step is ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, behind core NUMBER"
 
 

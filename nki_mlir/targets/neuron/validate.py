@@ -61,7 +61,7 @@ class Validator:
             require(len(entries) < ENTRIES, f"{len(entries):,} {kind} are more than {ENTRIES - 1:,}")
         names = [v.name for v in program.variables]
         for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):
-            require(NAME.fullmatch(name) is not None, f"'{name}' is no name")
+            require(NAME.fullmatch(name) is not None, f"'{name}' is not a name")
         require(len(set(names)) == len(names), "two variables have one name")
         require(all(n.isprintable() and n.strip() == n != "" for n in program.notes), "a note cannot be printed")
         for kind in KINDS:
@@ -108,7 +108,7 @@ class Validator:
         for wait in instruction.waits:
             self.semaphore(wait.semaphore)
             if not 0 <= wait.value <= SEMAPHORE_MAX:
-                raise BadProgram(what=f"{wait.value} is no value of a semaphore")
+                raise BadProgram(what=f"{wait.value} is not a value of a semaphore")
         if (update := instruction.update) is not None and update not in self.updates:
             self.updates.add(update)
             self.semaphore(update.semaphore)
@@ -161,7 +161,7 @@ class Validator:
         kind = op.kind()
         if kind not in self.kinds:
             for name, form in op.attributes.items():
-                require(form is not str or not SURROGATE.search(getattr(op, name)), f"{name} is no text")
+                require(form is not str or not SURROGATE.search(getattr(op, name)), f"{name} is not text")
             self.kinds.add(kind)
         for symbol in op.symbols:
             require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")

@@ -67,7 +67,7 @@ def digest_of(file: Path, content: bytes) -> bytes:
 
 
 def content_of(file: Path) -> bytes:
-    """Read an entry. Return nothing if it cannot be read, is no regular file (a FIFO never ends) or is too large."""
+    """Read an entry. Return nothing if it cannot be read, is not a regular file (a FIFO never ends) or is too large."""
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as entry:
             status = os.fstat(entry.fileno())

@@ -54,7 +54,7 @@ def stored_triangle(x, shift=0):
 
 @nki.jit
 def reduced_triangles(x):
-    """What a mask leaves out is no part of a reduction."""
+    """What a mask leaves out is not a part of a reduction."""
     n, m = x.shape
     out = nl.ndarray((n, 5), dtype=nl.float32, buffer=nl.shared_hbm)
     i, j = nl.mgrid[0:n, 0:m]

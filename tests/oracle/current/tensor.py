@@ -255,7 +255,7 @@ class NkiTensor(View):
             split = self.index[..., None] * ratio + np.arange(ratio)
             return self.shows(split.reshape((*self.shape[:-1], self.shape[-1] * ratio)), dtype=dtype, base=base)
         ratio = new // old
-        require(self.shape[-1] % ratio == 0, f"the last dimension is no multiple of {ratio}")
+        require(self.shape[-1] % ratio == 0, f"the last dimension is not a multiple of {ratio}")
         first = self.index[..., ::ratio]
         require(bool((first % ratio == 0).all()), f"elements begin at multiples of {ratio}")
         return self.shows(first // ratio, dtype=dtype, base=base)

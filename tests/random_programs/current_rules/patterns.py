@@ -118,7 +118,7 @@ def chained(w: CurrentWriter, base: str, sizes: tuple[int, ...], writes: bool = 
 
 
 def source(w: CurrentWriter) -> tuple[str, tuple[int, ...], object, Facts]:
-    """Return a tile that is no view, with up to five dimensions."""
+    """Return a tile that is not a view, with up to five dimensions."""
     dtype = w.pick(FLOAT32, FLOAT32, BFLOAT16, INT32, UINT8)
     name, facts = w.array(dtype, "small")
     sizes = (w.P, *w.pick(*FREE))

@@ -141,7 +141,7 @@ def test_sums_of_fields(count):
 
 @nki.jit
 def two_folds(x):
-    """Both of one tile, of which the second is no sum."""
+    """Both of one tile, of which the second is not a sum."""
     out = nl.ndarray((x.shape[0], 2), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     highest, lowest = nl.max(tile, axis=1, keepdims=True), nl.min(tile, axis=1, keepdims=True)

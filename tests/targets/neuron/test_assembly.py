@@ -78,7 +78,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     ("S[1] (qSyncIO0)>=16", "S[0] (qSyncIO0)>=16", 15, "S[0] (q", "semaphore 0 is Vector, not qSyncIO0"),
     ("S[1] (qSyncIO0)>=16", "S[9] (qSyncIO0)>=16", 15, "S[9]", "there is no semaphore 9"),
     ("S[1] (qSyncIO0)>=16", "S[1] (qSyncIO0)>16", 15, ">16", "expected >= and a value, found '>16'"),
-    ("S[1] (qSyncIO0)>=16", "S[1] (qSyncIO0)>=70000", 15, "", "70000 is no value of a semaphore"),
+    ("S[1] (qSyncIO0)>=16", "S[1] (qSyncIO0)>=70000", 15, "", "70000 is not a value of a semaphore"),
     ("TENSOR_TENSOR", "TENSOR_TENSORS", 15, "TENSOR", "there is no instruction TENSOR_TENSORS"),
     ("op=add dst=fp32", "op=adds dst=fp32", 15, "", "attribute 'op' of 'tensor_tensor' is 'adds', which must be"),
     ("op=add dst=fp32", "dst=fp32", 15, "TENSOR", "TENSOR_TENSOR needs op="),

@@ -182,7 +182,7 @@ def test_a_mark_that_is_too_low__is_an_error():
 
 def test_a_missing_table__is_an_error():
     assert broken("ACT_TABLE_LOAD table=exp  // k.py:6", "EVENT_SEMAPHORE") == [
-        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) needs the functions of exp, none are loaded [NKI-STREAM-TABLE]\n"
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) needs the functions of exp; none are loaded [NKI-STREAM-TABLE]\n"
         "  why: the scalar engine computes the functions of the set that was loaded last\n"
         "  fix: put an ACT_TABLE_LOAD table=exp before it"]
 

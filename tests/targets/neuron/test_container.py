@@ -59,7 +59,7 @@ def with_section(data, tag, content):
 
 @pytest.mark.parametrize("data,what", [
     (b"", "the file ends too early"),
-    (b"hello world, this is no program", "it does not start with the container's magic number"),
+    (b"hello world, this is not a program", "it does not start with the container's magic number"),
     (DATA[:4] + b"\x02" + DATA[5:], "it is of version 2; this reads version 1"),
     (DATA[:PREAMBLE.size + 5], "the file ends too early"),
     (DATA[:8] + b"\0\0\0\0" + DATA[12:], "the checksum of the section table differs"),

@@ -64,7 +64,7 @@ def test_what_is_no_step__is_an_error_with_its_line(line):
     with pytest.raises(NkiMlirError) as raised:
         parse_order(f"act 0000\n{line}\n", [parse_program(TEXT)], "a.order")
     assert str(raised.value) == (
-        f"a.order:2:1: error: '{line}' is no step of an order [NKI-ORDER-LINE]\n"
+        f"a.order:2:1: error: '{line}' is not a step of an order [NKI-ORDER-LINE]\n"
         "  fix: a step is ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, behind core NUMBER")
 
 

@@ -67,7 +67,7 @@ class WrongMark(StreamViolation):
 
 class MissingTable(StreamViolation):
     code = "NKI-STREAM-TABLE"
-    message = "{event} needs the functions of {needed}, {there}"
+    message = "{event} needs the functions of {needed}; {there}"
     why = "the scalar engine computes the functions of the set that was loaded last"
     fix = "put an ACT_TABLE_LOAD table={needed} before it"
 

@@ -20,7 +20,7 @@ DISTANCES = 64                  # between iterations, that are compared; more ma
 def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], loop: Loop
                         ) -> list[list[int]]:
     """For each step those of the iteration before that it comes after. ``issuers``: the engine of each, and its group
-    of queues (None: it is no transfer, and completes before the engine's next one starts)."""
+    of queues (None: it is not a transfer, and completes before the engine's next one starts)."""
     memories, regions, reads, writes = columns = touched(steps, physical)
     number, distinct = len(steps), len(regions)
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]

@@ -57,7 +57,7 @@ class PlannedIteration:
 
 class IterationWaits:
     """The waits of a loop's body. ``issuers``: for each step the engine that issues it, and the group of queues that it
-    is put into (None: it is no transfer); ``stores``: which groups write HBM; ``before`` and ``carried``: the steps
+    is put into (None: it is not a transfer); ``stores``: which groups write HBM; ``before`` and ``carried``: the steps
     that each comes after, of the same iteration and of the one before. Lane ``engines + QUEUES * group + n`` is queue n
     of a group.
 

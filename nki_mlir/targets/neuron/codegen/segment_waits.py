@@ -25,8 +25,8 @@ Clock = list[int]               # by lane, how many of its instructions are know
 class SegmentWaits:
     """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete as number
     ``counts`` (from 1), and for which (lane, count) each waits. ``issuers``: for each step the engine that issues it,
-    and the group of queues that it is put into (None: it is no transfer); ``before``: what each step comes after, where
-    that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, behind the lanes of engines.
+    and the group of queues that it is put into (None: it is not a transfer); ``before``: what each step comes after,
+    where that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, behind the lanes of engines.
 
     A clock is shared until it changes. An engine's own instructions are complete before its next starts, so that its
     clock leaves them out; what a step reports when it is complete is the clock of its engine, with both counts.

@@ -77,7 +77,7 @@ class NoAddress(NkiMlirError):
 
 class TooManySemaphores(NkiMlirError):
     code = "NKI-SEMAPHORES"
-    message = "the program needs {needed} semaphores, {machine} has {limit}"
+    message = "the program needs {needed} semaphores, but {machine} has {limit}"
     fix = "use fewer engines for DMA"
 
 

@@ -29,7 +29,7 @@ CORES = 64
 
 class ForeignFile(NkiMlirError):
     code = "NKI-ARTIFACT"
-    message = "{name} is no {what} of nki_mlir: {reason}"
+    message = "{name} is not a {what} of nki_mlir: {reason}"
     why = "compiled kernels and traces of the vendor's compiler are closed formats, which only its tools read"
     fix = "give a file that nki.baremetal, nki.benchmark, nki.profile or the capture of this package wrote"
 
@@ -127,7 +127,7 @@ def _json(value: object) -> bytes:
 def _dictionary(data: bytes) -> dict[str, Any]:
     value = json.loads(data)
     if not isinstance(value, dict):
-        raise TypeError("a member is no JSON object")
+        raise TypeError("a member is not a JSON object")
     return value
 
 

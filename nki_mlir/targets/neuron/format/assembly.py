@@ -300,7 +300,7 @@ class _Parser:
     def amount(self, line: Line) -> int:
         match = line.expect(r"(\+\+|--|\+=|-=)(\d*)@complete", "an update such as ++@complete")
         if (match[1] in ("++", "--")) == bool(match[2]):
-            raise line.fail(f"'{match[0]}' is no update")
+            raise line.fail(f"'{match[0]}' is not an update")
         size = int(match[2] or 1)
         return size if match[1][0] == "+" else -size
 

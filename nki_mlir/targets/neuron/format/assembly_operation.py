@@ -273,7 +273,7 @@ class OperationReader:
         if not lanes:
             raise text.fail("expected channels= in the instruction, or *partitions at the tile")
         if lanes < 0:
-            raise text.fail(f"channels={lanes} is no number of partitions: expected 1 or more")
+            raise text.fail(f"channels={lanes} is not a number of partitions: expected 1 or more")
         dims = ((0 if match[6] else 1, lanes), *dims)
         return on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
 

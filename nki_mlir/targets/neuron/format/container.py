@@ -92,7 +92,7 @@ def decode_program(data: bytes) -> Program:
     for number, in records(sections.get(b"LIVE", b""), NUMBER, "the live ranges"):
         live = DeviceLiveRange.read(string(number))
         if live is None:
-            raise BadBinary(what=f"'{string(number)}' is no live range")
+            raise BadBinary(what=f"'{string(number)}' is not a live range")
         program.live.append(live)
     locations = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
     decoder = Decoder(machine, program.variables, strings, locations)

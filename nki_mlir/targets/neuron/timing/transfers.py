@@ -109,7 +109,7 @@ def moved(op: Op) -> list[tuple[Tile, int]]:
 
 def transpose_rate(op: Op, machine: Machine) -> float:
     """Return the share of their rate at which the DMA engines transpose a tile on its way to SBUF; 0.0 if the
-    instruction is no transpose, or its elements have a size that the DMA engines cannot transpose."""
+    instruction is not a transpose, or its elements have a size that the DMA engines cannot transpose."""
     if not isinstance(op, DmaTransposeOp) or not op.dst.on_chip or op.dst.dtype.itemsize not in TRANSPOSED_BYTES:
         return 0.0
     dma = machine.costs.dma

@@ -209,7 +209,7 @@ def test_error__too_many_semaphores():
     allocate(b.code)
     import dataclasses
     b.code.machine = dataclasses.replace(b.code.machine, semaphores=5)
-    with pytest.raises(TooManySemaphores, match="needs 6 semaphores, trn2 has 5"):
+    with pytest.raises(TooManySemaphores, match="needs 6 semaphores, but trn2 has 5"):
         synchronized(b.code)
 
 

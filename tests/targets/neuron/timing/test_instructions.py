@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What single instructions of kernels cost, where the cost is no function of one tile's elements and dtype alone."""
+"""What single instructions of kernels cost, where the cost is not a function of one tile's elements and dtype alone."""
 
 from collections.abc import Callable
 
