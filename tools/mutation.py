@@ -37,8 +37,8 @@ from tools.seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, resto
 AREAS = {
     "passes": ("transforms", "conversion", "selection", "waist", "graph", "targets/neuron/codegen",
                "targets/cpu/passes"),
-    "executors": ("capture/eager.py", "targets/interpreter", "targets/cpu", "targets/neuron/simulator.py",
-                  "targets/neuron/execution.py", "scalar"),
+    "executors": ("capture/eager.py", "targets/interpreter", "targets/cpu", "targets/neuron/simulated_core.py",
+                  "targets/neuron/simulator.py", "targets/neuron/execution.py", "scalar"),
     "checkers": ("targets/neuron/checker", "targets/neuron/validate.py", "dialects/verifier.py",
                  "dialects/verification.py", "dialects/target_rules.py", "dialects/target_findings.py",
                  "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),

@@ -21,7 +21,8 @@ from nki_mlir.targets.interpreter.execute import Pattern
 from nki_mlir.targets.mesh import Exchanges
 from nki_mlir.targets.neuron.execution import PADDING, padded
 from nki_mlir.targets.neuron.format.assembly import instruction_text
-from nki_mlir.targets.neuron.simulator import Core, Transfer, run
+from nki_mlir.targets.neuron.simulated_core import Core, Transfer
+from nki_mlir.targets.neuron.simulator import run
 
 
 class SteppedCore(Core, MachineView):

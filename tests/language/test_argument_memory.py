@@ -11,7 +11,7 @@ from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
-from nki_mlir.targets.neuron.simulator import WrongArrays
+from nki_mlir.targets.neuron.simulated_core import WrongArrays
 
 SAME = ("eager", "interpreter", "jit")          # the streams refuse one array for two parameters
 ALL = (*SAME, "isa")

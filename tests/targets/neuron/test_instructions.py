@@ -16,7 +16,7 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.format.assembly import instruction_text, parse_program, print_program
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-from nki_mlir.targets.neuron.simulator import Core
+from nki_mlir.targets.neuron.simulated_core import Core
 from nki_mlir.targets.neuron.simulator import run as run_cores
 from tests.dialects.samples import SAMPLES, arrays_of, run
 

@@ -13,7 +13,8 @@ from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.execution import PADDING, element
 from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.targets.neuron.simulator import SemaphoreRange, StepLimit, WrongArrays, simulate
+from nki_mlir.targets.neuron.simulated_core import SemaphoreRange, WrongArrays
+from nki_mlir.targets.neuron.simulator import StepLimit, simulate
 
 HEADER = """\
 .nki_isa 1

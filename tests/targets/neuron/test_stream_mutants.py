@@ -29,7 +29,8 @@ from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.checker.violations import UnorderedClear, UnorderedCount
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.deadlock import Deadlock
-from nki_mlir.targets.neuron.simulator import SemaphoreRange, simulate
+from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
+from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.validate import check_program
 
 from .stream_mutants import MUTATIONS

@@ -22,7 +22,7 @@ from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.neuron import control
 from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
-from nki_mlir.targets.neuron.simulator import SemaphoreRange
+from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
 
 SEEN_TWICE = 2                  # iterations of a loop whose number data decide
 REGISTER_LOW, REGISTER_HIGH = -(1 << 31), (1 << 31) - 1

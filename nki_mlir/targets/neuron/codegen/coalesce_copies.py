@@ -19,7 +19,8 @@ from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, in_one, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of

@@ -18,22 +18,22 @@ becomes a tensor_copy, which more engines have. Both instructions stay where the
 rule of the target, or on another engine than the kernel names for one of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile, dense, same_buffer
-from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
-from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer
+from nki_mlir.dialects.nisa.elementwise import ActivationOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
-from nki_mlir.dialects.op import Op, changed, with_forms
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.fusion_patterns import PATTERNS, FusedPair, Pattern, redirected, reducing
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -43,14 +43,11 @@ from nki_mlir.targets.neuron.codegen.records import (
     blocks,
     nodes_in,
     tiles_of,
-    value_range,
 )
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
 
 REDUCING = (ActivationReduceOp, TensorScalarReduceOp)
 APART = 200                     # steps between two instructions that become one
-REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp, TensorReduceOp,
-              TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # whose result goes where a copy of it went
 
 
 class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
@@ -216,18 +213,6 @@ class _FusedRun:
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
-class FusedPair(NamedTuple):
-    """The operation that two become. ``step``: which one (0 or 1) becomes it, and gives it its discardable attributes;
-    ``negated``: a tile of the first that has to be negated for it."""
-
-    op: Op
-    step: int
-    negated: Tile | None = None
-
-
-Pattern = Callable[[Op, Op, Tile], FusedPair | None]
-
-
 class PairForm(NamedTuple):
     """What pairs become that differ in their buffers alone: the operation of one of them. ``tiles``: the field of each
     of its tiles, which operation (0 or 1) has that tile in which field, and its pattern if it has another one;
@@ -320,32 +305,6 @@ def written_by(step: InstructionStep) -> set[object]:
     return {tile.handle for _, tile in step.op.targets()}
 
 
-def reads(op: Op, buffer: object) -> bool:
-    return any(tile.handle is buffer for _, tile in op.sources())
-
-
-def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
-    """Return whether a reduction combines all elements of each partition of a tile, along one axis or along several."""
-    if op.axes != tuple(range(1, len(op.src.shape))):
-        return False
-    if op.src.access == tile.access:
-        return True
-    starts = [(t.access.partition, t.access.free, t.access.dims[0], t.free_elements) for t in (op.src, tile)]
-    return starts[0] == starts[1] and all(map(is_dense, (op.src, tile)))
-
-
-def is_dense(tile: Tile) -> bool:
-    """Return whether the elements of a partition lie one behind the other, in the order of the tile's axes."""
-    return all(count == 1 or step == other for (step, count), other in zip(
-        tile.access.dims[1:], dense(tile.shape[1:])))
-
-
-def in_one(first: Op, second: Op) -> tuple[Op, Op]:
-    """Return both operations with one list of symbols."""
-    symbols = tuple(dict.fromkeys((*first.symbols, *second.symbols)))
-    return numbered(first, symbols), numbered(second, symbols)
-
-
 def in_one_bank(tile: Tile, machine: Machine) -> bool:
     """Return whether a tile stays in one bank wherever its buffer goes."""
     buffer, bank, access = tile.handle, machine.psum_bank_bytes, tile.access
@@ -357,17 +316,6 @@ def in_one_bank(tile: Tile, machine: Machine) -> bool:
         and all(c * access.dtype.itemsize % bank == 0 for _, c in access.free.symbols))
 
 
-def numbered(op: Op, symbols: tuple[object, ...]) -> Op:
-    """Return the operation with its symbols numbered as in a longer list."""
-    if op.symbols == symbols:
-        return op
-    number = [symbols.index(symbol) for symbol in op.symbols]
-
-    def put(form: Linear) -> Linear:
-        return Linear(form.const, tuple(sorted((number[k], c) for k, c in form.symbols)), form.axes)
-    return with_forms(op, put, symbols=symbols, ranges=tuple(value_range(s) for s in symbols))      # type: ignore[arg-type]
-
-
 def open_copy(op: Op) -> TensorCopyOp | None:
     """Return a copy that any engine may do, of an activation that does nothing else."""
     if type(op) is not ActivationOp or op.engine != Engine.UNKNOWN.value or not op.src.dtype.is_float:
@@ -376,119 +324,3 @@ def open_copy(op: Op) -> TensorCopyOp | None:
         return None
     return TensorCopyOp(dst=op.dst, src=op.src, mask=op.mask, limits=op.limits, symbols=op.symbols, ranges=op.ranges,
                         extra=op.extra)
-
-
-# -- patterns ----------------------------------------------------------------------------------------------------------
-def shared(op: Op) -> dict[str, Any]:
-    return {"mask": op.mask, "limits": op.limits, "symbols": op.symbols, "ranges": op.ranges, "extra": op.extra}
-
-
-def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """The first operation, which writes to where the second copies its result."""
-    assert isinstance(second, TensorCopyOp)
-    if type(first) not in REDIRECTED or first.compute is not FLOAT32 or second.dst.shape != intermediate.shape:
-        return None
-    if intermediate.dtype is not FLOAT32 and intermediate.dtype is not second.dst.dtype:
-        return None
-    if reads(first, second.dst.handle):
-        return None
-    first, copy = in_one(first, second)
-    assert isinstance(copy, TensorCopyOp)
-    return FusedPair(changed(first, lambda tile: copy.dst if tile.handle is intermediate.handle else tile), 0)
-
-
-def reducing(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """The first operation, which also reduces its result as the second does."""
-    assert isinstance(second, TensorReduceOp)
-    if intermediate.dtype is not FLOAT32 or second.negate or not reads_whole(second, intermediate) or (
-            first.compute is not FLOAT32 or second.compute is not FLOAT32):
-        return None
-    if reads(first, second.dst.handle):
-        return None
-    first, reduction = in_one(first, second)
-    assert isinstance(reduction, TensorReduceOp)
-    rows, *_ = reduction.dst.access.dims
-    total = reduction.dst.patterned(dims=(rows, (1, 1))) if reduction.dst.free_elements == 1 else reduction.dst
-    common: dict[str, Any] = {**shared(first), "reduce_res": total, "reduce_op": reduction.op}
-    if isinstance(first, ActivationOp) and reduction.op == "add":
-        return FusedPair(ActivationReduceOp(dst=first.dst, src=first.src, bias=first.bias, scale=first.scale,
-                                            fn=first.fn, imm=first.imm, **common), 0)
-    if isinstance(first, TensorScalarOp) and first.op1 == "bypass" and not first.reverse0:
-        return FusedPair(TensorScalarReduceOp(dst=first.dst, src=first.src, operand0=first.operand0, op0=first.op0,
-                                              imm0=first.imm0, **common), 0)
-    return None
-
-
-def in_float32(first: Op, second: Op, intermediate: Tile) -> bool:
-    """Return whether both operations compute in float32, and the tile between them has it."""
-    return intermediate.dtype is FLOAT32 and first.compute is FLOAT32 and second.compute is FLOAT32
-
-
-def scaled_activation(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """fn(x * scale), fn(x - tile), fn(x + tile): the activation; what is subtracted has to be negated."""
-    if not in_float32(first, second, intermediate):
-        return None
-    first, second = in_one(first, second)
-    assert isinstance(first, TensorScalarOp) and isinstance(second, ActivationOp | ActivationReduceOp)
-    if second.src.handle is not intermediate.handle or second.scale is not None or second.imm != 1.0 or reads_again(
-            second, intermediate) or first.op1 != "bypass":
-        return None
-    tile, fields = first.operand0, dict[str, object]()
-    negated = None
-    if first.op0 == "multiply":
-        if tile is None and first.src.dtype is not FLOAT32:
-            return None
-        fields = {"imm": first.imm0} if tile is None else {"scale": tile}
-    elif first.op0 in ("add", "subtract") and tile is not None and second.bias is None and not (
-            first.op0 == "subtract" and first.reverse0):
-        fields = {"bias": tile}
-        negated = tile if first.op0 == "subtract" else None
-    else:
-        return None
-    if tile is not None and tile.dtype is not FLOAT32:
-        return None
-    new = changed(second, lambda t: first.src if t.handle is intermediate.handle else t, **fields)
-    return FusedPair(new, 1, negated)
-
-
-def two_scalars(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    if not in_float32(first, second, intermediate):
-        return None
-    first, second = in_one(first, second)
-    assert isinstance(first, TensorScalarOp) and isinstance(second, TensorScalarOp)
-    if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, intermediate) or (
-            first.src.dtype is not FLOAT32):
-        return None
-    if second.src.handle is not intermediate.handle or first.engine != second.engine:
-        return None
-    return FusedPair(TensorScalarOp(
-        dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0, op0=first.op0,
-        imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0, reverse1=second.reverse0,
-        engine=second.engine, **shared(second)), 1)
-
-
-def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    if not in_float32(first, second, intermediate):
-        return None
-    first, second = in_one(first, second)
-    assert isinstance(first, TensorScalarOp) and isinstance(second, TensorTensorOp)
-    if first.op1 != "bypass" or first.src.dtype is not FLOAT32 or second.runs_on is not Engine.VECTOR or (
-            first.runs_on is not Engine.VECTOR) or second.lhs.handle is second.rhs.handle:
-        return None
-    turned = second.rhs.handle is intermediate.handle
-    return FusedPair(ScalarTensorTensorOp(
-        dst=second.dst, src=first.src, operand0=first.operand0, rhs=second.lhs if turned else second.rhs,
-        op0=first.op0, op1=second.op, imm0=first.imm0, reverse0=first.reverse0, reverse1=turned, **shared(second)), 1)
-
-
-def reads_again(op: Op, intermediate: Tile) -> bool:
-    """Return whether an operation reads a tile as more than one operand."""
-    return sum(tile.handle is intermediate.handle for _, tile in op.sources()) > 1
-
-
-PATTERNS: dict[tuple[type[Op], type[Op]], tuple[Pattern, ...]] = {
-    (TensorScalarOp, ActivationOp): (scaled_activation,),
-    (TensorScalarOp, ActivationReduceOp): (scaled_activation,),
-    (TensorScalarOp, TensorScalarOp): (two_scalars,),
-    (TensorScalarOp, TensorTensorOp): (scalar_and_tile,),
-}
