@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 TOLERANCE = 1e-5
 SUMS_TOLERANCE = 1e-4       # of the largest value, for native code, whose order of additions depends on the tiles
+CASES = "let it return a list of (kernel, arguments) or (kernel, arguments, {name: argument})"
 
 
 @contextmanager
@@ -76,13 +77,26 @@ def check_cases(file: Migrated) -> list[str]:
         new = run_file(path)
         if not callable(old.get("cases")):
             raise MigrationError(what=f"{file.path} has no function cases", how="give the arguments after --check")
-        lines = []
-        for before, after in zip(old["cases"](), new["cases"](), strict=True):      # type: ignore[operator]
-            kernel: Any = after[0]
-            keywords: dict[str, object] = kernel.keywords if isinstance(kernel, partial) else {}
-            function: Any = kernel.func if isinstance(kernel, partial) else kernel
-            lines += [compared(before[0], function, list(before[1]), {}, keywords, on) for on in EXECUTORS]
-        return lines
+        cases = [(case_of(before, file.path), case_of(after, path)) for before, after in zip(
+            old["cases"](), new["cases"](), strict=True)]                           # type: ignore[operator]
+        if not cases:
+            raise MigrationError(what=f"cases() of {file.path} returns no case", how=CASES)
+        return [compared(kernel, migrated, positional, keywords, grid_argument, on)
+                for (kernel, positional, keywords, _), (migrated, _, _, grid_argument) in cases for on in EXECUTORS]
+
+
+def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object], dict[str, object]]:
+    """Return the kernel of a case, its arguments, those by name, and those that the case's ``functools.partial``
+    binds, such as the grid of a migrated kernel. Raise MigrationError for what is no case."""
+    from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
+    kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
+        *case, {}) if isinstance(case, tuple) and len(case) == 2 else (None, None, None)
+    bound: dict[str, object] = {}
+    if isinstance(kernel, partial):
+        kernel, bound = kernel.func, kernel.keywords
+    if not isinstance(kernel, Kernel) or not isinstance(positional, (tuple, list)) or not isinstance(keywords, dict):
+        raise MigrationError(what=f"cases() of {path} returns {case!r:.80}", how=CASES)
+    return kernel, list(positional), keywords, bound
 
 
 def copied(values: list[object]) -> tuple[object, ...]:

@@ -29,6 +29,7 @@ from nki_mlir.migration.facts import (
     LambdaFact,
     Many,
     MaskFact,
+    NoneFact,
     NumberFact,
     ShapeOf,
     Span,
@@ -244,6 +245,8 @@ class Expressions(cst.CSTTransformer):
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Note what is known about a variable, or rewrite a public name."""
         fact = self.scope.facts.get(updated_node.value)
+        if updated_node.value == "None":
+            return self.note(updated_node, NoneFact())
         if fact is None:
             meaning = self.names.meaning(updated_node)
             return self._public(updated_node, meaning) if meaning else updated_node

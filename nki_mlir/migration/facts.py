@@ -28,6 +28,11 @@ class NoElement(Unknown):
 
 
 @dataclass(frozen=True)
+class NoneFact(Fact):
+    """None. No operation takes it, so a name that is None or a tensor is the tensor wherever it is an operand."""
+
+
+@dataclass(frozen=True)
 class NumberFact(Fact):
     """A number of the host; ``kind`` is float, int or empty where the text does not say."""
 
@@ -195,8 +200,10 @@ class MaskFact(Fact):
 
 def join(left: Fact, right: Fact) -> Fact:
     """Return the fact that holds for both values, for a name that may be bound to either."""
-    if left == right:
+    if left == right or isinstance(right, NoneFact):
         return left
+    if isinstance(left, NoneFact):
+        return right
     if isinstance(left, Many) and isinstance(right, Many):
         return Many(right.element if isinstance(left.element, NoElement) else left.element if isinstance(
             right.element, NoElement) else join(left.element, right.element), left.is_dictionary or right.is_dictionary)

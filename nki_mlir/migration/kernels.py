@@ -17,7 +17,19 @@ from nki_mlir.language.python_subset import (
 )
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE, FunctionScope
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
+from nki_mlir.migration.facts import (
+    PSUM,
+    SBUF,
+    Fact,
+    IndexFact,
+    Items,
+    MaskFact,
+    NoneFact,
+    NumberFact,
+    Span,
+    TensorFact,
+    join,
+)
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
@@ -129,7 +141,8 @@ class Kernels(Statements):
             facts = {n: join(inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
                      for n, f in inferred.items()}
         else:
-            facts = {n: facts[n] if n in facts and type(facts[n]) is not Fact else f for n, f in inferred.items()}
+            facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
+                     for n, f in inferred.items()}
         if name in self.active:
             return self.returns.get(name, Fact())
         if facts != inferred_before:

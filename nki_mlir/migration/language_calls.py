@@ -100,7 +100,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         items = [items[blocks], *items[:blocks], *items[blocks + 1:]]
         calls.report.changed(calls.line, "block dimensions become free dimensions: the partition axis is first")
     shown = text if items is None or (text and not blocks) else f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-    shape = tuple(items) if items is not None and all(calls.stable(t) for t in items) else None
+    shape = None if items is None else tuple(t if calls.stable(t) else "?" for t in items)
     fact = TensorFact(memory_name, shape, a.dtype_meaning, blocks, True, fresh=name == "zeros")
     value = f", {a.text('fill_value')}" if name == "full" else ""
     dtype = a.dtype or f"{nl}.float32"

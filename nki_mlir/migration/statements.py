@@ -364,7 +364,7 @@ class Statements(FunctionCalls):
         """Return what is known of a name that receives the result of a function: its dimensions are its own names."""
         if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
             shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
-            return self.lasting(TensorFact(fact.memory, shape, fact.dtype or f"{name}.dtype", fact.blocks))
+            return self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
         return self.lasting(fact) if isinstance(fact, TensorFact) else fact
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:

@@ -100,6 +100,24 @@ def test_check_reports_every_case(file, capsys):
                for line, on in zip(lines[8:12], executors, strict=True))
 
 
+def test_cases_have_arguments_by_name(file, capsys):
+    scaled = KERNEL.replace("def double(x)", "def double(x, factor=2)").replace("* 2", "* factor")
+    file.write_text(scaled + "\ndef cases():\n    import numpy as np\n"
+                             "    return [(double, [np.ones((4, 4), np.float32)], {'factor': 3})]\n")
+    assert main([str(file), "--quiet", "--check", "cases"]) == 0
+    assert capsys.readouterr().err.count("double on") == 4
+
+
+@pytest.mark.parametrize(("returned", "said"), [
+    ("[]", "returns no case"), ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
+    ("[(double, (), [])]", "[])")])
+def test_cases_that_are_none(file, capsys, returned, said):
+    file.write_text(KERNEL + f"\ndef cases():\n    return {returned}\n")
+    assert main([str(file), "--quiet", "--check", "cases"]) == 1
+    error = capsys.readouterr().err
+    assert said in error and "fix: let it return a list of (kernel, arguments)" in error
+
+
 TRIANGLE = '''import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 

@@ -329,6 +329,42 @@ def blocks_of_experts(x, weights, expert, rows):
     return out
 
 
+def add_bias(block, scale, bias_tile=None):
+    """An operand that some calls leave out."""
+    block[:, :] = nl.multiply(block[:, :], scale)
+    if bias_tile is not None:
+        block[:, :] = nl.add(block[:, :], bias_tile[:, :])
+
+
+@nki.jit
+def blocks_with_options(x, bias=None, tile=16, training=True):
+    """A size that is bound twice, operands that are None or a tile, a result of one option: its last statements return."""
+    rows, columns = x.shape
+    tile = min(tile, rows)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    if training:
+        sums = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    else:
+        sums = None
+    count = rows // tile // nl.num_programs(0)
+    first = nl.program_id(0) * count
+    blocks = nl.zeros((count, nl.par_dim(tile), columns), dtype=x.dtype, buffer=nl.sbuf)
+    scales = nl.full((count, nl.par_dim(tile), 1), 2.0, dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        here = nl.ds((first + i) * tile, tile)
+        blocks[i] = nl.load(x[here, :])
+        bias_tile = None
+        if bias is not None:
+            bias_tile = nl.load(bias[here, :])
+        add_bias(block=blocks[i], scale=scales[i], bias_tile=bias_tile)
+        nl.store(out[here, :], blocks[i])
+        if training:
+            nl.store(sums[here, :], nl.sum(blocks[i], axis=1, keepdims=True))
+    if training:
+        return out, sums
+    return out
+
+
 def cases():
     rng = np.random.default_rng(0)
     def floats(*shape):
@@ -346,13 +382,14 @@ def cases():
             (batched, (floats(2, 32, 16), floats(16, 24))), (rounded_twice, (x,)),
             (causal_scores[1, 2], (floats(1, 2, 16, 32), floats(1, 2, 16, 32))),
             (blocks_of_experts, (floats(128, 32), floats(4, 32, 24), np.array([[3], [1]], np.int32),
-                                 rng.permutation(128).astype(np.int32).reshape(2, 64)))]
+                                 rng.permutation(128).astype(np.int32).reshape(2, 64))),
+            (blocks_with_options[2], (x, y)), (blocks_with_options[2], (x, None, 16, False))]
 
 
 def expected():
     """The same by NumPy alone, in the order of the cases."""
     (x, y), _, _, _, (wide,), (flat, _), (blocks,), _, (rows, indices), (labels,), (cache, new), _, (powers,), _, _, (
-        data, columns), *_, (left, right), _, (q, k), (tokens, weights, expert, blocks_of) = (arguments for _, arguments in cases())
+        data, columns), *_, (left, right), _, (q, k), (tokens, weights, expert, blocks_of), _, _ = (arguments for _, arguments in cases())
     gelu = np.vectorize(lambda v: 0.5 * v * (1 + math.erf(v / np.sqrt(2))))(x)
     scattered = np.zeros((56, 16), np.float32)
     scattered[indices[:, 0]] = rows
@@ -369,4 +406,5 @@ def expected():
             (cache, cache.mean(1, keepdims=True)), 0.5 * (x - y) ** 2, powers.sum(1, keepdims=True), x * 2,
             x * 2, np.take_along_axis(data, columns.astype(int), 1), (positive, positive.max(1, keepdims=True)),
             np.concatenate([x[32:], x[:32]]), left @ right, (low * 3 + 1).astype(ml_dtypes.bfloat16),
-            np.where(np.tril(np.ones((32, 32), bool)), q.swapaxes(2, 3) @ k, -9984), mixed]
+            np.where(np.tril(np.ones((32, 32), bool)), q.swapaxes(2, 3) @ k, -9984), mixed,
+            (2 * x + y, (2 * x + y).sum(1, keepdims=True)), 2 * x]
