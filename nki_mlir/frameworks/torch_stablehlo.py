@@ -47,7 +47,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     after the inputs. ``tf.aliasing_output`` of a parameter names the result with its new value.
 
     Arguments:
-        program: a module or a function, or a ``torch.export.ExportedProgram``
+        program: a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``
         arguments: tensors to export it for; no tensors if the program is exported already
 
     Result:
