@@ -72,10 +72,7 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps."""
     if to is BFLOAT16:
-        def steps(value: "Value") -> "Value":
-            cut = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
-            return e.select(e.is_nan(value), value, cut)
-        return e.rounded_to_bfloat16(value, steps)
+        return e.unless_nan(value, e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32"))
     if to in _FLOAT8:
         return _rounded_to_float8(e, value, to)
     return to_float32(e, from_float32(e, value, to), to)

@@ -124,9 +124,9 @@ class ScalarEmitter:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)
 
-    def rounded_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """Emit an f32 rounded to bf16, as f32; a subclass may use other instructions than those of ``steps``."""
-        return steps(a)
+    def unless_nan(self, a: Value, result: Value) -> Value:
+        """Emit the f32 ``result``, and ``a`` where that is NaN; a subclass may use other instructions."""
+        return self.select(self.is_nan(a), a, result)
 
     sqrt = _of_values(math, "sqrt")
     floor = _of_values(math, "floor")

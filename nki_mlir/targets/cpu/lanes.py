@@ -86,24 +86,17 @@ class FunctionEmitter(ScalarEmitter):
             self.scf.YieldOp([self.vector.BitCastOp(words, self.joined(narrow)).result])
         return branch.results[0]
 
-    def rounded_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """Round in five instructions where the host repairs NaN in one.
-
-        What is added before the lower half is cleared depends on the lowest bit of the upper half.
-        """
+    def unless_nan(self, a: Value, result: Value) -> Value:
+        """Use one instruction where the host has it: a comparison and a selection take longer."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if host.lanes() < 16 or lanes % 16:
-            return steps(a)
-        bits = self.bitcast(a, "i32")
-        odd = self.cmp("ne", self.and_(bits, 0x10000), 0)
-        above = self.select(odd, self.add(bits, 0x8000), self.add(bits, 0x7FFF))
-        cut = self.bitcast(self.and_(above, 0xFFFF0000), "f32")
+            return super().unless_nan(a, result)
         every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
         repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), NAN_AS_BEFORE)
         return self.joined([
             self._intrinsic("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0), every, as_usual)
-            for new, old in zip(self.pieces(cut, 16), self.pieces(a, 16))])
+            for new, old in zip(self.pieces(result, 16), self.pieces(a, 16))])
 
     def looked_up(self, index: Value, table: Value, dtype: DType) -> Value:
         """Load the 16-bit elements of a table at the bits of 16-bit floats.
