@@ -375,25 +375,25 @@ class Function:
     def resolve(self, plan: BindingPlan, arguments: tuple[object, ...], keywords: dict[str, object]
                 ) -> tuple[tuple[object, ...], dict[str, object], BindingForm]:
         """Return the arguments of the function by the first form that takes them, or raise the error if none does."""
-        refused: tuple[BoundArgument, object] | None = None
         for form in plan.forms:
             values = []
             for g in form.arguments:
                 value = arguments[g.at] if isinstance(g.at, int) else keywords[g.at]
                 values.append(value if g.take is None else g.take(value))
                 if values[-1] is REFUSED:
-                    refused = refused or (g, value)
                     break
             else:
                 return *placed(form, values), form
-        if refused is None or plan.forms[0].crosses:
+        if not plan.forms or plan.forms[0].crosses:
             raise self.generation.unbound(self, self.unknown(keywords) or self.mismatch(arguments, keywords))
-        refused_argument, value = refused
-        assert refused_argument.kind is not None
-        self.generation.refuse(self, refused_argument.parameter, refused_argument.kind, value)
-        form = plan.forms[0]                            # the function itself says what is wrong
+        form = plan.forms[0]
         values = [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.arguments]
-        return *placed(form, values), form
+        refused = [(g.parameter, g.kind, value) for g, value in zip(form.arguments, values)
+                   if g.kind is not None and g.take is not None and g.take(value) is REFUSED]
+        for k, (parameter, kind, value) in enumerate(refused):
+            if k == 0 or not kind.only_tells:           # the function relies on values that are converted
+                self.generation.refuse(self, parameter, kind, value)
+        return *placed(form, values), form              # the function itself says what is wrong
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, and the releases that have it; "" if all keywords are
