@@ -471,8 +471,6 @@ def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Return the axes of a reduction, which must be the last free axes of the tensor, in ascending order."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     core_rule(several, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
-    require(len({a % tensor.ndim for a in several}) == len(several), f"{op} axis {axis} names an axis twice",
-            fix="name each axis once", code="NKI-AXIS")
     axes = ops.free_axes(tensor.ndim, several)
     require(axes == tuple(range(axes[0], tensor.ndim)),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from nki_mlir.language.current.errors import NkiTypeError, integer, require
+from nki_mlir.capture.errors import BadBroadcast
+from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.tensor import OF_NUMPY, HostFunction
 from nki_mlir.language.tensor_object import TensorObject
@@ -101,9 +102,8 @@ class OlderMethods(TensorObject):
     def broadcast_to(self, *shape: object) -> "Self":
         """Return a view that repeats dimensions of size 1 to ``shape``, with stride 0."""
         new_shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        require(len(new_shape) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, new_shape)),
-                f"shape {list(self.shape)} does not broadcast to {list(new_shape)}",
-                fix="give both the same shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
+        core_rule(len(new_shape) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, new_shape)),
+                  BadBroadcast, shape=list(self.shape), wanted=list(new_shape))
         return self.like(shape=new_shape, strides=[s if n == w else 0 for s, n, w in
                                                 zip(self.strides, self.shape, new_shape)])
 
