@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
 
 
 class OutOfScope(KernelError):
@@ -72,7 +72,8 @@ class DividedByZero(KernelError, ZeroDivisionError):
 class TensorTruth(KernelError, ValueError):
     code = "err_ambiguous_tensor_truth_value"
     message = "the truth value of a tensor is ambiguous"
-    fix = "use & | ~ on tiles, `is None` for optional tensors, and mask= for conditions on indices"
+    fix = ("select with nl.where, nl.maximum or nl.minimum; use & | ~ on tiles, `is None` for optional tensors, and "
+           "mask= for conditions on indices")
 
 
 class DynamicControlFlow(KernelError):
@@ -242,7 +243,10 @@ class BadSliceSize(KernelError):
     fix = "give the number of elements; to go backwards, index with last - nl.arange(size)"
 
 
-ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
+class TwoEllipses(KernelError, IndexError):
+    code = "NKI-SUBSCRIPT"
+    message = "an index has at most one ..."
+    fix = "write : for the other dimensions"
 
 
 class UnknownName(NkiMlirError, AttributeError):
@@ -269,10 +273,9 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     """
     if name.startswith("_"):
         return AttributeError(f"{owner} has no attribute '{name}'")
-    from difflib import get_close_matches  # start-up: imported on first use
-    near = get_close_matches(name, [n for n in names if not n.startswith("_")], 1, ALIKE)
-    meant = instead.get(name) or (f"did you mean {near[0]}?" if near else "")
+    near = nearest(name, [n for n in names if not n.startswith("_")])
+    meant = instead.get(name) or (f"did you mean {near}?" if near else "")
     error = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "",
-                        instead=f"write {near[0]}" if near and name not in instead else "use a name that dir() lists")
+                        instead=f"write {near}" if near and name not in instead else "use a name that dir() lists")
     error.here()
     return error

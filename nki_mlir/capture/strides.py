@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.capture.affine import A, Affine
-from nki_mlir.capture.errors import BadStep, BadSubscript, TooManySubscripts
+from nki_mlir.capture.errors import BadStep, BadSubscript, TooManySubscripts, TwoEllipses
 from nki_mlir.capture.index import DynamicSlice, Index, Mask
 
 
@@ -75,6 +75,8 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
         return items
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
     indices = [i for i in items if i is not Ellipsis]
+    if len(items) - len(indices) > 1:
+        raise TwoEllipses
     if len(indices) > rank:
         raise TooManySubscripts(given=len(indices), rank=rank)
     return (*indices[:at], *[slice(None)] * (rank - len(indices)), *indices[at:])

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 
 from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.wrapping import name_of
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 
@@ -90,7 +90,7 @@ def explained(error: AttributeError | RecursionError, values: Mapping[str, objec
     read: Any = error.obj
     sequence = isinstance(read, tuple | list)                   # a capture has copies of these
     name = next((name for name, value in values.items() if value is read or (
-        sequence and isinstance(value, tuple | list) and list(value) == list(read))), None)
+        sequence and isinstance(value, tuple | list) and same_items(value, read))), None)
     if name is None or error.name not in TENSOR_ATTRIBUTES:
         return error
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
@@ -105,6 +105,14 @@ def explained(error: AttributeError | RecursionError, values: Mapping[str, objec
     wrong = NoTensor(name=name, attribute=error.name, instead=instead,
                      value=text if len(text) <= 40 else f"of type {type(value).__name__}")
     return wrong.located(raised_at(error.__traceback__))
+
+
+def same_items(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Return whether two sequences have the same objects. A capture copies sequences and replaces arrays."""
+    return len(first) == len(second) and all(
+        same_items(a, b) if isinstance(a, tuple | list) and isinstance(b, tuple | list) else
+        a is b or (hasattr(a, "shape") and hasattr(b, "shape"))
+        for a, b in zip(first, second))
 
 
 def dtype_text(value: object) -> str:
@@ -355,16 +363,15 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
                complaint: str) -> WrongCall:
     """Return the error for the arguments of a call. A misspelt name is reported before the parameter that it leaves
     out."""
-    from difflib import get_close_matches  # start-up: imported on first use
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords
                and signature.parameters[name].default is inspect.Parameter.empty]
     several = f"pass the parameters {', '.join(names)}" if names else "it has no parameters"
     unknown = [] if len(names) < len(signature.parameters) else [name for name in keywords if name not in names]
     if unknown:
-        near = get_close_matches(unknown[0], names, 1) or missing[:1]
+        near = nearest(unknown[0], names) or "".join(missing[:1])
         complaint = f"got an unexpected keyword argument '{unknown[0]}'"
-        instead = f"did you mean {near[0]}=?" if near else several
+        instead = f"did you mean {near}=?" if near else several
     elif missing:
         instead = f"pass {', '.join(missing)} as well"
     else:

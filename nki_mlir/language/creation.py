@@ -53,15 +53,15 @@ def located(function: Callable[..., T], *arguments: object) -> T:
         raise error.here() from None
 
 
-def as_operand(x: object, name: str = "a language function") -> View:
+def as_operand(x: object, name: str = "a language function", operand: str = "x") -> View:
     """Return x as a tile, or raise an error that names its type."""
     if isinstance(x, View):
         return x if x._tile is not None else located(x.as_tile)
     if hasattr(x, "as_sum"):
-        return as_operand(x.as_sum(), name)
+        return as_operand(x.as_sum(), name, operand)
     active(name)
     refuse_other_generation(name, x)
-    raise HostOperand(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).here()
+    raise HostOperand(operand=operand, op=name, expected="psum|sbuf", found=type(x).__name__).here()
 
 
 class OtherGeneration(KernelError):
@@ -92,7 +92,12 @@ class EmptyDimension(ShapeMismatch):
 class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
     message = "{value!r} is {what}, which must be an integer{bound}"
-    fix = "divide with //, or round with math.ceil or math.floor"
+    fix = "give an integer"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        fraction = isinstance(self.values["value"], float)
+        return "", "divide with //, or round with math.ceil or math.floor" if fraction else self.fix
 
 
 def integer(value: Any, subject: str, least: int | None = None) -> int:
@@ -178,8 +183,10 @@ class UnknownDtype(KernelError, TypeError):
 def located_dtype(dtype: object) -> DType:
     try:
         return dtype_of(dtype)
-    except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is not NumPy's
+    except TypeError as error:
         raise UnknownDtype(str(error)).here() from None
+    except ValueError:                              # NumPy's for an object whose ``dtype`` is not NumPy's
+        raise UnknownDtype(f"a value of type {type(dtype).__name__} is not an element type").here() from None
 
 
 def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, name: str = "",

@@ -8,13 +8,13 @@ Functions that emit several operations compute in float32 and round once, at the
 import json
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from nki_mlir.capture.builder import active, current
-from nki_mlir.capture.errors import UnsupportedMask
+from nki_mlir.capture.errors import UnsupportedMask, unknown
 from nki_mlir.capture.index import Mask
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
@@ -170,6 +170,9 @@ class TileSize:
     bn_stats_fmax = Machine.bn_stats_max
     psum_min_align = Machine.address_alignment
     sbuf_min_align = 1
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown("nl.tile_size", name, dir(type(self)), {})
 
     @property
     def total_available_sbuf_size(self) -> int:

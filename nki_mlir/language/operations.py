@@ -324,8 +324,7 @@ def check_number(op: str, value: object) -> None:
     if not isinstance(value, (int, float, np.number, np.bool_)):
         raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
                          fix="give it a tile or a number").here()
-    if isinstance(value, int) and value.bit_length() > LARGEST.bit_length():
-        bits = value.bit_length()
+    if isinstance(value, int) and (bits := value.bit_length()) > LARGEST.bit_length():
         raise BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
                          fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
     if op in ALU and not ALU[op].floats and float(value) % 1:
@@ -422,8 +421,13 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> Tensor:
     """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
-    stationary, moving = as_operand(x), as_operand(y)
+    stationary, moving = as_operand(x, "nl.matmul"), as_operand(y, "nl.matmul", "y")
     if not transpose_x:
+        require_space("matmul", "x", stationary, PSUM, SBUF)
+        shapes = list(stationary.shape), list(moving.shape)
+        if stationary.ndim == 2 and shapes[0][1] != shapes[1][0]:
+            raise BrokenRule(op="matmul", what="contracts axis 1 of x with axis 0 of y, got {} and {}".format(*shapes),
+                             fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
         creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
     shape = product_shape("matmul", stationary, moving)

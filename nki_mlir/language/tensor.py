@@ -23,14 +23,8 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, TensorObject, not_implemented
+from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, HostFunction, TensorObject, not_implemented
 from nki_mlir.scalar.dtypes import FLOAT32
-
-
-class HostFunction(KernelError, TypeError):
-    code = "NKI-HOST-FUNCTION"
-    message = "NumPy's {name} is called on a tile, whose values only the device knows"
-    fix = "call the function of nki.language that computes the same: nl.{name}, if it exists"
 
 
 class NoProductOperator(KernelError, TypeError):
@@ -52,6 +46,7 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
             "not_equal": "__ne__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
             "bitwise_or": "__ror__", "bitwise_xor": "__rxor__"}
 METHODS = {"item": "return the tile, or print it with nl.device_print",         # of arrays
+           "size": "math.prod(t.shape) is the number of its elements",
            "T": "nisa.nc_transpose and nisa.dma_transpose transpose tiles"}
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
@@ -247,7 +242,7 @@ class Tensor(TensorObject, View):
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
-            raise HostFunction(name=name).here()
+            raise HostFunction(library="NumPy", name=name).here()
         result: Tensor = getattr(self, operator)(operands[0])
         return result
 

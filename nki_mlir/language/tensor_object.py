@@ -16,7 +16,7 @@ BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide
 UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
 
 
-OF_PYTHON = (NoneType, str, bytes, list, tuple, dict, set, range)       # with these a tile computes nothing
+OF_PYTHON = (NoneType, complex, str, bytes, list, tuple, dict, set, range)       # with these a tile computes nothing
 
 
 class NotAnOperand(KernelError, TypeError):
@@ -28,15 +28,28 @@ class NotAnOperand(KernelError, TypeError):
 def not_implemented(other: object) -> Any:
     """Return ``NotImplemented`` for an operand whose class may handle tiles; raise ``NotAnOperand`` for a
     Python value."""
+    subject, instead = "None", "an operand is a tile or a number"
+    if hasattr(other, "__dlpack__"):                # an array of a framework
+        package = type(other).__module__.partition(".")[0]
+        raise NotAnOperand(what=f"a {type(other).__name__} of {package}",
+                           instead="pass the array to the kernel as an argument").here()
     if not isinstance(other, OF_PYTHON):
         return NotImplemented
-    subject = "None" if other is None else f"the {type(other).__name__} {reprlib.repr(other)}"
-    instead = "an operand is a tile or a number"
+    if other is not None:
+        subject = f"the {type(other).__name__} {reprlib.repr(other)}"
     if isinstance(other, (list, tuple, range)):
         instead += "; pass an array of these values to the kernel, and load it"
+    elif isinstance(other, complex):
+        instead += "; compute the real and the imaginary part in two tiles"
     elif other is None:
         instead += "; where a tensor is optional, test it with `is None` first"
     raise NotAnOperand(what=subject, instead=instead).here()
+
+
+class HostFunction(KernelError, TypeError):
+    code = "NKI-HOST-FUNCTION"
+    message = "{library}'s {name} is called on a tile, whose values only the device knows"
+    fix = "call the function of nki.language that computes the same: nl.{name}, if it exists"
 
 
 T = TypeVar("T", bound="TensorObject")
@@ -113,6 +126,11 @@ class TensorObject:
             return None
         values = [o.numpy() if isinstance(o, TensorObject) else o for o in operands]
         return getattr(function, method)(*values, **keywords)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: object, args: object = (), kwargs: object = None) -> NoReturn:
+        """Refuse the tensor as an operand of PyTorch's functions and operators, which call this."""
+        raise HostFunction(library="PyTorch", name=getattr(function, "__name__", str(function))).here()
 
     def _text(self, memory: str, value: object) -> str:
         """Return the name, shape and dtype, the memory and address, and the elements if they are known."""

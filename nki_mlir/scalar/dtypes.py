@@ -6,13 +6,14 @@ It also has the conversions between element types, and the rules for the dtype o
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache, cached_property
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from nki_mlir.diagnostics import nearest
 
 
 class Encoding(Enum):
@@ -160,8 +161,9 @@ def _nearest(name: str) -> str:
         return "the nearest is float32: the device has no 64-bit floats"
     if name in BY_NAME:
         return f"{name} in the byte order of this machine is one"
-    similar = get_close_matches(name, BY_NAME)
-    return f"the nearest is {similar[0]}" if similar else f"the language has {', '.join(BY_NAME)}"
+    similar = nearest(name, BY_NAME, 0.6)
+    return f"the nearest is {similar}" if similar else (
+        "the language has floats of 8, 16 and 32 bits and integers of 8 to 64")
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------

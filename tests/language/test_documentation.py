@@ -109,7 +109,7 @@ LANGUAGE_VIOLATIONS = {
     "nl.dropout(x, 2.0)": ("the probability of dropout must be from 0 to 1, got 2.0", "the probability of dropout must be from 0 to 1, got 2.0"),
     "nl.gather_flattened(x_in, i)": ("Expected operand", "Expected operand"),
     "nl.gather_flattened(x, x)": ("must be uint32 or int32", "must be uint32 or int32"),
-    "nl.matmul(x, y)": ("contracts axis 0", "contracts axis 0"),
+    "nl.matmul(x, y)": ("contracts axis 1 of x with axis 0 of y",) * 2,
     "nl.transpose(t)": ("at most 2 dimensions", "at most 2 dimensions"),
     "nl.load(x)": HBM, "nl.store(x, x)": HBM,
     "nl.store(o, z)": (SHAPES[0], "moves 2048 elements"),

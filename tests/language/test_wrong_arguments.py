@@ -70,7 +70,7 @@ def test_shape_of_a_description__has_integers(shape, says):
     ("float64", "the nearest is float32: the device has no 64-bit floats"), ("bfloat61", "the nearest is bfloat16"),
     ("<U5", "its elements are text, and have to be numbers"), (object, "its elements are Python objects"),
     ("complex64", "the device has no complex numbers: pass the real and the imaginary part"),
-    (">f4", "float32 in the byte order of this machine is one"), ("no", "the language has float32, tfloat32")])
+    (">f4", "float32 in the byte order of this machine is one"), ("no", "the language has floats of 8, 16 and 32 bits")])
 def test_a_name_of_no_element_type_names_the_nearest(name, says):
     with pytest.raises(TypeError, match=says):
         dtype_of(name)

@@ -2,9 +2,22 @@
 """The enumerations of ``neuronxcc.nki.isa``."""
 
 import enum
+from typing import Any
+
+from nki_mlir.capture.errors import unknown
 
 
-class engine(enum.Enum):
+class NamesMembers(enum.EnumMeta):
+    """The class of enumerations whose errors about a missing member suggest one."""
+
+    def __getattr__(cls, name: str) -> Any:
+        members = cls.__dict__.get("_member_map_", {})         # which Python 3.10 and 3.11 look up here
+        if name in members:
+            return members[name]
+        raise unknown(f"nisa.{cls.__name__}", name, members, {})
+
+
+class engine(enum.Enum, metaclass=NamesMembers):
     """Engines of a core; ``unknown`` leaves the choice to the compiler."""
 
     unknown, tensor, scalar, gpsimd, vector, sync = 0, 1, 2, 3, 5, 6
@@ -14,25 +27,25 @@ unknown_engine, tensor_engine, scalar_engine = engine.unknown, engine.tensor, en
 gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.sync
 
 
-class reduce_cmd(enum.Enum):
+class reduce_cmd(enum.Enum, metaclass=NamesMembers):
     """What an instruction does with the accumulation registers."""
 
     idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 
 
-class dge_mode(enum.Enum):
+class dge_mode(enum.Enum, metaclass=NamesMembers):
     """The writer of a DMA's descriptors."""
 
     none, swdge, hwdge, unknown = 0, 1, 2, 3
 
 
-class oob_mode(enum.Enum):
+class oob_mode(enum.Enum, metaclass=NamesMembers):
     """What an indirect DMA does with an index out of bounds."""
 
     error, skip = 0, 1
 
 
-class nc_version(enum.IntEnum):
+class nc_version(enum.IntEnum, metaclass=NamesMembers):
     """Generations of the core."""
 
     gen2, gen3, gen4 = 2, 3, 4

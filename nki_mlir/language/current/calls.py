@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_mlir.capture.builder import active
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.language.current import enums
@@ -16,7 +16,8 @@ from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, regi
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
+from nki_mlir.language.tensor_object import TensorObject
+from nki_mlir.scalar.dtypes import BY_NAME, FLOAT32, UINT8, DType
 
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 
@@ -41,8 +42,12 @@ class Current(Generation):
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
-            raise NkiTypeError(f"{subject}: expecting {kind.label}, got {shown(value)}",
-                               fix="see help() of the function for what the parameter takes").here()
+            fix = "see help() of the function for what the parameter takes"
+            if isinstance(value, np.ndarray) and "tensor" in kind.label:
+                fix = "pass the array to the kernel as a parameter, and load it with nisa.dma_copy"
+            elif isinstance(value, str) and "number" in kind.label:
+                fix = "give a number without quotes"
+            raise NkiTypeError(f"{subject}: expecting {kind.label}, got {shown(value)}", fix=fix).here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
@@ -80,6 +85,8 @@ def shown(value: object) -> str:
     """Return the text of a rejected value for an error message: its repr if short, else its type."""
     try:
         text = repr(value)
+        if isinstance(value, TensorObject):         # the elements of an eager tensor are on further lines
+            text = text.partition("\n")[0]
     except NkiMlirError:
         text = type(value).__name__
     return text if len(text) < 40 else f"'{type(value).__name__}'"
@@ -89,8 +96,10 @@ def dtype_argument(dtype: object) -> DType:
     """Return a dtype given as one of the language, of NumPy or of a framework, or raise an error."""
     converted = dtype_value(dtype)
     if converted is kinds.REFUSED:
-        raise NkiTypeError(f"unsupported dtype '{dtype}'",
-                           fix="use a dtype of the language, for example nl.float32 or nl.bfloat16",
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
+        near = nearest(name, BY_NAME) if name else ""
+        fix = f"use nl.{near}" if near else "use a dtype of the language, for example nl.float32 or nl.bfloat16"
+        raise NkiTypeError(f"unsupported dtype '{shown(dtype) if isinstance(dtype, TensorObject) else dtype}'", fix=fix,
                            code="NKI-DTYPE-UNKNOWN").here()
     assert isinstance(converted, DType)
     return converted

@@ -5,31 +5,32 @@ import enum
 import functools
 
 from nki_mlir.dialects.verifier import WrongAttribute
+from nki_mlir.language.beta.enums import NamesMembers
 from nki_mlir.language.beta.enums import oob_mode as oob_mode
 from nki_mlir.language.beta.enums import reduce_cmd as reduce_cmd
 from nki_mlir.language.current.errors import core_rule
 
 
-class engine(enum.Enum):
+class engine(enum.Enum, metaclass=NamesMembers):
     """Engines of a core; ``unknown`` leaves the choice to the compiler."""
 
     unknown, tensor, scalar, gpsimd, dma, vector, sync = 0, 1, 2, 3, 4, 5, 6
 
 
-class dge_mode(enum.Enum):
+class dge_mode(enum.Enum, metaclass=NamesMembers):
     """What generates the descriptors of a DMA: software, hardware, or neither."""
 
     unknown, swdge, hwdge, none = 0, 1, 2, 3
 
 
-class matmul_perf_mode(enum.Enum):
+class matmul_perf_mode(enum.Enum, metaclass=NamesMembers):
     """Throughput modes of a matmul."""
 
     none, double_row = "none", "double_row"
 
 
 @functools.total_ordering
-class nc_version(enum.Enum):
+class nc_version(enum.Enum, metaclass=NamesMembers):
     """Generations of the core, in order."""
 
     gen2, gen3, gen4 = 2, 3, 4
@@ -38,7 +39,7 @@ class nc_version(enum.Enum):
         return self.value < other.value if isinstance(other, nc_version) else NotImplemented
 
 
-class dma_engine(enum.Enum):
+class dma_engine(enum.Enum, metaclass=NamesMembers):
     """The engine that transfers the data of ``sendrecv``."""
 
     dma, gpsimd_dma = 1, 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nki_mlir.capture.errors import BadSliceSize
+from nki_mlir.capture.errors import BadSliceSize, TwoEllipses
 from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
 from nki_mlir.capture.strides import expand_ellipsis
 from nki_mlir.diagnostics import KernelError
@@ -42,8 +42,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """Return the view ``tensor[key]``. Integers drop their dimension, but an on-chip view keeps dimension 0 and at
     least one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
-    if sum(i is Ellipsis for i in items) > 1:
-        invalid("an index has at most one ...", fix="write : for the other dimensions", code="NKI-SUBSCRIPT")
+    core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
     count = sum(i is not Ellipsis for i in items)
     if count > tensor.ndim:
         out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",

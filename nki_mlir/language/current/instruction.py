@@ -7,7 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from nki_mlir.capture.builder import active
-from nki_mlir.language.current.calls import CURRENT, table_name
+from nki_mlir.language.current.calls import CURRENT, shown, table_name
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
@@ -79,7 +79,7 @@ def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...]
 
 def named(token: object) -> str:
     """Return the text of a value that was passed as an operator, for error messages."""
-    return str(getattr(token, "__name__", repr(token)))
+    return str(getattr(token, "__name__", shown(token)))
 
 
 def alu(token: object, subject: str) -> str:

@@ -33,7 +33,7 @@ from nki_mlir.language.arguments import (
 )
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
-from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.calls import reported, shown
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, older, require, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
@@ -328,7 +328,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
-        raise NkiTypeError(f"{function!r} is not a function", fix="decorate a function").here()
+        raise NkiTypeError(f"{shown(function)} is not a function", fix="decorate a function").here()
     return Kernel(function)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer
 from nki_mlir.language.current.memory import Storage
-from nki_mlir.language.tensor import OF_NUMPY, HostFunction
-from nki_mlir.language.tensor_object import TensorObject
+from nki_mlir.language.tensor import OF_NUMPY
+from nki_mlir.language.tensor_object import HostFunction, TensorObject
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,6 +52,11 @@ class OlderMethods(TensorObject):
                            why="a tensor has no value while Python runs; only the device knows its elements",
                            fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").here()
 
+    def _no_comparison(self, other: object) -> NoReturn:
+        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
+                           why="a tensor has no value while Python runs, so Python cannot branch on it",
+                           fix="compare with nl.greater(a, b) or its like, and select with nl.where").here()
+
     def _no_number(self) -> NoReturn:
         raise NkiTypeError("a tensor is not a Python number: only the device knows its elements",
                            fix="read one into a register with nisa.register_load, or pass the number to the kernel",
@@ -70,10 +75,11 @@ class OlderMethods(TensorObject):
             return result
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], (OlderMethods, np.ndarray)):
-            raise HostFunction(name=function.__name__).here()
+            raise HostFunction(library="NumPy", name=function.__name__).here()
         return getattr(self, operator)(operands[0])
 
-    __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
+    __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
+    __matmul__ = __rmatmul__ = _no_operator
 
     # -- methods of older releases -------------------------------------------------------------------------------------
     @property

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from nki_mlir.capture.builder import require_generation
-from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
+from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError, nearest
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.parameter_names import name_parameters
@@ -403,14 +403,13 @@ class Function:
         for keyword in keywords:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):
                 continue
-            from difflib import get_close_matches  # start-up: imported on first use
-            near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
+            near = keyword if keyword in names else nearest(keyword, names)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if not near:
                 return text
-            since = table.spans(table.releases_of_keyword(self.name, near[0]))
+            since = table.spans(table.releases_of_keyword(self.name, near))
             has = f"of the releases {since}" if since else "here"
-            return f"{text}; '{near[0]}' is a parameter {has}"
+            return f"{text}; '{near}' is a parameter {has}"
         return ""
 
     def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:
