@@ -61,8 +61,8 @@ class Symbol:
             self.builder.request(root, reason)
 
     def hint(self, reason: str) -> None:
-        """Note that numbers may help should this attempt fail, since the symbol's text was used, which differs between
-        values."""
+        """Note that the kernel used the symbol's text, which differs between values: if this attempt fails, numbers may
+        help."""
         for root in self.roots():
             self.builder.hint(root, reason)
 
@@ -213,7 +213,7 @@ class Affine:
         return type(self)(self.const, self.symbols) if self.shape else self
 
     def interval(self) -> tuple[int, int]:
-        """Return the least and the greatest value over all symbols and axes; exact where they vary independently."""
+        """Return the least and the greatest value over all symbols and axes; exact if these vary independently."""
         low = high = self.const
         for s, c in self.symbols.items():
             a, b = c * s.first, c * s.last

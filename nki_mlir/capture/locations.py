@@ -23,7 +23,7 @@ from nki_mlir import diagnostics
 from nki_mlir.capture.source_text import copied_tree, source_of, statement_at
 from nki_mlir.diagnostics import Location
 
-# -- places of instructions --------------------------------------------------------------------------------------------
+# -- positions of instructions -----------------------------------------------------------------------------------------
 Position = tuple[int | None, int | None, int | None, int | None]       # first and last line, first and last column
 
 
@@ -50,7 +50,7 @@ def positions_of(code: CodeType) -> list[Position]:
     return positions
 
 
-NO_LINE = -128                  # in a table of lines: the instructions belong to none
+NO_LINE = -128                  # in a table of lines: the instructions belong to no line
 
 _known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``, because code of different files may be equal
 
@@ -97,7 +97,7 @@ def _sizes(size: int) -> list[int]:
     return [*[254] * ((size - 1) // 254), (size - 1) % 254 + 1]
 
 
-# -- places of code that Python compiled -------------------------------------------------------------------------------
+# -- positions of code that Python compiled ----------------------------------------------------------------------------
 SILENT = {dis.opmap.get(name) for name in ("NOP", "EXTENDED_ARG", "JUMP_FORWARD", "JUMP_ABSOLUTE")}    # depend on lines
 
 _again: dict[str, tuple[ast.Module, list[CodeType]]] = {}
@@ -135,7 +135,7 @@ PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = str(Path(textwrap.__file__).parent) + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
-JAX = "jax", "jaxlib"                           # call what a user gives ``jax.jit``; TorchDynamo runs no such code
+JAX = "jax", "jaxlib"                           # they call the function of ``jax.jit``; TorchDynamo calls none
 
 _users: dict[str, bool] = {}
 
@@ -167,7 +167,7 @@ class Passed(dict[str, bool]):
     """Memoizes whether frames of a file are the toolchain's, or lie between it and the user's code (``contextlib``,
     NumPy, JAX).
 
-    A dict, for it is read for every frame between an operation and its location.
+    It is a dict because the search reads it for every frame between an operation and its location.
     """
 
     def __missing__(self, file: str) -> bool:
@@ -181,7 +181,7 @@ is_passed = Passed()
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """Return the innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
+    """Return the innermost frame of user code; the search skips the innermost ``skip`` frames."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None and is_passed[frame.f_code.co_filename]:
         frame = frame.f_back
@@ -220,8 +220,8 @@ def _position(code: CodeType, instruction: int) -> Location:
 
 
 def user_location(skip: int = 1) -> Location:
-    """Return the location of the expression in the kernel that is being executed. It costs about 0.1 us for each frame
-    above it that is not skipped."""
+    """Return the location of the expression in the kernel that is being executed. The search takes about 0.1 us for
+    each frame that it does not skip."""
     frame = user_frame(skip + 1)
     if frame is None:
         return Location("<unknown>", 0, 0)

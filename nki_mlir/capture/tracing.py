@@ -46,6 +46,7 @@ class NkiRange:
 
 def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, line_and_column: tuple[int, int], target: str
             ) -> object:
+    """Return the iterator of a wrapped ``for``: a loop that may roll for a range, else the iterable itself."""
     if isinstance(iterable, NkiRange):
         return _loop(iterable.span, names, line_and_column, iterable.parallel, target)
     if rolls_range and type(iterable) is range:
@@ -67,6 +68,8 @@ def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterat
 
 
 def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
+    """Return the branch of a wrapped ``if``: symbolic if capture does not know the condition, which ``jumps``
+    excludes."""
     if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
         builder = current.get()
         if condition.truth() is None and builder is not None and builder.symbolic:
@@ -75,6 +78,7 @@ def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBran
 
 
 def annotated(value: object, annotation: Callable[[], object]) -> object:
+    """Return the value of an annotated assignment; raise ``AnnotationMismatch`` if the annotation has another shape."""
     try:
         shape = getattr(annotation(), "annotated_shape", None)
     except Exception:                       # Python itself does not evaluate it
@@ -99,6 +103,7 @@ def buffer_of(value: Any) -> object:
 
 
 def callee(function: Any) -> object:
+    """Return the function to call in place of one that the kernel calls: user code is wrapped as the kernel is."""
     if type(function) is FunctionType and id(function.__code__) in _unwrapped:
         return function
     if function is isinstance:
@@ -119,7 +124,7 @@ def _is_scalar(value: object) -> bool:
 
 
 _WRAPPED = (FunctionType, MethodType, partial)
-_unwrapped: dict[int, CodeType] = {}            # code that is no user's, by ``id``: the entry keeps the code alive
+_unwrapped: dict[int, CodeType] = {}            # code that is not a user's, by ``id``: the entry keeps the code alive
 
 
 def _isinstance(value: object, kinds: Any) -> bool:
@@ -255,14 +260,14 @@ def operand(value: Any, is_and: bool) -> object:
 
 
 def both(first: object, second: object) -> object:
-    """Return ``first and second``, where ``first`` does not decide it."""
+    """Return ``first and second``, where ``first`` alone does not determine the result."""
     if not isinstance(first, UndecidedOperand):
         return second
     return first.condition & second if first.joins(second) else first.condition and second
 
 
 def either(first: object, second: object) -> object:
-    """Return ``first or second``, where ``first`` does not decide it."""
+    """Return ``first or second``, where ``first`` alone does not determine the result."""
     if not isinstance(first, UndecidedOperand):
         return second
     return first.condition | second if first.joins(second) else first.condition or second

@@ -53,7 +53,7 @@ def part_around(text: str, at: int) -> TextSpan:
 
 
 def definition_of(text: str, word: str, at: int) -> TextSpan | None:
-    """Return the name in the definition of a value, function or alias, or None. Of a value it is the nearest
+    """Return the name in the definition of a value, function or alias, or None. For a value this is the nearest
     definition above."""
     part = part_around(text, at)
     if word[0] == "%":
@@ -75,7 +75,7 @@ def definition_of(text: str, word: str, at: int) -> TextSpan | None:
 
 
 def references_of(text: str, word: str, at: int) -> list[TextSpan]:
-    """Return the definition and all uses of a name. Of a value only those in its scope, since names repeat elsewhere.
+    """Return the definition and all uses of a name; for a value only those in its scope, since names repeat elsewhere.
     """
     defined = definition_of(text, word, at)
     if defined is None:

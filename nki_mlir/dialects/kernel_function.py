@@ -36,7 +36,7 @@ class ArgumentSpec:
     name: str
     shape: tuple[int, ...] = ()
     dtype: DType | None = None
-    space: str = HBM                    # kernels have them in HBM; an outlined part of one may not
+    space: str = HBM                    # arguments of kernels are in HBM, those of outlined parts may not be
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def kernel_functions(module: Module) -> list[KernelFunction]:
 
 
 def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
-    """Return the only function, or the one with ``name``."""
+    """Return the only function, or the one with ``name``; raise ``BadSignature`` if there is none or several."""
     functions = kernel_functions(module)
     chosen = [f for f in functions if name in (None, f.name)]
     if len(chosen) != 1:

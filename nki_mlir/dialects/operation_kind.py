@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The class and the attributes of operations, as one object for equal ones, so that keys of passes are short."""
+"""One object for each class with equal attributes, which makes the keys of passes short."""
 
 from collections.abc import Hashable
 from functools import lru_cache

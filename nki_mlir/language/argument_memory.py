@@ -18,7 +18,7 @@ MOST_WORK = 1 << 20         # limit of NumPy's search for a shared element; beyo
 
 
 class ReadOnlyArgument(BadArgument):
-    message = "the kernel writes its parameter {name}, and the array given for it is read-only"
+    message = "the kernel writes its parameter {name}, and the array passed for it is read-only"
     fix = "pass a copy: np.array(x)"
 
 
@@ -81,8 +81,8 @@ def is_contiguous(array: np.ndarray) -> bool:
 
 
 class ArgumentMemory:
-    """The arrays that the executor gets for those of a call (``arrays``). ``fits`` says whether an array can be used
-    uncopied."""
+    """The arrays that the executor gets (``arrays``) for the arrays of a call. ``fits`` says whether it can use an
+    array without a copy."""
 
     def __init__(self, originals: Sequence[np.ndarray], names: Sequence[str],
                  fits: Callable[[np.ndarray], bool] = is_contiguous) -> None:

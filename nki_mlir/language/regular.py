@@ -16,7 +16,7 @@ from nki_mlir.language.instructions import engine_name
 from nki_mlir.language.signatures.binding import Generation
 from nki_mlir.language.signatures.table import signatures
 
-Convert: TypeAlias = Callable[[Any, str, str], object]                     # of a value, its instruction and parameter
+Convert: TypeAlias = Callable[[Any, str, str], object]                     # arguments: value, instruction, parameter
 
 
 load()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What names of a module's text stand for: imports of the vendor's packages, and operators of NumPy."""
+"""Resolves names in a module's text: imports of the vendor's packages, and operators of NumPy."""
 
 import ast
 
@@ -44,7 +44,7 @@ class Names:
 
     def __init__(self, text: str) -> None:
         self.paths: dict[str, str] = {}
-        self.imports: dict[str, str] = {}           # also by relative paths, which begin with no dot here
+        self.imports: dict[str, str] = {}           # relative paths, too, without their dots
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 for item in node.names:

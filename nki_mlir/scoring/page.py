@@ -55,7 +55,7 @@ for (const button of document.querySelectorAll("button[data-number]"))
 
 
 def write_page(store: Store, file: str | Path) -> None:
-    """Write the page of a store. Raise ``OSError``."""
+    """Write the page of a store. Raise ``OSError`` if the file cannot be written."""
     write_file(file, page_of(store.rows()))
 
 

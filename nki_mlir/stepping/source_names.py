@@ -13,7 +13,7 @@ from nki_mlir.capture.source_text import source_of
 from nki_mlir.diagnostics import Location
 
 SSA_RESULT = re.compile(r"\s*%([A-Za-z_]\w*) =")          # a line of MLIR
-# Functions whose first argument it is.
+# Functions whose first argument is the destination.
 WRITTEN_FIRST = ("store", "dma_copy", "tensor_copy", "memset", "nc_matmul", "nc_transpose")
 
 

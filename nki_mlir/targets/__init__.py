@@ -17,11 +17,11 @@ class CapturedVariant(Protocol):
 
 
 class CapturedKernel(Protocol):
-    """What each of them loads: a kernel's modules, by the ``(axis, program id)`` pairs that they are for."""
+    """A captured kernel, which each target loads: modules by the ``(axis, program id)`` pairs that they are for."""
 
     @property
     def variants(self) -> Mapping[tuple[tuple[int, int], ...], CapturedVariant]:
-        """One for all programs where none of their ids is fixed."""
+        """The variants; one with an empty key serves all programs."""
 
     def variant_for(self, point: tuple[int, ...]) -> CapturedVariant:
-        """That of one program."""
+        """Return the variant of one program."""

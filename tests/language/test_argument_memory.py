@@ -196,7 +196,7 @@ def test_masked_arrays_are_refused_by_the_current_generation(on):
 def test_read_only_arrays_are_not_written(on):
     x = np.ones((8, 8), np.float32).T
     x.flags.writeable = False
-    with pytest.raises(TypeError, match="writes its parameter b, and the array given for it is read-only"):
+    with pytest.raises(TypeError, match="writes its parameter b, and the array passed for it is read-only"):
         read_after_write.on(on)(np.ones((8, 8), np.float32), x)
 
 

@@ -200,7 +200,7 @@ def test_parameters_that_are_updated_are_updated_each_time():
     assert np.array_equal(columns, numbers(4, 8) * 2)
     fixed.flags.writeable = False
     for executor in ("interpreter", "jit", "isa"):
-        with pytest.raises(TypeError, match="writes its parameter x, and the array given for it is read-only"):
+        with pytest.raises(TypeError, match="writes its parameter x, and the array passed for it is read-only"):
             double.on(executor)(fixed)
     with pytest.raises(TypeError, match="read-only"):
         double(fixed)

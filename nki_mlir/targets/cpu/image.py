@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All parts of a native kernel but its addresses, which the cache on disk has, like the code that it calls.
+"""The image of a native kernel: all of its parts except addresses, as the cache on disk stores it.
 
-A process that finds it there runs no passes, and needs no assembler. It is found by what was captured and by what
-programs depend on besides: the launch, and the host with its threads.
+A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of the captured
+modules and of what else programs depend on: the launch, and the host with its threads.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal ima
 SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: bits of the check that failed, its most excess
 MOST_BYTES = object_cache.MOST_BYTES >> 4
 
-# An address is of a function of the machine by name, a constant by number, or a routine by its batch's key, how
-# many functions that has, and its number among them.
+# A target is a function of the machine by name, a constant by number, or a routine by the key of its batch, the number
+# of functions in the batch, and its index among them.
 Target = str | int | tuple[str, int, int]
 
 

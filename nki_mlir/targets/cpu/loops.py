@@ -19,7 +19,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
 
-MOST_ASKED = 4 * host.LINE             # bytes that one prefetch covers at most
+LONGEST_PREFETCH = 4 * host.LINE             # bytes that one prefetch covers at most
 BLOCKS_AHEAD = 2                       # blocks by which the prefetch of transposed blocks is ahead of the loop
 
 Carried = list[Value]
@@ -186,7 +186,7 @@ class Loops:
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
             ahead = self.ahead[operand]
-            for line in range(0, min(max(reach, 1), MOST_ASKED), host.LINE):
+            for line in range(0, min(max(reach, 1), LONGEST_PREFETCH), host.LINE):
                 distance = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
                 self.code.prefetch(point.pointers[operand], distance, near=not isinstance(ahead, int))
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How a packed product is cut into blocks, by what the host's caches hold and how fast they are read.
+"""Chooses the blocks of a packed product by the sizes and speeds of the host's caches.
 
 A panel of ``a`` stays in the first cache while panels of ``b`` stream by; a block of ``b`` is multiplied by all rows
-before the next one is packed. What varies is how many columns a block has: with more ``a`` is read again less often,
-with fewer the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied, and cost nothing
-where the third cache is fast enough. Blocks of rows are those in which an epilogue finishes sums.
+before the next one is packed. The candidates differ in the columns of a block: with more columns ``a`` is read again
+less often, with fewer the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied, and
+cost nothing where the third cache is fast enough. An epilogue finishes the sums of one block of rows after the other.
 
-The depth of a block, which is where sums are rounded to memory and added to, follows from the size of the first cache
-alone: the order of sums does not depend on measurements, nor on threads.
+The depth of a block, after which sums are rounded to memory, follows from the size of the first cache alone. So the
+order of sums depends neither on measurements nor on threads.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ HIDDEN = 0.5                        # sums that take up to this share of the tim
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a second that one thread reads of the third cache and of memory; multiply-adds a second."""
+    """Speeds of one thread: bytes a second from the third cache and from memory, multiply-adds a second."""
 
     third: float
     memory: float
@@ -61,13 +61,13 @@ class ProductBlocks:
         return 4 * self.n * self.k * (1 if fits else -(-self.m // self.panel))
 
     def sums(self, caches: Caches) -> int:
-        """Return the bytes of sums that come from there, or go there: code prefetches them."""
+        """Return the bytes of sums that are read from, or written, beyond the second cache; code prefetches them."""
         fit = 4 * self.columns * (self.depth + self.m) <= caches.second
         return 4 * self.m * self.n * (1 if fit else 2 * (self.k // self.depth) - 1)
 
     @property
     def rows_read(self) -> int:
-        """The bytes of ``a`` that come from there."""
+        """The bytes of ``a`` that come from beyond the second cache."""
         return 4 * self.m * self.k * -(-self.n // self.columns)
 
     def traffic(self, caches: Caches) -> CacheTraffic:
@@ -80,7 +80,8 @@ class ProductBlocks:
         return CacheTraffic(from_memory, self.streamed(caches) + self.rows_read + self.sums(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:
-        """Return the time of reads besides the multiply-adds, which hide some of those of the sums."""
+        """Return the seconds that reads take in addition to the multiply-adds, which hide a part of the reads of
+        sums."""
         multiplied = self.m * self.n * self.k / rates.multiply_adds
         sums = max(0.0, self.sums(caches) / rates.third - HIDDEN * multiplied)
         read = (self.streamed(caches) + self.rows_read) / rates.third

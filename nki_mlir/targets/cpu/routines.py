@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Nests, copies of rows and checks as compiled functions. What any kernel of this process used is not compiled again.
+"""Compiles nests, copies of rows and checks to functions, each once for all kernels of the process.
 
 A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols. It
 returns 0, or a status where a check fails.
@@ -28,17 +28,17 @@ from nki_mlir.targets.runtime import host, jit
 from nki_mlir.targets.runtime.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-ASKED = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
-MOST_ASKED = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
+AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
+LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
 
 
 @dataclass(frozen=True)
 class RowCopies:
     """Runs ``row`` for each number of an index tile, between that row of a table and the next one of a piece.
 
-    Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where
-    the table starts in its tensor, the site. It prefetches rows of the table before their turn, since the processor
-    cannot predict them.
+    Steps are in elements. Arguments: the addresses of index, table and piece, the address of two words for an error,
+    the offset of the table in its tensor, the site. It prefetches rows of the table before their turn, since the
+    processor cannot predict them.
     """
 
     count: int
@@ -49,7 +49,7 @@ class RowCopies:
     piece_step: int
     row: Nest                   # the nest of a row, with one source and one destination
     gathers: bool
-    skips: bool                 # numbers that are no row of the table; else they are an error
+    skips: bool                 # whether numbers outside of the table are skipped; else they are an error
     streams: bool = False       # whether the piece is stored past the caches
 
     @property
@@ -99,12 +99,12 @@ class RowCopies:
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
     def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
-        """Return the distance in bytes from a row of the table to the row whose turn comes some numbers later; None:
-        rows are too long."""
+        """Return the distance in bytes from a row of the table to the row that is copied some numbers later, to
+        prefetch it; None if rows are too long."""
         low, high = reach_of(self.row, self._table)
-        if high - low >= MOST_ASKED:
+        if high - low >= LONGEST_ROW:
             return None
-        rows = max(min(ASKED // (high - low + 1), self.count // 8), 1)
+        rows = max(min(AHEAD // (high - low + 1), self.count // 8), 1)
         later = self._number(code, index, code.minsi(code.add(position, code.i64(rows)), self.count - 1))
         return code.times(code.sub(later, number), self.table_step * self.row.operands[self._table].dtype.itemsize)
 
@@ -125,7 +125,7 @@ class RowCopies:
     @staticmethod
     def _failed(code: FunctionEmitter, fine: Value, status: Value, words: tuple[Value, ...], site: Value, record: Value
                 ) -> Value:
-        """Return the status of the first number that is outside, and keep its words for the message."""
+        """Return the status of the first number that is outside of the table, and store its words for the message."""
         for k, value in enumerate(words):
             slot = code.at(record, k, code.i64_type)
             before = code.fetch(slot, 0, INT64, 1, None)
@@ -134,7 +134,7 @@ class RowCopies:
 
 
 def row_copies_of(op: Op) -> RowCopies | None:
-    """Return an operation as compiled loops; None where a mask divides it, or it is another one."""
+    """Return an operation's copies of rows; None for an operation with a mask, or of another class."""
     if not isinstance(op, RowAddressed) or op.mask or op.limits:
         return None
     sums = isinstance(op, DmaScatterOp) and op.rmw == "add"
@@ -238,7 +238,7 @@ def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
 
 
 def forget() -> None:
-    """Forget compiled routines, so that later calls compile again; measurements use it. Code that is in use stays."""
+    """Forget compiled routines, so that later calls compile again; measurements need that. Code in use stays loaded."""
     with ALONE:
         _compiled.clear()
         jit.forget()

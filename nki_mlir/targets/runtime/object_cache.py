@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled code and images of kernels on disk, so that a later process need not make them again.
+"""Compiled code and images of kernels on disk, so that a later process need not compile them again.
 
-``NKI_MLIR_CACHE_DIR`` is where (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` is without. An entry is
-one file, written whole or not at all. Its name is a digest of the entry's sources, of this package's sources,
-of the bindings and of the host; its first bytes are a digest of that name and of the rest, so that an entry does not
-stand for another one. An entry that does not agree is built again and replaced.
+``NKI_MLIR_CACHE_DIR`` names the directory (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` disables the
+cache. An entry is one file, which is written completely or not at all. Its name is a digest of the entry's sources, of
+this package's sources, of the bindings and of the host; its first bytes are a digest of that name and of the rest, so
+that a renamed entry is not used. An entry whose digest differs is built again and replaced.
 """
 
 import hashlib
@@ -85,14 +85,14 @@ def find(key: str) -> bytes | None:
     if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
         return None
     try:
-        os.utime(file)                          # the entry was used: others go first
+        os.utime(file)                          # the entry was used, so others are removed first
     except OSError:
         pass
     return content[DIGEST:]
 
 
 def keep(key: str, content: bytes) -> None:
-    """Add an entry. A cache that cannot be written to counts as none: that is no error."""
+    """Add an entry. If the cache cannot be written to, nothing happens."""
     file = entry(key)
     if file is None:
         return
@@ -105,7 +105,7 @@ def keep(key: str, content: bytes) -> None:
 
 
 def make_room(where: Path, most: int = MOST_BYTES) -> None:
-    """Remove the entries that were not used for longest, where all together are too large."""
+    """Remove the least recently used entries if all together are larger than ``most`` bytes."""
     oldest_first = sorted(entries(where))
     total = sum(size for _, size, _ in oldest_first)
     for _, size, file in oldest_first:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""forward-factors: let a product read a factor where a tile has it, instead of from a transposed copy.
+"""forward-factors: let a product read a factor from its tile instead of from a transposed copy.
 
 before:  copy(weights + 512 * j, turned); out += turned.T @ values
 after:   out += (weights + 512 * j) @ values
@@ -41,7 +41,7 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
                 block.nodes[:] = [forwarded if node is product else node for node in block.without(copy, tile)]
 
     def on_source(self, product: Compute, copy: Compute) -> Compute | None:
-        """Return the product that reads the source of the copy; None where it cannot, or the copy pays."""
+        """Return the product that reads the source of the copy; None if it cannot, or if the copy is faster."""
         nest, regions = product.nest, list(product.regions)
         contraction = contraction_of(nest)
         assert contraction is not None
@@ -70,7 +70,7 @@ def copies_into_tile(copy: Compute) -> bool:
 
 
 def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCall]) -> Compute | None:
-    """Return the product of the block that is the one reader of a copy, while the copy's source stays as it is."""
+    """Return the product that is the only reader of a copy in the block; None if the copy's source changes before."""
     product = users[-1]
     if len(users) != 2 or users[0] is not copy or not isinstance(product, Compute) or product not in block.nodes:
         return None

@@ -44,7 +44,8 @@ class WidenFactors(FunctionPass, name="widen-factors"):
                 function.add(self.widened(function, node, memory) if isinstance(node, Compute) else node)
 
     def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
-        """Return the call on converted factors, after their conversions, where it is a product that is worth them."""
+        """Emit the conversions of a product's factors and return the product on them; return other calls as they
+        are."""
         nest = call.nest
         if contraction_of(nest) is None:
             return call

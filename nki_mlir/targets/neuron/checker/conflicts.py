@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Accesses of one byte, of which one at least writes, and which nothing orders.
+"""Finds accesses to one byte of which at least one writes and which nothing orders.
 
-A memory is cut into cells at all bytes and partitions where an access begins or ends, so that each access touches a
-cell whole or not at all. Of a cell the last write is kept and what reads it after that: an access that comes after a
-write comes after all that the write came after. Cells with the same history share it, which keeps the time for an
-access near that of one look at it, whatever the number of accesses before.
+The module cuts a memory into cells at all bytes and partitions where an access begins or ends, so that each access
+touches all of a cell or nothing of it. For a cell it stores the last write and the reads after it: an access that is
+ordered after a write is ordered after everything that the write was ordered after. Cells with the same history share
+it, so the time for an access hardly depends on the number of accesses before.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,11 +52,11 @@ class MemoryAccess(NamedTuple):
 
 
 class CellHistory:
-    """What was done to ``cells`` cells since they were last written by one access alone; they have its ``number``.
+    """The accesses to ``cells`` cells since one access alone wrote them last; the cells have the history's ``number``.
 
-    Reads of a lane complete in order, so that the last of them stands for all; those whose bytes data decide are kept
-    one by one, as such writes are, of which a cell can have several. Of accesses ``by_data`` the last of a lane is kept
-    beside the others.
+    Reads of a lane complete in order, so the last of them represents all. Accesses whose bytes depend on data are
+    stored one by one; a cell can have several such writes. Of accesses ``by_data`` the last of each lane is stored as
+    well.
     """
 
     __slots__ = ("cells", "number", "reads", "writes")
@@ -142,7 +142,7 @@ class Cells:
         self.free: list[int] = []               # numbers whose histories have no cells any more
         self.renumbered = np.zeros(1, np.int32)     # the number of each history, but for those that ``split`` changes
         self.touched: dict[ByteFootprint, tuple[slice, slice | np.ndarray, int]] = {}
-        # A history that began as that of a footprint's cells; it is theirs as long as it has lost none of them.
+        # The history with which a footprint's cells began; it is valid while it has lost none of them.
         self.of_footprint: dict[ByteFootprint, tuple[CellHistory, int]] = {}
 
     def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:

@@ -4,9 +4,9 @@
 before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y where p
          register r = 1; register s = copy r                  register s = 1
 
-That is so where the copy changes no element's dtype, one run of instructions writes the tile, reads it only while it
-writes it, and copies it last, all through one access pattern, and nothing else touches where the copy goes from the
-first of these instructions to the copy. ``apart`` bounds how many instructions are between the first and the copy.
+The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
+while it writes it, and copies it last, all through one access pattern, and if nothing else touches the destination from
+the first of these instructions to the copy. ``apart`` bounds how many instructions are between the first and the copy.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
 
 
 def coalesce_copies(code: Code, apart: int = APART) -> int:
-    """Drop copies whose source may be their destination, in place; how many."""
+    """Drop copies whose source may be the destination itself, in place. Return how many were dropped."""
     uses, dropped = dict[DeviceBuffer, BufferUses](), 0
     for block in blocks(code.body):
         dropped_copies: set[InstructionStep] = set()
@@ -63,8 +63,8 @@ def _may_go(step: InstructionStep) -> bool:
 
 def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
              ) -> list[InstructionStep]:
-    """Return the instructions that write what is copied, in order; none where they have to keep their tile.
-    ``before``: the instructions in front of the copy among which they have to be."""
+    """Return the instructions that write the copy's source, in order; none if they cannot write its destination
+    instead. ``before``: the instructions before the copy, among which all of them must be."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
@@ -100,7 +100,8 @@ def _elements(tile: Tile) -> object:
 
 
 def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:
-    """Let the instructions write the copy's destination, if the target has them all."""
+    """Let the instructions write the copy's destination if the target then supports all of them. Return whether it
+    does."""
     rewritten: list[Op] = []
     for step in writers:
         writer_op, copy_op = in_one(step.op, copy.op)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which engines may have an instruction or trigger a transfer, and its time on each.
+"""Says which engines may run an instruction or trigger a transfer, and its time on each.
 
-An engine may have an instruction that the kernel left open if the class names it, the target has it there, and the
-values stay the same. A transfer that is left open may be triggered by each engine that can.
+An engine may run an instruction for which the kernel chose none if the class names the engine, the target has the
+instruction there, and the values stay the same. Any engine that can trigger transfers may trigger such a transfer.
 """
 
 from typing import Any
@@ -19,10 +19,11 @@ ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer 
 
 
 class EngineChoice:
-    """``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too. Without, each has its
-    class's first. ``written``: as the vendor's compiler evidently chooses, which gives the GpSimd engine nothing that
-    the kernel does not, has the sync engine trigger transfers, and orders products as if the tensor engine had its full
-    speed. The engines of each form of instruction are worked out once, and its ``forms``."""
+    """Chooses engines. ``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too.
+    Without these options each gets the first engine of its class. ``written``: choose as the vendor's compiler
+    evidently does: the GpSimd engine runs only what the kernel gives it, the sync engine triggers transfers, and
+    products are ordered as if the tensor engine had its full speed. Engines and ``forms`` are memoized for each form of
+    instruction."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
@@ -49,8 +50,8 @@ class EngineChoice:
         return self.engines[key]
 
     def may_have(self, engine: Engine, op: Op) -> bool:
-        """Return whether the instruction is the same there. What newer documents alone take from the target counts as
-        had; where two engines share a port, work that goes from one to the other gains nothing."""
+        """Return whether the instruction has the same values on an engine. An instruction that only newer documents
+        deny to the target counts as supported. If two engines share a port, moving work between them gains nothing."""
         assert isinstance(op, NisaOp)
         if not op.same_on(engine) or (engine is Engine.GPSIMD and not self.gpsimd):
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Spills of tiles that several runs of instructions share: loops, branches, and what is between them.
+"""Spills tiles that several runs of instructions share, in loops, in branches and between them.
 
 before:  a = ...; for i: b = ...; use b               after:  a = ...; store a; for i: b = ...; use b
          use a                                                a' = load; use a'
@@ -47,7 +47,8 @@ class RunUse:
 
 
 def spill_shared_tiles(code: Code, limit: int) -> None:
-    """Spill shared tiles until SBUF needs at most so many bytes in program order, or none is left that would help."""
+    """Spill shared tiles until SBUF needs at most ``limit`` bytes in program order, or no tile is left whose spill
+    helps."""
     shared: dict[DeviceBuffer, list[RunUse]] | None = None
     while True:
         liveness = Liveness(code)
@@ -68,8 +69,8 @@ def spill_shared_tiles(code: Code, limit: int) -> None:
 
 
 def cost(uses: Sequence[RunUse], at: InstructionStep) -> tuple[bool, int]:
-    """Return what spilling a tile costs for its bytes: the transfers of all of it. Tiles that the run of a step does
-    not use come first."""
+    """Return a key that orders tiles by the transfers that their spill costs; tiles that the run of a step does not use
+    come first."""
     return (any(at in runs_of_block(use.block, use.steps[0]) for use in uses),
             sum(use.times * (use.loads + use.stores) for use in uses))
 
@@ -129,7 +130,7 @@ def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
 
 
 def spill(code: Code, buffer: DeviceBuffer, uses: Sequence[RunUse]) -> None:
-    """Give each run that uses a tile its own buffer, with the loads and the stores between."""
+    """Give each run that uses a tile a separate buffer, and insert the loads and stores between the runs."""
     row = buffer.bytes_per_partition // buffer.dtype.itemsize
     home = DeviceBuffer(f"{buffer.name or 'tile'}{SPILLED}", HBM, (1, buffer.partitions, row), buffer.dtype,
                         location=buffer.location)

@@ -5,9 +5,9 @@ before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (
          p_0 += l.T @ m; copy p_0                          copy p_0
          p_1 += l.T @ m; copy p_1                          p_1  = l.T @ m; copy p_1
 
-A buffer is then needed from its first use on, so that buffers with one address may take turns. A constant that the next
-operations overwrite, before any reads what they have not written, is dropped, and one that nothing uses any more.
-Operations may overwrite it in turns, such as even and odd elements.
+The live range of a buffer then begins at its first use, so that buffers with one address may follow each other. The
+pass removes a constant that nothing uses, and one that the next operations overwrite before any of them reads elements
+that they have not written. Several operations may overwrite it together, such as its even and its odd elements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ def sunk(block: Block) -> Iterator[object]:
 
 
 class PartitionBytes(NamedTuple):
-    """Partitions and bytes of each, both from the first to behind the last."""
+    """Ranges of partitions and of bytes in each: the first, and one past the last."""
 
     first: int
     behind: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The part of each DMA engine in a transfer, and its time: the sums of the timed machine, transfer by transfer."""
+"""The parts of transfers that the DMA engines move, and their times, which add up to those of the timed machine."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 
 class Packets(NamedTuple):
-    """Columns: a transfer's slice; the first of some neighbouring DMA engines and how many they are; from when to when
-    each of them moved its part, ns from the launch; which share of the bytes each has."""
+    """Columns: a transfer's slice; the first of some neighbouring DMA engines and their number; the begin and the end
+    of each engine's part in ns from the launch; the share of the bytes that each engine moves."""
 
     slice: list[int]
     first: list[int]

@@ -21,7 +21,7 @@ def variable_names(document: Document) -> dict[str, str]:
 
 
 def tensor_rows(document: Document) -> list[Row]:
-    """Return a row for each argument and result of a kernel, with the loads of it."""
+    """Return a row for each argument and result of a kernel, with the loads from it."""
     instructions, slices, tracks = document["instructions"], document["slices"], document["tracks"]
     loads, nbytes = Counter[str](), Counter[str]()
     for track, number, count in zip(slices["track"], slices["instruction"], slices["count"]):
