@@ -5,6 +5,7 @@ Integers are computed in int32 and wrapped to their type. An unsigned integer is
 32 bits. A truth value is a bool, and the number 0 or 1 as an operand.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nki_mlir.bindings import Operation, Value, ir
@@ -171,10 +172,11 @@ def compared(fn: str, a: Node, b: Node) -> Node:
     if small(a) and small(b):
         return converted(alu(fn, converted(a, FLOAT32), converted(b, FLOAT32)), BOOL)
 
-    def difference(part: str, by: int) -> Node:
-        return alu("subtract", *(converted(alu(part, v, numbers(by, INT32)), FLOAT32) for v in (a, b)))
-    total = alu("add", alu("multiply", difference("arith_shift_right", 16), numbers(65536, FLOAT32)),
-                difference("bitwise_and", 65535))
+    def difference(part: Callable[[Node], Node]) -> Node:
+        return alu("subtract", *(converted(part(v), FLOAT32) for v in (a, b)))
+    high = difference(lambda v: alu("bitwise_xor", alu("right_shift", v, numbers(16, INT32)), numbers(1 << 15, INT32)))
+    low = difference(lambda v: alu("bitwise_and", v, numbers(65535, INT32)))
+    total = alu("add", alu("multiply", high, numbers(65536, FLOAT32)), low)
     return converted(alu(fn, total, numbers(0, FLOAT32)), BOOL)
 
 

@@ -35,6 +35,7 @@ from nki_mlir.printing.registers import Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
 from nki_mlir.printing.statements import REGISTERS
+from nki_mlir.printing.tile_names import name_of_result
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
@@ -56,6 +57,8 @@ from nki_mlir.waist.reader import Executor, read_function
 
 PRINTER = Executor("is printed as NKI Python", "print the module of the nki level, as captured")
 CONSTANT_ELEMENTS = 4096        # of a constant that is printed
+UNNAMED = ""                    # of a buffer, if the source has no name for it
+ON_CHIP = REGIONS["sbuf"], REGIONS["psum"]
 
 
 def generator_of(node: BufferAllocation) -> str | None:
@@ -339,8 +342,10 @@ class BodyPrinter:
 
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
-        shape = (self.rows.get(node.result, shape[0]), *shape[1:])
-        name_hint = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
+        shape = (self.rows.get(node.result, shape[0]), *shape[1:]) if shape else (1,)       # a scalar of a graph
+        name_hint = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else UNNAMED
+        if name_hint == UNNAMED and (space or "hbm") == "hbm":
+            name_hint = "scratch"
         address = self.address(node, space) if self.out.placement is not None else None
         self.out.allocate(node.result, NamedTensor(name_hint, shape, dtype, REGIONS[space or "hbm"], address=address))
 
@@ -373,8 +378,19 @@ class BodyPrinter:
                 what="an operation under a mask that does not select a box of elements",
                 fix="select with nl.where, or split the loop")
         self.out.comment(node.op)
+        self.name_results(op)
         if not write_register(self.out, op, self.registers):
             write_statement(self.out, changed(op, lambda tile: tile, limits=()))
+
+    def name_results(self, op: Op) -> None:
+        """Name the tiles that an operation writes first, if the source does not."""
+        for _, tile in op.targets():
+            tensor = self.out.waiting.get(tile.handle)
+            if tensor is not None and tensor.name == UNNAMED and tensor.region in ON_CHIP:
+                read = getattr(op, "src", None)
+                source = self.out.tensors.get(read.handle) if isinstance(read, Tile) else None
+                is_parameter = source is not None and source.region not in ON_CHIP and source.name != UNNAMED
+                tensor.name = name_of_result(op, source.name if source is not None and is_parameter else "")
 
     def numbered(self, op: Op) -> Op:
         """Return the operation with numbers for the symbols that have one."""

@@ -178,7 +178,8 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
         return "None" if parameter == "operand0" else None
     tile = getattr(op, tile_name)
     if tile is None:
-        return number_text(getattr(op, number))
+        value = getattr(op, number)
+        return str(int(value)) if operator in ALU and ALU[operator].on_bits else number_text(value)
     tile = column(tile)
     if tile.dtype.is_float and tile.dtype is not FLOAT32:       # instructions take such operands of float32 alone
         shown = text.tile(op, tile)

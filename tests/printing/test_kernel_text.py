@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of a printed kernel: names, loops, slices, comments; what has no form is an error at its line."""
 
+import re
 import subprocess
 import sys
 
@@ -119,7 +120,7 @@ def test_a_masked_sum_selects_what_is_summed(executor):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     x[0, 1] = np.nan
     text = printed(reduced_triangle, [x])
-    assert "on_false_value=0.0, cmp_op=nl.greater_equal)" in text and "nisa.tensor_reduce(dst=t1, op=nl.add, data=tile" in text
+    assert "on_false_value=0.0, cmp_op=nl.greater_equal)" in text and "nisa.tensor_reduce(dst=t1, op=nl.add, data=copied" in text
     got = reread(text).on(executor)(x)
     np.testing.assert_array_equal(got[:, 0], [x[p, :p + 1].sum() for p in range(8)])
 
@@ -411,3 +412,45 @@ def test_what_has_no_form_is_an_error_at_its_line():
     assert error.headline == "a constant of 8192 elements cannot be printed as NKI Python"
     assert error.advice == ("the current generation has no form of it that computes the same",
                             "make it an argument of the kernel")
+
+
+EMBEDDING = """module {
+  func.func public @main(%table: tensor<50x16xf32>, %rows: tensor<20xi32>) -> tensor<20x16xf32> {
+    %zero = stablehlo.constant dense<0> : tensor<20xi32>
+    %count = stablehlo.constant dense<50> : tensor<20xi32>
+    %0 = stablehlo.compare LT, %rows, %zero, SIGNED : (tensor<20xi32>, tensor<20xi32>) -> tensor<20xi1>
+    %1 = stablehlo.add %rows, %count : tensor<20xi32>
+    %2 = stablehlo.select %0, %1, %rows : tensor<20xi1>, tensor<20xi32>
+    %3 = stablehlo.reshape %2 : (tensor<20xi32>) -> tensor<20x1xi32>
+    %4 = "stablehlo.gather"(%table, %3) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 16>}>
+        : (tensor<50x16xf32>, tensor<20x1xi32>) -> tensor<20x16xf32>
+    %5 = stablehlo.exponential %4 : tensor<20x16xf32>
+    return %5 : tensor<20x16xf32>
+  }
+}"""
+
+
+def test_tiles_of_graphs_have_names_of_what_computes_them():
+    text = kernel_text([read_module(EMBEDDING, "graph.mlir")])
+    assert "rows_tile = nl.ndarray(" in text or "arg1_tile = nl.ndarray(" in text
+    assert "nisa.activation(dst=exp, op=nl.exp" in text and "op0=nl.bitwise_and, operand0=65535)" in text
+    assert not re.search(r"\btile(_\d+)? = nl.ndarray\(.*nl\.(sbuf|psum)", text)
+    table = np.random.default_rng(0).standard_normal((50, 16)).astype(np.float32)
+    rows = np.random.default_rng(1).integers(-50, 50, 20).astype(np.int32)
+    for on in ("eager", "jit", "isa"):
+        np.testing.assert_allclose(reread(text, ()).run((table, rows), {}, on), np.exp(table[rows]), rtol=1e-6)
+
+
+def test_scalar_buffers_of_graphs_are_no_crash():
+    graph = """module {
+  func.func public @main(%x: tensor<8x4xf32>, %c: tensor<i32>) -> tensor<8x4xf32> {
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.compare GT, %c, %zero, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %1 = stablehlo.negate %x : tensor<8x4xf32>
+    %2 = stablehlo.select %0, %1, %x : tensor<i1>, tensor<8x4xf32>
+    return %2 : tensor<8x4xf32>
+  }
+}"""
+    with pytest.raises(Unprintable, match="cannot be printed as NKI Python"):
+        kernel_text([read_module(graph, "graph.mlir")])

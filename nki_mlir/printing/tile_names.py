@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names of tiles for which the source has none, as those of graphs: by the operation that writes them first."""
+
+from nki_mlir.dialects.op import Op
+
+NOUNS = {"add": "added", "subtract": "difference", "multiply": "multiplied", "divide": "quotient", "maximum": "larger",
+         "minimum": "smaller", "equal": "is_equal", "not_equal": "is_not_equal", "less": "is_less",
+         "less_equal": "is_less_equal", "greater": "is_greater", "greater_equal": "is_greater_equal",
+         "left_shift": "shifted", "right_shift": "shifted", "bitwise_and": "bits", "bitwise_or": "bits",
+         "bitwise_xor": "bits", "copy": "copied", "abs": "magnitude", "pow": "power",
+         "logical_not": "is_not", "is_finite": "finite"}
+REDUCTIONS = {"add": "total", "maximum": "largest", "minimum": "smallest", "average": "mean", "multiply": "product"}
+INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_transpose": "transposed",
+                "memset": "filled", "iota": "numbers", "tensor_copy_predicated": "selected",
+                "affine_select": "selected",
+                "range_select": "selected", "select_reduce": "selected", "tensor_copy": "copied",
+                "tensor_tensor_scan": "scanned", "dma_gather": "gathered"}
+
+
+def name_of_result(op: Op, source: str) -> str:
+    """Return a name for what an operation writes; ``source`` is the name of the tensor that it copies, or "" ."""
+    instruction = op.full_name().partition(".")[2]
+    if instruction in ("dma_copy", "load") and source:
+        return f"{source}_tile"
+    if instruction in INSTRUCTIONS:
+        return INSTRUCTIONS[instruction]
+    if instruction.endswith("reduce"):
+        return REDUCTIONS.get(getattr(op, "op", ""), "reduced")
+    last = getattr(op, "op1", "bypass")
+    operator = last if last != "bypass" else getattr(op, "op0", getattr(op, "op", getattr(op, "fn", "")))
+    name = NOUNS.get(operator, operator) if isinstance(operator, str) else ""
+    return name if name.isidentifier() and name != "bypass" else "tile"
