@@ -72,6 +72,7 @@ LAMBDA = PythonRule("a lambda", "define a function of the module")
 RAISE = PythonRule("'raise'", "write assert False, with the text")
 COMPREHENSION = PythonRule("a comprehension", "append to a list in a loop")
 GENERATOR = PythonRule("a generator expression", "append to a list in a loop")
+WALRUS = PythonRule(":=", "assign before the statement")
 FORMAT = PythonRule("a format in an f-string", "write the value alone")
 DECORATOR = PythonRule("this decorator", "leave it out; nki.jit, staticmethod and dataclass are known")
 VARIADIC = PythonRule("a parameter *args", "name each parameter")
@@ -88,7 +89,7 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
     PythonRule("a comprehension of a set", "fill a list in a loop"): _by_node(ast.SetComp),
     PythonRule("a set", "use a list or a tuple"): _by_node(ast.Set),
     PythonRule("a dictionary whose keys are no strings", "use strings, or a list"): _has_keys,
-    PythonRule(":=", "assign before the statement"): _by_node(ast.NamedExpr),
+    WALRUS: _by_node(ast.NamedExpr),
     PythonRule("'yield'", "return a list"): _by_node(ast.Yield, ast.YieldFrom),
     PythonRule("an unpacked argument", "write its elements"): _unpacks_arguments,
     PythonRule("an unpacked sequence", "write its elements"): _unpacks_sequence,

@@ -67,7 +67,7 @@ class Arguments:
         if node is None or name not in self:
             return default
         return self.calls.text(node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) and not isinstance(
-            node, (cst.Tuple, cst.GeneratorExp)) else node)
+            node, (cst.Tuple, cst.GeneratorExp, cst.NamedExpr)) else node)
 
     def fact(self, name: str) -> Fact:
         """Return the known facts of an argument."""

@@ -343,6 +343,9 @@ class Expressions(cst.CSTTransformer):
                 return self.note(changed, fact.element)
             if position is not None and -len(fact.items) <= position < len(fact.items):
                 return self.note(changed, fact.items[position])
+        if any(isinstance(e.slice, cst.Index) and isinstance(index := self.fact(e.slice.value), IndexFact)
+               and index.is_vector for e in changed.slice):
+            self.left("index vectors of a value of which the text does not say whether it is a tensor")
         return self.note(changed, Unknown() if isinstance(fact, Unknown) else Fact())
 
     def _rewritten_slice(self, item: cst.BaseSlice) -> cst.BaseSlice:

@@ -218,6 +218,8 @@ def join(left: Fact, right: Fact) -> Fact:
                       left.blocks if left.blocks == right.blocks else 0)
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
+    if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
+        return Items(tuple(map(join, left.items, right.items)))
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):
         return NumberFact()
     return Fact()

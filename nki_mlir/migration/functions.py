@@ -160,4 +160,9 @@ def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Ca
         return {}
     items = [e.value.value if isinstance(e.value, cst.Name) else "" for e in target.elements]
     shape = tuple(f"{name}.shape[{k}]" if n in ("_", "") or not calls.stable(n) else n for k, n in enumerate(items))
-    return {name: shape} if fact.shape is None else {}
+    if fact.shape is None:
+        return {name: shape}
+    if len(fact.shape) != len(shape) or fact.blocks:
+        return {}
+    return {name: tuple(named if size == f"{name}.shape[{k}]" or (terms.number(size) or 0) > 1 else size
+                        for k, (size, named) in enumerate(zip(fact.shape, shape)))}

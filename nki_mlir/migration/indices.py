@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import libcst as cst
 
@@ -289,6 +290,8 @@ class Indices(Expressions):
                 memories = {f.memory for f in fact.items if isinstance(f, TensorFact)}
                 if len(memories) == 1:
                     return TensorFact(first.memory, first.shape if len(shapes) == 1 else None)
+            if all(isinstance(f, Items) for f in fact.items):           # of pairs: what each part is in all of them
+                return reduce(join, fact.items)
             return first if all(f == first for f in fact.items) else Unknown()
         return Fact()
 

@@ -13,6 +13,7 @@ from nki_mlir.language.python_subset import (
     GENERATOR,
     KEYWORD_ONLY,
     RAISE,
+    WALRUS,
     refused,
 )
 from nki_mlir.migration import terms
@@ -38,7 +39,8 @@ from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.statements import Statements, parsed
 
-REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY)   # refused by the vendor's parser
+# Python that the vendor's parser refuses, and that is rewritten
+REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, WALRUS)
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from nki_mlir.language.python_subset import RAISE
+from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
@@ -68,8 +68,11 @@ class Statements(FunctionCalls):
             orphans, self.orphans = self.orphans, []
             try:
                 after = self.statement(statement)
-            except (LeftForAPerson, cst.ParserSyntaxError) as error:
+            except LeftForAPerson as error:
                 self.report.left(self.line, str(error))
+                after = [statement]
+            except (SyntaxError, cst.ParserSyntaxError):
+                self.report.left(self.line, "a statement whose new text does not parse")
                 after = [statement]
             before = [s for text in self.prelude.pop() for s in parsed(text)]
             if before:
@@ -235,6 +238,17 @@ class Statements(FunctionCalls):
         statement = node.visit(self)
         assert isinstance(statement, cst.BaseSmallStatement)
         return [self.settled(self.code(statement))]
+
+    def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
+        """Assign in front of the statement; within a condition, the expression stays."""
+        fact = self.fact(updated_node.value)
+        if self.inline or not isinstance(updated_node.target, cst.Name):
+            self.stays(WALRUS)
+            return self.note(updated_node, fact)
+        name = updated_node.target.value
+        self.prelude[-1] += self._name(name, updated_node.value, fact)
+        self.report.changed(self.line, "the assignment within an expression becomes a statement in front")
+        return self.new(name, self.scope.facts.get(name, fact))
 
     def asserted(self, node: cst.If) -> list[cst.BaseStatement]:
         """Return the assertion that an ``if`` around a ``raise`` becomes, or [] for another ``if``."""
@@ -450,7 +464,9 @@ class Statements(FunctionCalls):
             if inverted:
                 text, source = self.reciprocal(text, source)
             if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
-                text = self.stretched(text, source, into.shape)
+                dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
+                rows = self.operand(dst, into)[0] if not write_back else rows
+                text = self.stretched(text, source, into.shape or ())
             if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
                 text = f"{nl}.copy({text})"
 

@@ -236,3 +236,55 @@ def test_sums_are_compared_by_their_largest_value():
     assert error_of_sums(large, large) == 0
     assert 0 < error_of_sums(large, large + np.float32([0, 1e-4, 0, 0])) < 2e-7
     assert error_of_sums(large, large[::-1]) == np.inf
+
+
+PAIRS = """def kernel(x, y):
+    rows, cols = x.shape
+    outs = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm), nl.ndarray(y.shape, dtype=y.dtype,
+                                                                                 buffer=nl.shared_hbm)]
+    ip, jf = nl.arange(64)[:, None], nl.arange(cols)[None, :]
+    for src, dst in ((x, outs[0]), (y, outs[1])):
+        for i in nl.affine_range((rows + 63) // 64):
+            tile = nl.load(src[i * 64 + ip, jf], mask=i * 64 + ip < rows)
+            total = nl.zeros((64, 1), dtype=nl.float32)
+            total[...] += nl.sum(tile, axis=1, mask=i * 64 + ip < rows)
+            nl.store(dst[i * 64 + ip, jf], nl.multiply(tile, total, mask=i * 64 + ip < rows), mask=i * 64 + ip < rows)
+    return outs[0], outs[1]
+"""
+
+
+def test_loop_over_pairs_of_tensors(tmp_path):
+    text = migrated(PAIRS)
+    assert "tile = nl.load(src[nl.ds(i * 64, num_rows)" in text
+    assert "nisa.tensor_tensor(dst=total[0:num_rows], data1=total[0:num_rows], data2=" in text
+    assert_same_values(PAIRS, tmp_path, floats(100, 8), floats(100, 8) + 1)
+
+
+NAMED = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray((rows, cols + 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    exp = nisa.activation_reduce(np.exp, tile, reduce_op=np.add,
+                                 reduce_res=(total := nl.ndarray((nl.par_dim(rows), 1), dtype=nl.float32)))
+    nl.store(out[:, 0:cols], exp)
+    nl.store(out[:, cols:cols + 1], total)
+    return out
+"""
+
+
+def test_assignment_within_an_expression(tmp_path):
+    assert "    total = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)\n    exp = " in migrated(NAMED)
+    assert_same_values(NAMED, tmp_path, floats(32, 8))
+
+
+def test_index_vectors_of_what_may_be_no_tensor_are_left():
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + """def kernel(x, pick):
+    i_p, i_f = nl.mgrid[0:128, 0:16]
+    tensor = pick(x)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(tensor[i_p, i_f], mask=i_p < 100))
+    return out
+""", report)
+    assert [e.text for e in report.entries if e.left] == [
+        "index vectors of a value of which the text does not say whether it is a tensor"]
