@@ -53,7 +53,7 @@ INLINE = [
     "n = 0; assert flag or all(k > 5 for k in range(3)); total = nl.multiply(nl.load(x), n + 1.0)",
 ]
 STAY = [("double = lambda t: nl.add(t, t); total = double(nl.load(x))", "a lambda"),
-        ("n = (m := 2) + 1; total = nl.multiply(nl.load(x), n * 1.0 + m)", ":="),
+        ("n = 1 if flag and (m := 2) else 0; total = nl.multiply(nl.load(x), n * 1.0)", ":="),
         ("n = {k: k for k in range(3)}; total = nl.multiply(nl.load(x), n[2] * 1.0)", "a comprehension of a dictionary"),
         ("n = max(*[1, 2]); total = nl.multiply(nl.load(x), n * 1.0)", "an unpacked argument")]
 
