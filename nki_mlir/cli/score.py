@@ -43,6 +43,14 @@ def add_judging(p: argparse.ArgumentParser) -> None:
     p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
 
 
+def refuse_judging(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the command if the options of ``add_judging`` contradict each other."""
+    if options.page and not options.store:
+        parser.error("--page needs a --store")
+    if options.jobs < 1:
+        parser.error("--jobs must be at least 1")
+
+
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-score", description="Judge candidate kernels: their values, the rules of the device, "
                       "and their time. Times come from a model of the machine.")
@@ -71,10 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         p.error("--reference is missing")
     elif not options.candidates and not options.page:
         p.error("there is no candidate")
-    if options.page and not options.store:
-        p.error("--page needs a --store")
-    if options.jobs < 1:
-        p.error("--jobs must be at least 1")
+    refuse_judging(p, options)
     return exit_status(lambda: serve(options) if options.serve else run(options))
 
 

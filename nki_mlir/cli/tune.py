@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
-from nki_mlir.cli.score import ScoreFile, add_judging, settings_of, workers_of
+from nki_mlir.cli.score import ScoreFile, add_judging, refuse_judging, settings_of, workers_of
 
 if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
@@ -40,10 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     p = parser()
     options = p.parse_args(command_line(arguments))
-    if options.page and not options.store:
-        p.error("--page needs a --store")
-    if options.jobs < 1 or options.trials < 1:
-        p.error("--jobs and --trials must be at least 1")
+    refuse_judging(p, options)
+    if options.trials < 1:
+        p.error("--trials must be at least 1")
     return exit_status(lambda: run(options))
 
 
