@@ -77,6 +77,7 @@ CALLS = {
     "bits of floats": ("nisa.tensor_scalar(x, nl.bitwise_and, 1)", "nisa.tensor_scalar(y, x, nl.bitwise_and, 1)"),
     "an axis twice": ("nisa.tensor_reduce(nl.add, x, axis=(1, 1))", "nisa.tensor_reduce(y, nl.add, x, (1, 1))"),
     "an axis that is not there": ("nisa.tensor_reduce(nl.add, x, axis=2)", "nisa.tensor_reduce(y, nl.add, x, 2)"),
+    "a broadcast to another extent": ("x.broadcast_to((8, 7))", "x.broadcast_to((8, 7))"),
     "the partition axis": ("nisa.tensor_reduce(nl.add, x, axis=0)", "nisa.tensor_reduce(y, nl.add, x, 0)"),
     "a shuffle of 31 entries": ("nisa.nc_stream_shuffle(x, y, [0] * 31)", "nisa.nc_stream_shuffle(y, x, [0] * 31)"),
     "a shuffle of absent partitions": ("nisa.nc_stream_shuffle(x, y, [8] * 32)",
