@@ -73,7 +73,7 @@ class Observation:
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
 OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
-                 "pipeline")
+                 "pipeline", "overwrite")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class Emission:
     evict: bool = True          # evict results from PSUM where products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
+    overwrite: bool = True      # write results over operands where SBUF has no room for all tiles at once
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
     vendor: bool = False        # choose engines as the vendor's compiler evidently does
     static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says
@@ -103,14 +104,15 @@ class Emission:
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are written out."""
         return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, transposes=False, loads=False, evict=False,
-                   vendor=True, static=static, level=level)
+                   overwrite=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, written out, on each instruction's first engine, with which optimizations
         are compared."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, transposes=False, reorder=False,
-                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False)
+                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
+                   overwrite=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -171,7 +173,7 @@ def emit_code(code: Code, options: Emission) -> Program:
         try:
             candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,
                                                       options.loads, options.spill, options.evict,
-                                                      options.overlap, options.pipeline)
+                                                      options.overlap, options.pipeline, options.overwrite)
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
     if not reorder:

@@ -35,6 +35,7 @@ from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
+from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
@@ -86,7 +87,7 @@ class Candidate(NamedTuple):
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
     none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
     of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
-    flight may fill; 0: they are not."""
+    flight may fill; 0: they are not. ``overwrite``: results are written over operands."""
 
     limit: int
     body: int
@@ -95,6 +96,7 @@ class Candidate(NamedTuple):
     results: int = 100
     overlap: bool = False
     pipelined: int = 0
+    overwrite: bool = False
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -118,6 +120,8 @@ class Prepared:
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
         step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
+        self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
+                                                             lambda: overwrite_operands(code))
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
         self.pipelined = 0                              # the loops that are written out
@@ -217,17 +221,18 @@ class Fastest(NamedTuple):
 
 class TimedCandidates:
     """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit;
-    ``overlap``: iterations of loops may."""
+    ``overlap``: iterations of loops may; ``overwrites``: results may be written over operands."""
 
-    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool, overlap: bool) -> None:
-        self.code, self.choice, self.level, self.evicts, self.overlap = code, choice, level, evicts, overlap
+    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool, overlap: bool, overwrites: bool
+                 ) -> None:
+        self.code, self.choice, self.level = code, choice, level
+        self.evicts, self.overlap, self.overwrites = evicts, overlap, overwrites
         self.timed: list[tuple[float, Fastest]] = []
         self.expanded: dict[tuple[int, int], Code] = {}
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
-        self.variants: set[Candidate] = set()           # candidates that are timed before the one that they vary
-        self.varied: set[Candidate] = set()             # candidates of which variants are timed before
+        self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
 
     def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
@@ -265,22 +270,27 @@ class TimedCandidates:
 
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return variants of a candidate to time before it, because its first order takes long: with its own loads, if
-        these take less time, and with fewer results in PSUM, if its products may wait for banks. Keep its code."""
+        these take less time, with fewer results in PSUM, if its products may wait for banks, or with results written
+        over operands, if SBUF has no room for all tiles at once. Keep its code."""
         if candidate.pipelined or candidate.memory:
             return []
-        ns = next(prepared.arrangements(self.level, inf, inf)).ns
-        several: list[Candidate] = []
+        several, ns = list[Candidate](), next(prepared.arrangements(self.level, inf, inf)).ns
         if ns > self.least_time() * HOPELESS:
             return several
-        if self.evicts and candidate.results == 100 and ns > prepared.schedules.bound() * WAITS and (
-                held_at_peak(prepared.code, FREE_BANKS)):
-            several.append(candidate._replace(results=FREE_BANKS))
+        if candidate.results == 100 and ns > prepared.schedules.bound() * WAITS:
+            if self.evicts and held_at_peak(prepared.code, FREE_BANKS):
+                several.append(candidate._replace(results=FREE_BANKS))
+            elif self.overwrites and not candidate.overwrite and prepared.schedules.crowded:
+                variant = candidate._replace(overwrite=True)
+                other = self.prepared(variant)
+                if other.overwrites and next(other.arrangements(self.level, inf, inf)).ns * NEARLY < ns:
+                    self.postponed[variant] = other
+                    several.append(variant)
         if prepared.dropped and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
             several.append(candidate._replace(loads=False))
         several = [variant for variant in several if variant not in self.variants]
         if several:
-            self.variants.update(several)
-            self.varied.add(candidate)
+            self.variants |= dict.fromkeys(several, candidate)
             self.postponed[candidate] = prepared
         return several
 
@@ -343,15 +353,16 @@ class TimedCandidates:
 
 
 def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
-            spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True) -> Fastest:
+            spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True,
+            overwrite: bool = True) -> Fastest:
     """Return the fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops
     are written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not
     fit may leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops
-    may; ``pipeline``: loops may be pipelined.
+    may; ``pipeline``: loops may be pipelined; ``overwrite``: results may be written over operands.
 
     Raises the error of program order where none has a program.
     """
-    search = TimedCandidates(rolled, choice, level, evict, overlap)
+    search = TimedCandidates(rolled, choice, level, evict, overlap, overwrite)
     failed: NkiMlirError | None = None
     several = candidates(rolled, limit, level, overlap)
     pipelined = pipelined_candidates(rolled, level, evict) if pipeline and limit is None else []
@@ -380,7 +391,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
                 waiting = [other for other in waiting if not other.pipelined]
             most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
             if ns <= most and not prepared.loads_again():       # else the bound is that of its loads
-                waiting = [other for other in waiting if other in search.varied]    # other loops have no fewer steps
+                waiting = [other for other in waiting if other in search.variants.values()]   # others have no fewer
             if candidate.pipelined:
                 continue
             # With its own loads it may be faster: it needs less memory.

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""overwrite-operands: write results over operands that no later instruction reads, so that fewer tiles are live.
+
+before:  b = a * s; c = b + t; store c                after:  a = a * s; a = a + t; store a
+
+An instruction writes over an operand if it computes each element of its result from the element at the same place of
+the operand, in the same pattern. The operand and the result have equal partitions, bytes and dtypes, the kernel chose
+the address of neither, and only instructions of one run use them: the operand none behind this one, the result none in
+front of it, which writes all of it. Values stay the same. The instruction now comes after all others that read the
+operand, so that it depends on the kernel whether it is faster: it is where SBUF has no room for all tiles at once.
+"""
+
+from collections.abc import Sequence
+
+from nki_mlir.analysis.dead_code import covers
+from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.move_psum_results import entire
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of, shared_buffers
+
+
+class OverwriteOperands(RecordsPass, name="overwrite-operands", reads=Level.NISA):
+    def rewritten(self, code: Code) -> None:
+        overwrite_operands(code)
+
+
+def overwrite_operands(code: Code) -> bool:
+    """Overwrite operands in place, and return whether there were any."""
+    shared = shared_buffers(code.body)
+    overwritten: dict[DeviceBuffer, DeviceBuffer] = {}
+    for block in blocks(code.body):
+        candidates = {buffer for buffer in block.buffers
+                      if buffer.space == SBUF and not (buffer.fixed or buffer.addresses or buffer in shared)}
+        results: set[DeviceBuffer] = set()
+        for run in runs_of(block.nodes):
+            results |= overwrite_in(run, candidates, overwritten)
+        if results:
+            block.buffers = [buffer for buffer in block.buffers if buffer not in results]
+    return bool(overwritten)
+
+
+def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
+                 overwritten: dict[DeviceBuffer, DeviceBuffer]) -> set[DeviceBuffer]:
+    """Rewrite the steps of a run; return the buffers of results that it does not use any more. ``overwritten`` gets
+    the buffer of an operand for each of these."""
+    first: dict[DeviceBuffer, int] = {}
+    last: dict[DeviceBuffer, int] = {}
+    for at, step in enumerate(run):
+        for _, tile in step.op.operands():
+            first.setdefault(tile.handle, at)
+            last[tile.handle] = at
+    results: set[DeviceBuffer] = set()
+    for at, step in enumerate(run):
+        op = step.op
+        if any([tile.handle in results for _, tile in op.operands()]):
+            op = changed(op, lambda tile: placed(tile, overwritten))
+            step.op, step.work = op, None
+        result = result_of(op)
+        if result is None or result.handle not in candidates or first[result.handle] != at:
+            continue
+        for operand in overwritable(op, result):
+            buffer = operand.handle
+            if buffer in candidates and last[buffer] == at and is_like(buffer, result.handle):
+                overwritten[result.handle] = buffer
+                results.add(result.handle)
+                last[buffer] = last[result.handle]
+                step.op, step.work = changed(op, lambda tile: placed(tile, overwritten)), None
+                break
+    return results
+
+
+def result_of(op: Op) -> Tile | None:
+    """Return the only result of an instruction of an engine, if it writes all of its buffer, and what it computes for
+    an element depends on no others."""
+    written = op.targets()
+    if len(written) != 1 or op.queued or not op.is_loop_nest or op.mask or op.limits or op.iteration().reduced:
+        return None
+    _, tile = written[0]
+    is_read = any([source.handle is tile.handle for _, source in op.sources()])
+    return tile if tile.on_chip and not is_read and covers(tile, entire(tile.handle)) else None
+
+
+def overwritable(op: Op, result: Tile) -> list[Tile]:
+    """Return the operands whose elements the instruction reads at the places where it writes. Another operand in the
+    same buffer would be read after it is overwritten."""
+    axes = op.iteration().axes
+    (target, _), *_ = op.targets()
+    alike: list[Tile] = []
+    moved: set[DeviceBuffer] = set()
+    for name, tile in op.sources():
+        if tile.access == result.access and axes[name] == axes[target]:
+            alike.append(tile)
+        else:
+            moved.add(tile.handle)
+    return [tile for tile in alike if tile.handle not in moved]
+
+
+def is_like(buffer: DeviceBuffer, result: DeviceBuffer) -> bool:
+    return (buffer.partitions, buffer.bytes_per_partition, buffer.dtype) == (
+        result.partitions, result.bytes_per_partition, result.dtype)
+
+
+def placed(tile: Tile, overwritten: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
+    """Return the tile in the buffer of the operand that its buffer is written over."""
+    buffer = overwritten.get(tile.handle)
+    return tile if buffer is None else Tile(buffer, tile.space, buffer.shape, buffer.dtype, tile.access, tile.label)
