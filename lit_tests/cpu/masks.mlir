@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A mask that is no box is a mask of lanes; bounds that were left to run time are checked first.
+// A mask that is not a box is a mask of lanes; bounds that were left to run time are checked first.
 // RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
 // CHECK:      // @lower(x, y)

@@ -49,7 +49,7 @@ func.func @edge(%x: !x) {
   return
 }
 
-// A mask that is no box stays; the part of it that is one shrinks the patterns.
+// A mask that is not a box stays; the part of it that is one shrinks the patterns.
 // CHECK-LABEL: func.func @triangle(
 // CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x128xf32, "sbuf">
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x128xf32, "sbuf">

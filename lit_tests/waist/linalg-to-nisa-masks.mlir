@@ -13,7 +13,7 @@
 // CHECK-DAG: #[[HBM_8:map[0-9]*]] = affine_map<() -> (8)>
 // CHECK-DAG: #[[HBM_12:map[0-9]*]] = affine_map<() -> (12)>
 
-// A mask that is no box: the result is computed whole and copied where a predicate holds.
+// A mask that is not a box: the result is computed whole and copied where a predicate holds.
 // CHECK-LABEL: func.func @compute(
 // CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<4x4xf32, "sbuf">
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<4x4xf32, "sbuf">

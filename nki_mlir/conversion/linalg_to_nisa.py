@@ -65,7 +65,7 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
 
 
 def _open_masks(module: Module) -> None:
-    """Rewrite instructions under masks that are no box as structured operations, which have forms for every mask."""
+    """Rewrite instructions under masks that are not boxes as structured operations, which have forms for every mask."""
     builder = StructuredBuilder()
     for kernel in kernel_functions(module):
         for block in _blocks(kernel.op):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks that compare several indices, such as a causal mask, whose elements are no box.
+"""Masks that compare several indices, such as a causal mask, whose elements are not boxes.
 
     s[p, f] = nl.exp(x, mask=p >= f)    is_selected = nl.ndarray((128, 512), dtype=nl.uint8, buffer=nl.sbuf)
                                         nisa.memset(dst=is_selected, value=1)

@@ -145,7 +145,7 @@ def is_plain(tile: Tile) -> bool:
 
 
 class OpenMask(Unprintable):
-    """A mask that is no box until its symbols have numbers: the printer unrolls the loop around it."""
+    """A mask that is not a box until its symbols have numbers: the printer unrolls the loop around it."""
 
 
 def constant_text(array: np.ndarray) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules as the printer reads them: of the ``nki`` or ``nisa`` level, under masks that become smaller tiles.
+"""Prepares modules for the printer: lowers them to the ``nki`` or ``nisa`` level, with masks that become smaller tiles.
 
-Graphs and modules at the waist become instructions. So do operations under masks that are no box and that no predicate
-says: a fold of the elements that a mask has, a product of such rows.
+Graphs and modules at the waist become instructions. So do operations under masks that are not boxes and that no
+predicate expresses: a fold of the elements that a mask selects, a product of such rows.
 """
 
 from nki_mlir.analysis.dead_code import erase_dead_code
@@ -57,7 +57,7 @@ def _erase_checks(module: Module) -> None:
 
 
 def _lower_masked(module: Module) -> None:
-    """Lower operations to instructions if their masks are no box whatever numbers their symbols have."""
+    """Lower operations to instructions if their masks are not boxes whatever numbers their symbols have."""
     open_operations = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa.")))
                        if _is_open(op)]
     builder = StructuredBuilder()

@@ -118,7 +118,7 @@ def _without_repeats(dims: Dims) -> tuple[Dims, list[tuple[int, int]]]:
 
 
 def _slices(tile: Tile, dims: Dims, base: Sequence[int], ranges: Ranges) -> list[AxisSlice] | None:
-    """Return the slice of each axis of the tensor, or None if the pattern is no box of it."""
+    """Return the slice of each axis of the tensor, or None if the pattern is not a box of it."""
     access = tile.access
     if access.partition is None:
         return _boxed(dims, base, access.free, ranges)

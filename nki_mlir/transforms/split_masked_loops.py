@@ -8,7 +8,7 @@ before:  for i = 0 to 3                          after:  for i = 0 to 2
 Values of a loop variable at which a constraint of a mask always holds become a loop without it, those at which it
 holds nowhere a loop without the operation, the others are peeled: the variable is a number there, and what is left of
 the mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations that need
-it. Masks that are no box (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take
+it. Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take
 more stay masks. Bounds that were left to run time (``nki.limits``) go where they are proved; one that no iteration
 keeps is an error.
 """

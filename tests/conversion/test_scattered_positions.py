@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Positions that an operation computes with, where its mask is no box: they do not depend on the tile's dtype."""
+"""Positions that an operation computes with, where its mask is not a box: they do not depend on the tile's dtype."""
 
 import numpy as np
 import pytest

@@ -224,7 +224,7 @@ def test_mask_is_joined_by_ampersand(on):
     assert error.name == "err_control_flow_condition_depending_on_arange"
 
 
-# -- masks that are no box, on what folds ------------------------------------------------------------------------------
+# -- masks that are not boxes, on what folds ------------------------------------------------------------------------------
 def test_mask_on_reduction__of_wide_integers_keeps_their_bits(on):
     @nki.jit
     def kernel(x):

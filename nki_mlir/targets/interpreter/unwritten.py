@@ -218,7 +218,7 @@ class Uses:
 
 
 def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:
-    """Return the flags of a tile under a mask or, where that is no box, the indices of its units."""
+    """Return the flags of a tile under a mask or, where that is not a box, the indices of its units."""
     pattern = Pattern(tile)
     starts, counts, which = box
     of_dims = [(starts[a], counts[a]) if extent > 1 else (0, 1) for a, extent in zip(axes, pattern.shape)]

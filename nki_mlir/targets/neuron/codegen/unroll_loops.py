@@ -6,7 +6,7 @@ before:  grid [2]                                     after:  load A[0]
 
 Programs of a grid become one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
 decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
-overlap. Masks become boxes; a transfer whose mask is no box becomes its rows. Code over ``limit`` instructions keeps
+overlap. Masks become boxes; a transfer whose mask is not a box becomes its rows. Code over ``limit`` instructions keeps
 its largest outer loops as loops, with a note; those become register loops, whose bodies are several iterations where
 these are small.
 """
