@@ -9,7 +9,7 @@ func.func @full() {
   %a = memref.alloc() {nki.name = "a"} : !a
   %b = memref.alloc() {nki.name = "b"} : !b
   "nisa.memset"(%a) {access = [#part], engine = "vector", mask = #all, value = 1.0 : f64} : (!a) -> ()
-  // expected-error @+1 {{SBUF is full: 2 tiles that are live at once take 240000 bytes per partition, trn2 has 212984}}
+  // expected-error @+1 {{SBUF is full: 2 tiles that are live at once take 240000 bytes per partition; trn2 has 212984}}
   "nisa.tensor_copy"(%b, %a) {access = [#part, #part], engine = "vector", mask = #all} : (!b, !a) -> ()
   return
 }

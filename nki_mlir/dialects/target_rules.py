@@ -108,7 +108,7 @@ class DtypeOfOperand(TargetRule):
 
     @property
     def advice(self) -> tuple[str, str]:
-        return ("", "make it with that dtype") if self.values["operand"].startswith("dst") else super().advice
+        return ("", "create it with that dtype") if self.values["operand"].startswith("dst") else super().advice
 
 
 class NotOneARow(TargetRule):

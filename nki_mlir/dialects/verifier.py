@@ -87,11 +87,12 @@ class WrongMemory(KernelError):
         memory, expected = self.values["found"], self.values["expected"].split("|")
         if memory == PSUM and SBUF in expected:
             destination = self.values["operand"].startswith("dst")
-            return "", "make it with buffer=nl.sbuf" if destination else "copy it to SBUF first, with nisa.tensor_copy"
+            fix = "create it with buffer=nl.sbuf" if destination else "copy it to SBUF first, with nisa.tensor_copy"
+            return "", fix
         if memory in (SBUF, PSUM) and expected == [HBM]:
             return "", "give a tensor in HBM; nl.copy copies tiles on chip"
         if memory == SBUF and expected == [PSUM]:
-            return "", "make it with buffer=nl.psum"
+            return "", "create it with buffer=nl.psum"
         if memory not in (HBM, SBUF, PSUM):
             return "", "give a tensor of the kernel: a parameter, or a result of nl.ndarray or nl.load"
         return super().advice
@@ -240,7 +241,7 @@ class Check:
         if tile.shape != expected:
             raise ShapeMismatch(what=f"operand '{label}' of '{self.name}' has shape {list(tile.shape)}, "
                                      f"which must be {list(expected)}",
-                                fix=f"make it with shape {tuple(expected)}")
+                                fix=f"create it with shape {tuple(expected)}")
 
     def per_partition(self, like: str, *labels: str) -> None:
         """Check tiles of one value for each partition of ``like``."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Caches the captures of a kernel by what a call says and what the kernel's Python sees at the call.
+"""Caches the captures of a kernel by the arguments of a call and the state that the kernel's Python reads.
 
-What the call says is the key: the function, grid and target, and for each parameter the shape and dtype of a tensor or
-the type and value of a constant. What Python sees is the ``ClosureState`` of each capture under that key. A capture
-is valid while a walk would see the same; ``docs/internals.md`` has the contract.
+The key has the function, grid and target, and for each parameter the shape and dtype of a tensor or the type and value
+of a constant. The ``ClosureState`` of each capture under that key has the state. A capture is valid while another walk
+finds the same state; ``docs/internals.md`` has the contract.
 """
 
 import threading
@@ -49,7 +49,8 @@ def most_captures() -> int:
 
 
 class CachedCall:
-    """A capture, what its kernel's Python saw, and for each way to run it the prepared rest of a call."""
+    """A capture, the state that its kernel's Python read, and for each executor and framework the prepared part of a
+    call."""
 
     def __init__(self, closure: ClosureState, capture: Specialization) -> None:
         self.seen, self.capture = closure, capture
@@ -63,7 +64,7 @@ class CallCache:
         self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed
 
     def find(self, key: Key) -> CachedCall | None:
-        """Return the call under this key whose kernel still sees what it saw, else None. Cheap: it does not count as a
+        """Return the call under this key whose state has not changed, else None. To be fast, it does not count a
         use."""
         for call in self._calls.get(key, ()):
             if call.seen.holds():
@@ -71,8 +72,8 @@ class CallCache:
         return None
 
     def find_equal(self, key: Key, closure: ClosureState) -> CachedCall | None:
-        """Return the call under this key whose kernel saw what equals ``closure``, which then replaces it; None if
-        there is none."""
+        """Return the call under this key whose state equals ``closure``, which then replaces it; None if there is
+        none."""
         for call in self._calls.get(key, ()):
             if call.seen.key == closure.key:
                 call.seen = closure

@@ -279,7 +279,7 @@ class BadAddress(KernelError):
 class InitialisedAllocation(KernelError):
     code = "err_tensor_creation_on_scratchpad_with_init_value_not_supported"
     message = "a tensor with a direct allocation is created with an initial value"
-    fix = "make it with nl.ndarray, then write it: t[...] = value"
+    fix = "create it with nl.ndarray, then write it: t[...] = value"
 
 
 class HiddenBias(KernelError):

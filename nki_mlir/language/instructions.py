@@ -23,7 +23,7 @@ from nki_mlir.scalar.tokens import activation_token
 class BiasType(KernelError):
     code = "err_activation_bias_invalid_type"
     message = "the bias of an activation is {found}; it must be a float32, float16 or bfloat16 tile of shape [P, 1]"
-    fix = "make it with nisa.memset((P, 1), value, nl.float32)"
+    fix = "create it with nisa.memset((P, 1), value, nl.float32)"
 
 
 class ScaleType(KernelError):

@@ -216,8 +216,8 @@ def broadcast_shape(*shapes: tuple[int, ...], subject: str) -> tuple[int, ...]:
         return np.broadcast_shapes(*(s if len(s) == len(longest) or not repeats_behind(s, longest)
                                      else s + (1,) * (len(longest) - len(s)) for s in shapes))
     except ValueError:
-        listed = " and ".join(str(s) for s in shapes)
-        raise ShapeMismatch(what=f"{subject} of shapes {listed}", fix=agreement(*shapes[:2])).here() from None
+        text = f"{subject}: shapes {' and '.join(map(str, shapes))} do not broadcast"
+        raise ShapeMismatch(what=text, fix=agreement(*shapes[:2])).here() from None
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:

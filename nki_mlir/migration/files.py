@@ -51,7 +51,7 @@ def migrated(path: Path, release: str) -> list[Migrated]:
     if not path.exists():
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not path.is_dir() and not path.is_file():        # to read a FIFO would wait for a writer
-        raise MigrationError(what=f"cannot read {path}: no regular file", how="give a file or a directory")
+        raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
     files = sorted(p for p in path.rglob("*.py") if p.is_file() and not any(part.startswith(".") for part in p.parts)
                    ) if path.is_dir() else [path]
     texts = {file: _read(file) for file in files}

@@ -24,8 +24,8 @@ MODULES = {"nisa": "nki.isa", "nl": "nki.language"}
 
 class UnknownRelease(Unprintable):
     code = "NKI-PRINT-RELEASE"
-    message = "release {release} cannot be printed for"
-    why = "older ones have no functions that compute tiles; the beta generation is not a release of the current one"
+    message = "the printer cannot write a text for release {release}"
+    why = "older releases have no functions that compute tiles; the beta generation is not a release of the current one"
     fix = "choose one of {releases}, or generation beta"
 
 

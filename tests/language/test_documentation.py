@@ -99,8 +99,8 @@ VIOLATIONS |= {
 # The same of the language, of the beta and of the current generation; "": no error.
 SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "Expected operand")
 LANGUAGE_VIOLATIONS = {
-    "nl.add(x, z)": ("add of shapes", "takes tiles of the same shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
-    "nl.where(x, z, y)": ("where of shapes", "where of shapes"), "nl.copy(x_in)": HBM,
+    "nl.add(x, z)": ("add: shapes", "takes tiles of the same shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
+    "nl.where(x, z, y)": ("where: shapes", "where: shapes"), "nl.copy(x_in)": HBM,
     **dict.fromkeys(["nl.bitwise_and(x, i)", "nl.invert(x)"], ("must be an integer type", "must be an integer type")),
     **{f"nl.{n}(x, axis=0)": ("axis 0 is the partition axis", "axis 0 is the partition axis")
        for n in ("sum", "mean", "var", "all", "softmax")},

@@ -416,5 +416,5 @@ def test_error__columns_of_another_number_of_rows(on):
     @nki.jit
     def kernel(x, at):
         nl.load(x[nl.load(at), nl.arange(19)[:, None] * 0 + nl.arange(7)[None, :]])
-    with pytest.raises(KernelError, match=r"a subscript of shapes \(19, 7\) and \(20, 1\)"):
+    with pytest.raises(KernelError, match=r"a subscript: shapes \(19, 7\) and \(20, 1\)"):
         run(on, kernel, numbers(20, 24), np.zeros((20, 1), np.int32))

@@ -185,7 +185,7 @@ def test_a_fifo_is_not_read(file, tmp_path, capsys):
     fifo = tmp_path / "waits.py"
     os.mkfifo(fifo)
     assert main([str(fifo)]) == 1
-    assert capsys.readouterr().err.startswith(f"error: cannot read {fifo}: no regular file")
+    assert capsys.readouterr().err.startswith(f"error: cannot read {fifo}: it is not a regular file")
     assert main([str(file)]) == main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == NEW * 2
 

@@ -163,7 +163,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.rule(self.dst.shape[0] == self.src.shape[0] and self.dst.free_elements == gathered,
                    "dst has the partitions of src, and elements for each of 16 rows of indices, "
                    f"got {list(self.dst.shape)} for {gathered} elements of {self.src.shape[0]} partitions",
-                   f"make it with shape ({self.src.shape[0]}, {gathered})")
+                   f"create it with shape ({self.src.shape[0]}, {gathered})")
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -100,7 +100,7 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
             check.dtype("dst_idx", UINT32, UINT16)
             check.same_partitions("data", "dst_idx")
             check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx has 8 places, got {self.dst_idx.free_elements}",
-                       f"make it with shape ({self.data.shape[0]}, 8)")
+                       f"create it with shape ({self.data.shape[0]}, 8)")
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
         positions = find_each(data, vals)

@@ -37,7 +37,7 @@ class Current(Generation):
             integer(value, subject)
         if kind is kinds.TENSOR:
             invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'",
-                    fix="make one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
+                    fix="create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
         if kind.enumeration:
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")

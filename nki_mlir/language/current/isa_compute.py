@@ -217,7 +217,7 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     with low.writing(dst, "tensor_reduce", flat=True) as out:
         size = f"{reduced[0]} x {prod(reduced[1:])}"
         core_rule(out.shape[0] == reduced[0] and out.size == prod(reduced), ShapeMismatch,
-                  fix=f"make it with shape {reduced}",
+                  fix=f"create it with shape {reduced}",
                   what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {size}")
         target = low.core_view(out.reshape(reduced))
         emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),

@@ -130,7 +130,7 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         low.paired(op, dst=out, data=data)
         target, source, values = low.flat_view(out), low.flat_tile(op, "data", data), low.flat_tile(op, "vals", vals)
         expected = (source.shape[0], 8)
-        core_rule(values.shape == expected, ShapeMismatch, fix=f"make it with shape {expected}",
+        core_rule(values.shape == expected, ShapeMismatch, fix=f"create it with shape {expected}",
                   what=f"operand 'vals' of '{op}' has shape {list(values.shape)}, which must be {list(expected)}")
         # The instruction matches the last value first, the operation the first: the views are reversed.
         views = {"dst": target, "data": source, "vals": backwards(values)}
@@ -165,7 +165,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
         flat = low.flat_view(out)
-        core_rule(flat.shape[1] >= gathered, ShapeMismatch, fix=f"make it with shape {(source.shape[0], gathered)}",
+        core_rule(flat.shape[1] >= gathered, ShapeMismatch, fix=f"create it with shape {(source.shape[0], gathered)}",
                   what=f"{op} dst has {flat.shape[1]} elements per partition, which must be {count} x "
                        f"{num_elem_per_idx}")
         if in_part and num_elem_per_idx > 1:
@@ -251,7 +251,7 @@ def _state_words(op: str, label: str, tensor: NkiTensor, engine: str) -> View:
     core_rule(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"), WrongMemory, op=op,
               operand=label, expected="sbuf", found=view.buffer.space)
     core_rule(view.dtype is UINT32, DtypeOfOperand, op=op, operand=label, found=view.dtype, expected=UINT32)
-    core_rule(view.shape[1] == words, ShapeMismatch, fix=f"make it with shape (P, {words})",
+    core_rule(view.shape[1] == words, ShapeMismatch, fix=f"create it with shape (P, {words})",
               what=f"{op} {label} has {view.shape[1]} words per partition, which must be {words}")
     return view.like(dims=(view.dims[0], view.dims[1]._replace(count=2)))
 

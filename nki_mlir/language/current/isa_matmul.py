@@ -51,7 +51,7 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         part.check((stationary.shape[0], width))
         core_rule(out.shape[0] == width and out.size == width * length, ShapeMismatch,
                   what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
-                  fix=f"make it with shape ({width}, {length})")
+                  fix=f"create it with shape ({width}, {length})")
         check_result(out, length)
         accumulates = False
         if is_transpose:

@@ -234,7 +234,7 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
             flat.append(scratch)
         views = low.dma_views(dst, *flat)
     if views is None:
-        invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
+        invalid(f"dma_compute has operands of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
                 fix="give all operands the same shape")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
 

@@ -112,7 +112,7 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
                 fix="use the functions of nki.isa and nki.language alone in one kernel")
     if not isinstance(value, NkiTensor):
         invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'",
-                fix="make one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
+                fix="create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
     return value
 
 
@@ -410,7 +410,7 @@ def scalar(op: str, label: str, value: object, beside: View) -> Any:
     if not isinstance(value, NkiTensor):
         return value
     tensor = reading(is_tensor(value, op, label), op)
-    core_rule(tensor.size == tensor.shape[0], ShapeMismatch, fix=f"make it with shape ({tensor.shape[0]}, 1)",
+    core_rule(tensor.size == tensor.shape[0], ShapeMismatch, fix=f"create it with shape ({tensor.shape[0]}, 1)",
               what=f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
     core_rule(tensor.shape[0] == beside.shape[0], ShapeMismatch, fix=PartitionMismatch.fix,
               what=f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")

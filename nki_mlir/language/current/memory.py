@@ -235,4 +235,4 @@ class VirtualRegister:
 def check_register(value: object, subject: str) -> None:
     """Check that an argument is a register, not a number or a tile."""
     require(isinstance(value, VirtualRegister), f"{subject}: expecting 'register', got '{type(value).__name__}'",
-            fix="make one with nisa.register_alloc")
+            fix="create one with nisa.register_alloc")

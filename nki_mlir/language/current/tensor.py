@@ -479,7 +479,7 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
 def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None:
     """Check that ``value``, which holds run-time indices, is a tensor of integers."""
     require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{subject} is a tensor of integers",
-            fix=f"make it with dtype={dtype}")
+            fix=f"create it with dtype={dtype}")
 
 
 def one_index(value: object, subject: str) -> None:

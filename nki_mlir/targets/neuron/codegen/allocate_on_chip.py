@@ -36,7 +36,7 @@ class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
 
 class MemoryFull(NkiMlirError):
     code = "NKI-MEMORY-FULL"
-    message = ("{memory} is full: {count} tiles that are live at once take {needed} bytes per partition, "
+    message = ("{memory} is full: {count} tiles that are live at once take {needed} bytes per partition; "
                "{machine} has {limit}")
     why = "live here: {live}"
     fix = "use smaller tiles, or store tiles that are used only later"

@@ -140,7 +140,7 @@ def test_error__sbuf_full():
     with pytest.raises(MemoryFull) as caught:
         allocate(b.code)
     assert str(caught.value) == (
-        "kernel.py:12:9: error: SBUF is full: 3 tiles that are live at once take 220008 bytes per partition, "
+        "kernel.py:12:9: error: SBUF is full: 3 tiles that are live at once take 220008 bytes per partition; "
         "trn2 has 212984 [NKI-MEMORY-FULL]\n"
         "  why: live here: a 160000 (line 10), c 60000 (line 11), d 8 (line 12)\n"
         "  fix: use smaller tiles, or store tiles that are used only later")
@@ -151,7 +151,7 @@ def test_error__psum_full():
     tiles = [b.on_chip(f"p{k}", (128, 512), "psum") for k in range(9)]
     for t in tiles + tiles:
         b.memset((t, 0, 128, 0, 1), 0)
-    with pytest.raises(MemoryFull, match=r"PSUM is full: 9 tiles .* take 18432 bytes per partition, trn2 has 16384"):
+    with pytest.raises(MemoryFull, match=r"PSUM is full: 9 tiles .* take 18432 bytes per partition; trn2 has 16384"):
         allocate(b.code)
 
 
