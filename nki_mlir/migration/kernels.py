@@ -34,6 +34,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
+from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
@@ -223,6 +224,7 @@ class Kernels(Statements):
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
                  self.loop_stops, self.local)
+        node = with_private_tiles(node, self.names, self.replaced)
         used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
@@ -260,6 +262,12 @@ class Kernels(Statements):
              self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors
         return function, self.given_back(result)
+
+    def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
+        """Note that a node stands at the line of another one."""
+        if id(old) in self.line_of:
+            self.line_of[id(new)] = self.line_of[id(old)]
+            self.nodes.append(new)
 
     def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
         """Report the Python that stays in a function and that the vendor's parser refuses."""

@@ -12,6 +12,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
+from nki_mlir.migration.kernel_aliases import kernel_aliases
 from nki_mlir.migration.kernels import Kernels, tree_of
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
@@ -57,6 +58,7 @@ class SourceModule:
         self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
+        self.aliases = kernel_aliases(text, self.names, device_functions.keys(), set(WRAPPERS))
         self.launches = self._launches()
 
     def _collect(self, node: cst.CSTNode) -> None:
@@ -132,9 +134,10 @@ class SourceModule:
     def _launches(self) -> dict[str, list[str]]:
         grids: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
-            if isinstance(node.value, cst.Name) and node.value.value in self.functions:
+            name = node.value.value if isinstance(node.value, cst.Name) else ""
+            if (name := self.aliases.get(name, name)) in self.functions:
                 grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]
-                grids.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
+                grids.setdefault(name, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
         return grids
 
     # -- the text ------------------------------------------------------------------------------------------------------
@@ -176,7 +179,7 @@ class SourceModule:
             if axes == {0} and grids and all(terms.number(g) in (1, 2) for g in grids):
                 kernels.on_cores.add(name)
             elif axes:
-                self.gridded[name] = max(axes) + 1
+                self.gridded |= {n: max(axes) + 1 for n in (name, *(a for a, k in self.aliases.items() if k == name))}
 
 
 def _is_table(node: cst.BaseExpression) -> bool:

@@ -288,3 +288,56 @@ def test_index_vectors_of_what_may_be_no_tensor_are_left():
 """, report)
     assert [e.text for e in report.entries if e.left] == [
         "index vectors of a value of which the text does not say whether it is a tensor"]
+
+
+BLOCKS_OF_PSUM = """def kernel(x):
+    rows, cols = x.shape
+    n, m = rows // 32, cols // 32
+    out = nl.ndarray((cols, rows), dtype=x.dtype, buffer=nl.shared_hbm)
+    # a bank for each product
+    bank = nl.ndarray((n, m, nl.par_dim(32), 32), dtype=nl.float32, buffer=nl.psum)
+    kept = nl.ndarray((n, m, nl.par_dim(32), 32), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(n):
+        for j in nl.affine_range(m):
+            bank[i, j] = nisa.nc_transpose(nl.load(x[nl.ds(i * 32, 32), nl.ds(j * 32, 32)]))
+            kept[i, j] = nisa.tensor_copy(bank[i, j, :, :])
+    for i in nl.affine_range(n):
+        for j in nl.affine_range(m):
+            nl.store(out[nl.ds(j * 32, 32), nl.ds(i * 32, 32)], kept[i, j])
+    return out
+"""
+
+
+def test_blocks_of_psum_are_tiles_of_the_loop(tmp_path):
+    text = migrated(BLOCKS_OF_PSUM)
+    assert """        for j in range(m):
+            # a bank for each product
+            bank = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=bank, data=""" in text
+    assert "nisa.tensor_copy(dst=kept[:, i, j], src=bank)" in text
+    assert_same_values(BLOCKS_OF_PSUM, tmp_path, floats(64, 96))
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("kept[i, j] = nisa.tensor_copy(bank[i, j, :, :])", "kept[i, j] = nisa.tensor_copy(bank[i, 0, :, :])"),
+    ("for j in nl.affine_range(m):\n            bank", "for j, k in zip(range(m), range(m)):\n            bank"),
+    ("bank[i, j, :, :])\n", "bank[i, j, :, :])\n    last = nl.copy(bank[0, 0])\n")])
+def test_blocks_that_other_iterations_use_stay(before, after):
+    assert before in BLOCKS_OF_PSUM
+    assert "bank = nl.ndarray((32, n, m, 32), " in migrated(BLOCKS_OF_PSUM.replace(before, after))
+
+
+def test_launch_of_another_name():
+    report = MigrationReport("kernel.py")
+    text = rewritten(HEAD.removesuffix("@nki.jit\n") + """
+def scale(x, out):
+    rows = nl.ds(nl.program_id(0) * 4, 4)
+    nl.store(out[rows], nl.load(x[rows]))
+
+
+def main(x, out, other):
+    kernel = nki.trace(scale)
+    nki.simulate_kernel(kernel[x.shape[0] // 4], x, out)
+    other[3](x)
+""", report)
+    assert "    nki.simulate(kernel)(x, out, grid=(x.shape[0] // 4,))\n    other[3](x)\n" in text

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Other names that a file gives its kernels: ``k = nki.trace(kernel)``, which it launches as ``k[grid](...)``."""
+
+import ast
+from collections.abc import Set
+
+import libcst as cst
+
+from nki_mlir.migration.names import Names
+
+
+def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[str]) -> dict[str, str]:
+    """Return the kernel of each variable whose assignments are all of that kernel, plain or in a wrapper. A name that
+    is a parameter somewhere is none."""
+    tree = ast.parse(text)
+    parameters = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments)
+                  for argument in [*node.posonlyargs, *node.args, *node.kwonlyargs]}
+    values: dict[str, list[str]] = {}           # of each name: the kernels that it is assigned, or ""
+    plain: set[int] = set()
+    for assignment in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+        for target in assignment.targets:
+            if isinstance(target, ast.Name):
+                values.setdefault(target.id, []).append(_kernel(assignment.value, names, wrappers))
+                plain.add(id(target))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
+            values.setdefault(node.id, []).append("")       # a loop, an unpacked value
+    return {name: kernels[0] for name, kernels in values.items() if set(kernels) <= functions and len(set(kernels)) == 1
+            and name not in functions | parameters}
+
+
+def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
+    """Return the name that a value is, without the call of a wrapper around it; "" for other values."""
+    if isinstance(value, ast.Call) and value.args:
+        function = value.func.func if isinstance(value.func, ast.Call) else value.func
+        if names.meaning(cst.parse_expression(ast.unparse(function))) not in wrappers:
+            return ""
+        value = value.args[0]
+    return value.id if isinstance(value, ast.Name) else ""

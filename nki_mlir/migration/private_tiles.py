@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensors with a block for each iteration, of which an iteration uses only its block, as tiles of the loop's body.
+
+before:  t = nl.ndarray((n, par_dim(128), 512), ...)    after:  for i in nl.affine_range(n):
+         for i in nl.affine_range(n):                               t = nl.ndarray((par_dim(128), 512), ...)
+             t[i] = nisa.nc_matmul(...)                             t[...] = nisa.nc_matmul(...)
+
+The current generation has no block dimensions, and one tensor of all blocks may be larger than PSUM, or than the part
+of SBUF that a kernel of the beta generation allots to it. Text of the beta generation comes out.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nki_mlir.migration.names import Names
+
+MODULE = cst.Module([])
+CREATORS = ("nl.ndarray", "nl.zeros")
+
+
+@dataclass
+class BlockTensor:
+    """The allocation of a tensor, and what its block indices are in all subscripts."""
+
+    statement: cst.SimpleStatementLine
+    name: str
+    shape: cst.Tuple
+    blocks: int
+    indices: tuple[str, ...] = ()
+    loop: cst.For | None = None
+
+
+def with_private_tiles(function: cst.FunctionDef, names: Names, note: Callable[[cst.CSTNode, cst.CSTNode], None]
+                       ) -> cst.FunctionDef:
+    """Return the function with such tensors allocated in loops; ``note`` gets each node that replaces another one."""
+    statements = function.body.body if isinstance(function.body, cst.IndentedBlock) else ()
+    tensors = [tensor for statement in statements if isinstance(statement, cst.SimpleStatementLine)
+               and (tensor := _allocated(statement, names)) is not None]
+    private = [tensor for tensor in tensors if _is_private(tensor, function)]
+    if not private:
+        return function
+    changed = function.visit(_Private(private, note))
+    assert isinstance(changed, cst.FunctionDef)
+    return changed
+
+
+def _allocated(statement: cst.SimpleStatementLine, names: Names) -> BlockTensor | None:
+    """Return the tensor in PSUM, or at addresses, with block dimensions that a statement allocates, else None."""
+    match statement.body:
+        case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))],
+                         value=cst.Call(func=function, args=arguments))] if names.meaning(function) in CREATORS:
+            by_name = {a.keyword.value: a.value for a in arguments if a.keyword is not None}
+            shape = by_name.get("shape", arguments[0].value if arguments and arguments[0].keyword is None else None)
+            buffer = by_name.get("buffer")
+            if not isinstance(shape, cst.Tuple) or buffer is None:
+                return None
+            place = names.meaning(buffer.func if isinstance(buffer, cst.Call) else buffer)
+            at = [k for k, e in enumerate(shape.elements) if isinstance(e.value, cst.Call)
+                  and names.meaning(e.value.func) == "nl.par_dim"]
+            if at and at[0] and (place == "nl.psum" or place.startswith(("ncc.psum", "ncc.sbuf"))):
+                return BlockTensor(statement, name, shape, at[0])
+    return None
+
+
+def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
+    """Return whether each iteration of the loops over a tensor's block indices uses its own block alone."""
+    uses = list(_uses(function, tensor.name, ()))
+    reads = [use for use in uses if use[0] is not None]
+    if not reads or sum(use[0] is None for use in uses) != 1:           # besides the assignment, only subscripts
+        return False
+    indices = {_block_indices(subscript, tensor.blocks) for subscript, _ in reads if subscript is not None}
+    if len(indices) != 1 or "" in (found := indices.pop()) or len(set(found)) != tensor.blocks:
+        return False
+    common = [loop for loop in reads[0][1] if all(any(loop is other for other in loops) for _, loops in reads)]
+    by_variable = {loop.target.value: loop for loop in common if isinstance(loop.target, cst.Name)}
+    if not all(index in by_variable for index in found):
+        return False
+    tensor.indices, tensor.loop = found, max((by_variable[index] for index in found), key=common.index)
+    outer = [loop for loop in common if common.index(loop) <= common.index(tensor.loop)]
+    return all(isinstance(loop.target, cst.Name) and loop.target.value in found for loop in outer) and not (
+        _read(tensor.statement) & {n for loop in outer for n in _bound(loop)} - {tensor.name})
+
+
+def _uses(node: cst.CSTNode, name: str, loops: tuple[cst.For, ...]
+          ) -> Iterator[tuple[cst.Subscript | None, tuple[cst.For, ...]]]:
+    """Yield each subscript of a name with the loops around it, and None for each other use of the name."""
+    if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name) and node.value.value == name:
+        yield node, loops
+        for element in node.slice:
+            yield from _uses(element, name, loops)
+    elif isinstance(node, cst.Name):
+        if node.value == name:
+            yield None, loops
+    elif isinstance(node, cst.For):
+        yield from _uses(node.iter, name, loops)
+        yield from _uses(node.body, name, (*loops, node))
+    elif isinstance(node, cst.Attribute):
+        yield from _uses(node.value, name, loops)
+    else:
+        for child in node.children:
+            if not isinstance(node, cst.Arg) or child is not node.keyword:
+                yield from _uses(child, name, loops)
+
+
+def _block_indices(subscript: cst.Subscript, blocks: int) -> tuple[str, ...]:
+    """Return the names of the loops' variables that a subscript has as block indices; "" for any other index."""
+    items = [element.slice for element in subscript.slice[:blocks]]
+    names = [i.value.value if isinstance(i, cst.Index) and isinstance(i.value, cst.Name) else "" for i in items]
+    return (*names, *[""] * (blocks - len(names)))
+
+
+def _read(node: cst.CSTNode) -> set[str]:
+    names = {node.value} if isinstance(node, cst.Name) else set()
+    return names.union(*(_read(child) for child in node.children))
+
+
+def _bound(node: cst.CSTNode) -> set[str]:
+    target = node.target if isinstance(node, cst.For | cst.AssignTarget | cst.AugAssign | cst.AnnAssign
+                                       | cst.NamedExpr) else None
+    names = _read(target) if isinstance(target, cst.Name | cst.Tuple | cst.List) else set()
+    return names.union(*(_bound(child) for child in node.children))
+
+
+class _Private(cst.CSTTransformer):
+    def __init__(self, tensors: Sequence[BlockTensor], note: Callable[[cst.CSTNode, cst.CSTNode], None]) -> None:
+        super().__init__()
+        self.tensors, self.note = tensors, note
+        self.by_name = {tensor.name: tensor for tensor in tensors}
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+                 ) -> "cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]":
+        result = super().on_leave(original_node, updated_node)
+        if isinstance(result, cst.CSTNode) and result is not original_node:
+            self.note(original_node, result)
+        return result
+
+    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+                                  ) -> "cst.SimpleStatementLine | cst.RemovalSentinel":
+        is_moved = any(original_node is tensor.statement for tensor in self.tensors)
+        return cst.RemoveFromParent() if is_moved else updated_node
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
+        moved = [self.of_one_block(t) for t in self.tensors if t.loop is original_node]
+        if not moved or not isinstance(updated_node.body, cst.IndentedBlock):
+            return updated_node
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=[*moved, *updated_node.body.body]))
+
+    def of_one_block(self, tensor: BlockTensor) -> cst.SimpleStatementLine:
+        """Return the allocation of one block."""
+        elements = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in tensor.shape.elements[tensor.blocks:]]
+        statement = tensor.statement.deep_replace(tensor.shape, tensor.shape.with_changes(elements=elements))
+        assert isinstance(statement, cst.SimpleStatementLine)
+        self.note(tensor.statement, statement)
+        return statement
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        name = updated_node.value.value if isinstance(updated_node.value, cst.Name) else ""
+        if name not in self.by_name:
+            return updated_node
+        elements = list(updated_node.slice[self.by_name[name].blocks:])
+        if not elements:
+            elements = [cst.SubscriptElement(cst.Index(cst.Ellipsis()))]
+        elements[-1] = elements[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(slice=elements)
