@@ -56,10 +56,10 @@ def _allocated(statement: cst.SimpleStatementLine, names: Names) -> BlockTensor 
             buffer = by_name.get("buffer")
             if not isinstance(shape, cst.Tuple) or buffer is None:
                 return None
-            place = names.meaning(buffer.func if isinstance(buffer, cst.Call) else buffer)
+            memory = names.meaning(buffer.func if isinstance(buffer, cst.Call) else buffer)
             at = [k for k, e in enumerate(shape.elements) if isinstance(e.value, cst.Call)
                   and names.meaning(e.value.func) == "nl.par_dim"]
-            if at and at[0] and (place == "nl.psum" or place.startswith(("ncc.psum", "ncc.sbuf"))):
+            if at and at[0] and (memory == "nl.psum" or memory.startswith(("ncc.psum", "ncc.sbuf"))):
                 return BlockTensor(statement, name, shape, at[0])
     return None
 
@@ -71,15 +71,15 @@ def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
     if not reads or sum(use[0] is None for use in uses) != 1:           # besides the assignment, only subscripts
         return False
     indices = {_block_indices(subscript, tensor.blocks) for subscript, _ in reads if subscript is not None}
-    if len(indices) != 1 or "" in (found := indices.pop()) or len(set(found)) != tensor.blocks:
+    if len(indices) != 1 or "" in (variables := indices.pop()) or len(set(variables)) != tensor.blocks:
         return False
     common = [loop for loop in reads[0][1] if all(any(loop is other for other in loops) for _, loops in reads)]
     by_variable = {loop.target.value: loop for loop in common if isinstance(loop.target, cst.Name)}
-    if not all(index in by_variable for index in found):
+    if not all(index in by_variable for index in variables):
         return False
-    tensor.indices, tensor.loop = found, max((by_variable[index] for index in found), key=common.index)
+    tensor.indices, tensor.loop = variables, max((by_variable[index] for index in variables), key=common.index)
     outer = [loop for loop in common if common.index(loop) <= common.index(tensor.loop)]
-    return all(isinstance(loop.target, cst.Name) and loop.target.value in found for loop in outer) and not (
+    return all(isinstance(loop.target, cst.Name) and loop.target.value in variables for loop in outer) and not (
         _read(tensor.statement) & {n for loop in outer for n in _bound(loop)} - {tensor.name})
 
 
