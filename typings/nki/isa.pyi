@@ -452,7 +452,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
     """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
 
     Arguments:
-        dst: a tile [M, N] float32 in PSUM, in one bank
+        dst: a tile [M, N] of float32 in PSUM, in one bank
         stationary: a tile [K, M] in SBUF, K and M at most 128
         moving: a tile [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
         is_stationary_onezero: True or False; a hint that stationary contains only 0 and 1; it does not change values
@@ -536,7 +536,7 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
     """Transpose data, dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32.
 
     Arguments:
-        dst: a tile [F, P], in PSUM by the Tensor engine, of data's dtype
+        dst: a tile [F, P] of data's dtype, in PSUM if the Tensor engine transposes
         data: a tile [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
@@ -562,7 +562,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
     """Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.
 
     Arguments:
-        dst: a tile [P, F + 1] int32 in SBUF
+        dst: a tile [P, F + 1] of int32 in SBUF
         src: a tile [P, F] of float32 or int32 in SBUF
         index_offset: an integer; added to each index
         padding_val: an integer; the value of the elements between the indices and their count
@@ -660,10 +660,10 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         on_true_tile: a tile [P, F] of floats
-        comp_op0: compares the index with bound0, such as nl.greater_equal
-        comp_op1: compares the index with bound1, such as nl.less
-        bound0: a tile [P, 1] float32
-        bound1: a tile [P, 1] float32
+        comp_op0: the comparison of the index with bound0, such as nl.greater_equal
+        comp_op1: the comparison of the index with bound1, such as nl.less
+        bound0: a tile [P, 1] of float32
+        bound1: a tile [P, 1] of float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_op: nl.maximum, the only operator

@@ -255,7 +255,8 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; others can read the result of ``nl.copy`` sooner."""
+        """The engine takes time for each element of ``dst``. Other engines can read the result of ``nl.copy`` sooner
+        than that of other functions."""
         law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 

@@ -107,8 +107,8 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         example="""
         x: bfloat16[16, 4]
         y: bfloat16[16, 16]
-        places: uint32[16, 16]
-        nisa.topk(val_dst=y, idx_dst=places, src=x, n=64)
+        indices: uint32[16, 16]
+        nisa.topk(val_dst=y, idx_dst=indices, src=x, n=64)
         y[:, 0] == np.sort(np.float32(x), axis=None)[-16:]
         """),
     "nonzero_with_count": InstructionEntry(
@@ -120,7 +120,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.",
             {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, shape=columns(1)),
         page=Page(("nonzero_with_count",), {
-            "dst": "[P, F + 1] int32 in SBUF",
+            "dst": "[P, F + 1] of int32 in SBUF",
             "src": "[P, F] of float32 or int32 in SBUF",
             "index_offset": "added to each index",
             "padding_val": "the value of the elements between the indices and their count"},

@@ -18,7 +18,7 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
                 accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None)
         """,
         page=Page(("nc_matmul",), {
-            "dst": "[M, N] float32 in PSUM, in one bank",
+            "dst": "[M, N] of float32 in PSUM, in one bank",
             "stationary": "[K, M] in SBUF, K and M at most 128",
             "moving": "[K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)",
             "is_stationary_onezero": "a hint that stationary contains only 0 and 1; it does not change values",
@@ -78,7 +78,7 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
         2.27   (dst, data, engine=engine.unknown, name=None)
         """,
         page=Page(("nc_transpose",), {
-            "dst": "[F, P], in PSUM by the Tensor engine, of data's dtype",
+            "dst": "[F, P] of data's dtype, in PSUM if the Tensor engine transposes",
             "data": "[P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine"},
             "[F, P]: data with its partition and its flattened free axes exchanged.",
             SHAPES),

@@ -397,10 +397,10 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
 
     Arguments:
         on_true_tile: a tile [P, F] of floats
-        comp_op0: compares the index with bound0, such as nl.greater_equal
-        comp_op1: compares the index with bound1, such as nl.less
-        bound0: a tile [P, 1] float32
-        bound1: a tile [P, 1] float32
+        comp_op0: the comparison of the index with bound0, such as nl.greater_equal
+        comp_op1: the comparison of the index with bound1, such as nl.less
+        bound0: a tile [P, 1] of float32
+        bound1: a tile [P, 1] of float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_res: a tile [P, 1], to which the instruction writes the registers
         reduce_op: nl.maximum, the only operator

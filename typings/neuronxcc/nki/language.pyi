@@ -1561,7 +1561,8 @@ def static_range(*args) -> Any:
 
 
 def store(dst, value, *, mask=None) -> Any:
-    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
+    """Store an on-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered,
+    from a copy in SBUF if the tile is in PSUM.
 
     Arguments:
         dst: a tile [P, F...] in HBM; a tile of indices may select rows
