@@ -92,7 +92,7 @@ class Emission:
     evict: bool = True          # evict results from PSUM where products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
-    overwrite: bool = True      # write results over operands where SBUF has no room for all tiles at once
+    overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
     vendor: bool = False        # choose engines as the vendor's compiler evidently does
     static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says

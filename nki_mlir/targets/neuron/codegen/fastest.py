@@ -271,7 +271,7 @@ class TimedCandidates:
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return variants of a candidate to time before it, because its first order takes long: with its own loads, if
         these take less time, with fewer results in PSUM, if its products may wait for banks, or with results written
-        over operands, if SBUF has no room for all tiles at once. Keep its code."""
+        over operands, if SBUF has no room for two iterations. Keep its code."""
         if candidate.pipelined or candidate.memory:
             return []
         several, ns = list[Candidate](), next(prepared.arrangements(self.level, inf, inf)).ns
@@ -280,7 +280,7 @@ class TimedCandidates:
         if candidate.results == 100 and ns > prepared.schedules.bound() * WAITS:
             if self.evicts and held_at_peak(prepared.code, FREE_BANKS):
                 several.append(candidate._replace(results=FREE_BANKS))
-            elif self.overwrites and not candidate.overwrite and prepared.schedules.crowded:
+            elif self.overwrites and not candidate.overwrite and prepared.schedules.half_full:
                 variant = candidate._replace(overwrite=True)
                 other = self.prepared(variant)
                 if other.overwrites and next(other.arrangements(self.level, inf, inf)).ns * NEARLY < ns:

@@ -7,7 +7,7 @@ An instruction writes over an operand if it computes each element of its result 
 the operand, in the same pattern. The operand and the result have equal partitions, bytes and dtypes, the kernel chose
 the address of neither, and only instructions of one run use them: the operand none behind this one, the result none in
 front of it, which writes all of it. Values stay the same. The instruction now comes after all others that read the
-operand, so that it depends on the kernel whether it is faster: it is where SBUF has no room for all tiles at once.
+operand, so that it depends on the kernel whether it is faster: it is where two iterations do not fit in SBUF.
 """
 
 from collections.abc import Sequence

@@ -11,11 +11,11 @@ allocated for the old order are dropped.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import inf
 from typing import Any, NamedTuple
 
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
@@ -99,6 +99,9 @@ class Schedules:
         unsplit = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
+        # Program order needs more than half of SBUF at once, so that two iterations do not fit.
+        self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
+                             for parts in self.parts for _, _, graph in parts)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
