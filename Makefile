@@ -67,7 +67,7 @@ faults: setup
 numerics: setup
 	$(BIN)/python -m tools.numeric_errors
 
-# Random faults in copies of passes, executors and checkers, of which the tests of each module find at least 95 in 100, or
+# Random faults in copies of compiler, executors and checkers, of which the tests of each module find at least 95 in 100, or
 # tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour.
 mutation: setup
 	$(BIN)/python tools/mutation.py --count $${COUNT:-1000} --jobs $(JOBS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seed random faults in a copy of passes, executors and checkers, and run the tests of the changed module.
+"""Seed random faults in a copy of the compiler, its executors and checkers, and run the tests of the changed module.
 
 ``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
 of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
@@ -42,6 +42,8 @@ AREAS = {
     "checkers": ("targets/neuron/checker", "targets/neuron/validate.py", "dialects/verifier.py",
                  "dialects/verification.py", "dialects/target_rules.py", "dialects/target_findings.py",
                  "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),
+    "front end": ("capture", "language"),                   # without the modules above
+    "migration": ("migration",),
 }
 # What runs kernels of all kinds, for modules whose own tests find nothing.
 GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py", "tests/test_examples.py")
@@ -56,12 +58,22 @@ TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_g
                                       "tests/targets/neuron/test_stream_mutants.py"),
             "targets/neuron/codegen": ("tests/targets/neuron/test_random_code.py",
                                        "tests/targets/neuron/test_run_time_loops.py"),
-            "targets/cpu": ("tests/targets/cpu/test_bounds.py", "tests/targets/cpu/test_packed_products.py"),
+            "targets/cpu": ("tests/targets/cpu/test_operations.py", "tests/targets/cpu/test_bounds.py",
+                            "tests/targets/cpu/test_packed_products.py"),
             "dialects": ("tests/dialects/test_rules.py", "tests/dialects/test_operations.py",
                          "tests/language/test_instruction_rules.py"),
             "capture/races": ("tests/checking/test_kinds_of_findings.py", "tests/language/test_hazard_verdicts.py"),
             "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py",
                         "tests/forms/test_unwritten_tiles.py"),
+            "language/entries": ("tests/language/test_documentation.py",),
+            "language/current": ("tests/language_current/test_validation.py",
+                                 "tests/language_current/test_operators.py",
+                                 "tests/language_current/test_instructions.py",
+                                 "tests/language_current/test_older_forms.py",
+                                 "tests/language_current/test_error_catalogue.py"),
+            "language/beta": ("tests/language/test_surface.py", "tests/language/test_error_catalogue.py",
+                              "tests/compat/test_install.py"),
+            "migration": ("tests/migration/test_migration.py", "tests/migration/test_releases.py"),
             "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
             "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py",
                           "tests/conversion/test_linalg_to_nisa_masks.py")}

@@ -13,7 +13,13 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 from nki.compiler.driver import CompileOptions, _compile_bir_to_neff, run_from_bir
-from nki.framework.compiled import CompileKernel, MultiRankExecutionError, StandaloneKernel, compile_kernel_to_nir
+from nki.framework.compiled import (
+    CompiledKernel,
+    CompileKernel,
+    MultiRankExecutionError,
+    StandaloneKernel,
+    compile_kernel_to_nir,
+)
 from nki.runtime import SpikeModel, SpikeTensor, configure, get_spike_singleton, reset
 from nkipy.core.compile import CompilationTarget, compile_to_neff
 from nkipy.runtime import DeviceTensor, is_neuron_compatible
@@ -80,6 +86,10 @@ bench = model.benchmark(inputs, warmup_iter=3, benchmark_iter=20, mode="device")
 assert isinstance(bench, BenchmarkResult) and len(bench.durations_ms) == 20 and bench.std_dev_ms == 0
 assert bench.mean_ms == bench.min_ms == bench.max_ms and abs(bench.mean_ms * 1e6 - took) < 1     # events count ns
 
+# a kernel that is read from its file knows its cores
+again = CompiledKernel(neff_path=compiled.neff_path, artifacts_dir=work)
+assert again.lnc == 2 and again.target == "trn2"
+
 # inputs that are updated; memory by bytes
 nir = compile_kernel_to_nir(update, inputs={"state": x, "x": x}, compile_opts=CompileOptions(lnc=1), enable_cache=False)
 updating = _compile_bir_to_neff(nir, CompileOptions(lnc=1), {"state": x, "x": x})
@@ -101,6 +111,7 @@ spike.execute(loaded, inputs={n: first for n in info.inputs}, outputs={n: second
 target = np.empty_like(x)
 spike.tensor_read_to_pybuffer(second, target)
 assert np.array_equal(target, x * 2) and spike.tensor_read(memory, x.nbytes, 8) == (x * 2).tobytes()[:8]
+assert spike.tensor_read(second) == (x * 2).tobytes() and spike.tensor_read(memory)[x.nbytes:] == (x * 2).tobytes()
 spike.free_tensor(memory)
 spike.unload_model(loaded)
 

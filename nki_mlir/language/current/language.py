@@ -51,7 +51,8 @@ average, prelu, bypass = OperatorName("average"), OperatorName("prelu"), Operato
 def _span(name: str, start: object, stop: object, step: Any) -> range:
     older(f"nl.{name} is range: annotation has no effect")
     begin, end = (0, start) if stop is None else (start, stop)
-    require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero", fix="give a step of 1 or more")
+    require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero",
+            fix="give a positive or a negative step", code="NKI-RANGE-STEP")
     return range(integer(begin, f"{name} start"), integer(end, f"{name} stop"), step)
 
 
