@@ -139,10 +139,12 @@ class DmaCosts:
     The read of a run waits ``wait_ns`` for HBM besides, that of a run of complete packets ``conflict_ns`` instead,
     because runs that begin and end with packets follow each other on the same channels. A write waits
     ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes``
-    at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not conflict on
-    channels, but if more than ``bank_engines`` DMA engines read the bank, each further ``bank_row_bytes`` of a run
-    waits ``bank_row_ns``. A transpose from HBM to SBUF has ``transpose_rate`` of a copy's rate, one from SBUF to SBUF
-    ``sbuf_transpose_rate``; 0: the elements move one by one. A sum of two operands has ``sum_rate`` of a copy's rate.
+    at each page. Complete packets of a multiple of ``round_bytes`` are on all channels equally: such a run waits for
+    its share of a page alone. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not
+    conflict on channels, but if more than ``bank_engines`` DMA engines read the bank, each further
+    ``bank_row_bytes`` of a run waits ``bank_row_ns``. A transpose from HBM to SBUF has ``transpose_rate`` of a copy's
+    rate, one from SBUF to SBUF ``sbuf_transpose_rate``; 0: the elements move one by one. A sum of two operands has
+    ``sum_rate`` of a copy's rate.
     ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of the
     stack that it shares with others.
     """
@@ -160,6 +162,7 @@ class DmaCosts:
     packet_bytes: Cited
     wait_bytes: Cited
     page_bytes: Cited
+    round_bytes: Cited
     wait_ns: Cited
     conflict_ns: Cited
     store_wait_ns: Cited
@@ -186,13 +189,22 @@ class DmaCosts:
         waits = self.wait(nbytes, stores, one_bank)
         if one_bank and engines > self.bank_engines:
             waits += (ceil(nbytes / self.bank_row_bytes) - 1) * self.bank_row_ns
-        return max(float(self.descriptor_ns), moved + waits)
+        ns = max(float(self.descriptor_ns), moved + waits)
+        if not self.conflicts(nbytes, stores, one_bank) or nbytes % self.round_bytes == 0:
+            return ns
+        whole = ceil(nbytes / self.round_bytes) * self.round_bytes
+        return min(ns, self.descriptor(whole, apart, stores, engines))      # a longer run never takes less
 
     def wait(self, nbytes: float, stores: bool = False, one_bank: bool = False) -> float:
         """Return the ns of a descriptor's time in which the DMA engine waits for HBM."""
-        conflicts = nbytes % self.packet_bytes == 0 and not one_bank
-        waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
+        conflicts, waits = self.conflicts(nbytes, stores, one_bank), nbytes / self.page_bytes
+        if not conflicts or nbytes % self.round_bytes:
+            waits = max(min(1.0, nbytes / self.wait_bytes), waits)
         return (self.store_wait_ns if stores else self.conflict_ns if conflicts else self.wait_ns) * waits
+
+    def conflicts(self, nbytes: float, stores: bool, one_bank: bool) -> bool:
+        """Return whether a run begins and ends on the channels of others."""
+        return not stores and not one_bank and nbytes % self.packet_bytes == 0
 
     def residual(self, part: str) -> float:
         """Return the relative residual of a part of a transfer: ``issue``, ``trigger``, ``moves`` or ``notifies``."""

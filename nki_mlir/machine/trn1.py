@@ -51,6 +51,7 @@ COSTS = Costs(
         packet_bytes=Cited(512, "assumption: as on trn2"),
         wait_bytes=Cited(3000, "assumption: as on trn2"),
         page_bytes=Cited(8192, "assumption: as on trn2"),
+        round_bytes=Cited(4096, "assumption: as on trn2"),
         wait_ns=NONE,                       # within the two numbers of short runs
         conflict_ns=NONE,
         store_wait_ns=NONE,

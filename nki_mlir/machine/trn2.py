@@ -107,6 +107,7 @@ COSTS = Costs(
         packet_bytes=Cited(512, "assumption: of V001 to V014 the runs that are multiples of it are slow"),
         wait_bytes=Cited(3000, "fitted on L014, V001, V002 and V003", 0.2),
         page_bytes=Cited(8192, "fitted on L013, L356, L359 and V013: 23 bytes a ns of one engine of long runs", 0.2),
+        round_bytes=Cited(4096, "guide to DMA bandwidth, chart: runs of 4 KiB have 97 % of the highest rate; V007"),
         wait_ns=Cited(15, "fitted on V002 to V004, V006, V009, V010, V012; V021 to V026 and V030 to V032 agree", 0.4),
         conflict_ns=Cited(62, "fitted on L013, L055, V001, V005, V008, V011, V013 and V014", 0.2),
         store_wait_ns=Cited(14, "measured by others: stores 382 bytes a ns of 16 engines, where loads have 282", 0.4),

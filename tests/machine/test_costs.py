@@ -117,7 +117,11 @@ def test_a_descriptor_costs_by_its_length() -> None:
 def test_runs_of_whole_packets_wait_for_a_channel() -> None:
     dma = machine_named("trn2").costs.dma
     assert dma.descriptor(1536) == pytest.approx(1536 / 27.2 + 62 * 1536 / 3000)
-    assert dma.descriptor(4096) == pytest.approx(4096 / 27.2 + 62)
+    assert dma.descriptor(6144) == pytest.approx(6144 / 27.2 + 62)
+    assert dma.descriptor(4096) == pytest.approx(4096 / 27.2 + 62 / 2)              # on all channels equally
+    assert dma.descriptor(8192) == pytest.approx(8192 / 27.2 + 62)
+    assert dma.descriptor(3584) == dma.descriptor(4096)                             # no longer than the longer run
+    assert dma.descriptor(4096, stores=True) == pytest.approx(4096 / 27.2 + 14)
     assert dma.descriptor(16384) == pytest.approx(16384 / 27.2 + 2 * 62)            # at each page
     assert dma.descriptor(3072) > dma.descriptor(3076)
 
