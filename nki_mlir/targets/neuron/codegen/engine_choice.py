@@ -21,13 +21,13 @@ ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer 
 class EngineChoice:
     """Chooses engines. ``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too.
     Without these options each gets the first engine of its class. ``written``: choose as the vendor's compiler
-    evidently does: the GpSimd engine runs only what the kernel gives it, the sync engine triggers transfers, and
-    products are ordered as if the tensor engine had its full speed. Engines and ``forms`` are memoized for each form of
-    instruction."""
+    evidently does: the GpSimd engine runs only what the kernel gives it, the sync engine triggers transfers,
+    products are ordered as if the tensor engine had its full speed, and results take PSUM in program order
+    (``result_ring.py``). Engines and ``forms`` are memoized for each form of instruction."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
-        self.machine, self.balanced, self.ramps = machine, balanced, not written
+        self.machine, self.balanced, self.written, self.ramps = machine, balanced, written, not written
         self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}

@@ -119,7 +119,7 @@ class Prepared:
         self.code, self.candidate = code, candidate
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
-        step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
+        evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))
         if candidate.memory:
@@ -128,7 +128,7 @@ class Prepared:
         if candidate.pipelined:
             self.balanced = Schedules(code, choice).bound(balanced=True)
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
-        self.schedules = Schedules(code, choice)
+        self.schedules = Schedules(code, choice, evicts)
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:

@@ -17,7 +17,6 @@ from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,27 +24,15 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
+from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, Choices, SchedulingGraph
-from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
 FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)  # the order in which engines choose
-
-
-class ListSchedule(NamedTuple):
-    """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
-    ``starts``: when each step starts, nothing where some find no room; ``loads``: the least ``Order.loads`` for which
-    the schedule is the same, since no load that started left less of SBUF."""
-
-    order: list[int]
-    engines: list[Engine]
-    addresses: list[int] | None
-    ns: float
-    starts: list[float] = []
-    loads: int = 100
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
@@ -144,6 +131,7 @@ class _ListScheduler:
         self.addresses = [0] * len(graph.buffer_by_number)
         longest = max(self.count // LONG, 64)
         self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
+        self.ring = ResultRing(graph, limits[PSUM]) if graph.ring else None
         self.uses = list(graph.uses)
         self.version = 0
         self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
@@ -262,6 +250,8 @@ class _ListScheduler:
     def give_back(self, buffer: int) -> None:
         space, size, last_use = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
         self.room[space] += size
+        if self.ring is not None and SPACES[space] == PSUM:
+            self.ring.release(buffer)
         if last_use >= self.oldest:
             self.changes[space][self.oldest] -= size
             self.changes[space][last_use + 1] += size
@@ -387,6 +377,8 @@ class _ListScheduler:
         demand = self.demands[k]
         if demand is None:
             demand = self.demands[k] = self.graph.demand(new)
+        if self.ring is not None and self.events and not self.ring.has_room(new):
+            return False
         for space, size, last_step in demand:
             room = self.room[space]
             if self.is_transfer[k] and not space and self.events:

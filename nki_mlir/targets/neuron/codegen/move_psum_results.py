@@ -44,12 +44,14 @@ class PsumResult:
     readers: list[InstructionStep] = field(default_factory=list)        # behind the last that writes
 
 
-def move_psum_results(code: Code, percent: int = 100) -> None:
-    """Move results until the others fill at most ``percent`` of PSUM in program order, in place."""
+def move_psum_results(code: Code, percent: int = 100) -> bool:
+    """Move results until the others fill at most ``percent`` of PSUM in program order, in place. Return whether it
+    moved any."""
     moved: set[DeviceBuffer] = set()
     while (held_bytes := held_at_peak(code, percent)) and (chosen := to_move(held_bytes, results(code), moved)):
         move(code, chosen)
         moved.update(chosen)
+    return bool(moved)
 
 
 def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:

@@ -30,7 +30,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
-from nki_mlir.targets.neuron.codegen.list_scheduler import ListSchedule, list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -45,7 +45,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
-from nki_mlir.targets.neuron.codegen.scheduling_order import MEMORY, Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import MEMORY, ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
 
 WINDOW = 1_000                  # instructions that are ordered to see how iterations follow each other

@@ -21,7 +21,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.list_scheduler import ListSchedule, list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -35,7 +35,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
-from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 NO_REORDER = "nki.no_reorder"   # no instruction moves across an operation with this attribute
@@ -79,9 +79,10 @@ class OrderedRun(NamedTuple):
 
 
 class Schedules:
-    """The orders of a code's runs. All orders share the dependence graph of each run, and its costs."""
+    """The orders of a code's runs. All orders share the dependence graph of each run, and its costs. ``evicts``: some
+    results of the kernel move from PSUM to SBUF (``SchedulingGraph.ring``)."""
 
-    def __init__(self, code: Code, choice: EngineChoice | None = None) -> None:
+    def __init__(self, code: Code, choice: EngineChoice | None = None, evicts: bool = False) -> None:
         self.code = code
         choice = choice or EngineChoice(code.machine)
         outside, times = shared_buffers(code.body), run_counts(code.body)
@@ -92,7 +93,7 @@ class Schedules:
         for block, nodes in self.before:
             for run in runs_of(nodes):
                 self.runs.append(run)
-                self.parts.append([(start, end, SchedulingGraph(run[start:end], code.machine, outside, choice))
+                self.parts.append([(start, end, SchedulingGraph(run[start:end], code.machine, outside, choice, evicts))
                                    for start, end in parts_of(run)])
                 self.times.append(times[block])
         self.fixed = any(buffer.fixed for block in blocks(code.body) for buffer in block.buffers)

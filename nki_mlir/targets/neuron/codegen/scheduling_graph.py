@@ -85,11 +85,13 @@ class SchedulingGraph:
     others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, is by
     how much the bytes that program order needs change at each step; ``outside``: what buffers of several runs take of
     each memory; ``outside_users``: the steps that use these. ``crowded``: SBUF has no room for all of them at once.
+    ``ring``: results take PSUM in program order, as with the vendor's compiler (``result_ring.py``). That is not known
+    of programs that evict results because PSUM is full: these copies are ours.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
-                 choice: EngineChoice) -> None:
-        self.machine = machine
+                 choice: EngineChoice, evicts: bool = False) -> None:
+        self.machine, self.ring = machine, choice.written and not evicts
         self.ops = [step.op for step in steps]
         forms = StepForms(machine, choice)
         step_forms = [forms.of(op) for op in self.ops]
@@ -282,7 +284,7 @@ class SchedulingGraph:
     def ranks(self, ahead: int) -> list[int]:
         """Return the rank of each step: the smallest starts first. It is when the busiest engine comes to it in
         program order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it,
-        each step on its class's first engine."""
+        each step on its class's first engine. With ``ring``, ready steps of the tensor engine stay in program order."""
         if ahead not in self.known_ranks:
             self.known_ranks[ahead] = self.ranked(ahead) if ahead else list(range(len(self.ops)))
         return self.known_ranks[ahead]
@@ -296,6 +298,10 @@ class SchedulingGraph:
         ranks = [0] * len(keys)
         for rank, k in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
             ranks[k] = rank
+        if self.ring:
+            of_tensor = [k for k, choices in enumerate(self.choices) if choices[0].engine is Engine.TENSOR]
+            for k, rank in zip(of_tensor, sorted([ranks[k] for k in of_tensor])):
+                ranks[k] = rank
         return ranks
 
     @staticmethod

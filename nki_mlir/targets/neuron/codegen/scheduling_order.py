@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The options by which the list scheduler finds an order."""
+"""The options by which the list scheduler finds an order, and the schedule that it returns."""
 
 from typing import NamedTuple
+
+from nki_mlir.machine import Engine
 
 MEMORY = 100                     # percent
 PASSED_OVER = 4                 # ready steps that are looked at
@@ -20,4 +22,17 @@ class Order(NamedTuple):
     share: int = 2
     passed: int = PASSED_OVER
     issue: bool = True
+    loads: int = 100
+
+
+class ListSchedule(NamedTuple):
+    """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
+    ``starts``: when each step starts, nothing where some find no room; ``loads``: the least ``Order.loads`` for which
+    the schedule is the same, since no load that started left less of SBUF."""
+
+    order: list[int]
+    engines: list[Engine]
+    addresses: list[int] | None
+    ns: float
+    starts: list[float] = []
     loads: int = 100
