@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What holds of the time of every transfer between HBM and SBUF on each target: more bytes, more partitions and shorter
-runs never take less. Runs of complete packets, which conflict on the channels of HBM, and runs of less than a word are
-compared with their like."""
+"""The time of every transfer between HBM and SBUF on each target is monotone.
+
+More bytes, more partitions and shorter runs never take less. Runs of complete packets, which conflict on the channels
+of HBM, and runs of less than a word are compared with their like.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
