@@ -192,8 +192,8 @@ class DmaCosts:
         ns = max(float(self.descriptor_ns), moved + waits)
         if not self.conflicts(nbytes, stores, one_bank) or nbytes % self.round_bytes == 0:
             return ns
-        whole = ceil(nbytes / self.round_bytes) * self.round_bytes
-        return min(ns, self.descriptor(whole, apart, stores, engines))      # a longer run never takes less
+        rounded = ceil(nbytes / self.round_bytes) * self.round_bytes
+        return min(ns, self.descriptor(rounded, apart, stores, engines))      # a longer run never takes less
 
     def wait(self, nbytes: float, stores: bool = False, one_bank: bool = False) -> float:
         """Return the ns of a descriptor's time in which the DMA engine waits for HBM."""

@@ -27,7 +27,7 @@ class EngineChoice:
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
-        self.machine, self.balanced, self.written, self.ramps = machine, balanced, written, not written
+        self.machine, self.balanced, self.as_written, self.ramps = machine, balanced, written, not written
         self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}

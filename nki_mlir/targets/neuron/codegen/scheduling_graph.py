@@ -91,7 +91,7 @@ class SchedulingGraph:
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
                  choice: EngineChoice, evicts: bool = False) -> None:
-        self.machine, self.ring = machine, choice.written and not evicts
+        self.machine, self.ring = machine, choice.as_written and not evicts
         self.ops = [step.op for step in steps]
         forms = StepForms(machine, choice)
         step_forms = [forms.of(op) for op in self.ops]
