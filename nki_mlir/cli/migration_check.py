@@ -89,6 +89,7 @@ def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, obje
     """Return the kernel of a case, its arguments, those by name, and those that the case's ``functools.partial``
     binds, such as the grid of a migrated kernel. Raise MigrationError for what is no case."""
     from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
+    kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
         *case, {}) if isinstance(case, tuple) and len(case) == 2 else (None, None, None)
     bound: dict[str, object] = {}
