@@ -70,7 +70,7 @@ def integer_constant(value: Value) -> int | None:
         return None
     attributes = value.owner.attributes
     number = attributes["value"] if "value" in attributes else None
-    return number.value if isinstance(number, ir.IntegerAttr) else None
+    return int(number.value) if isinstance(number, (ir.IntegerAttr, ir.BoolAttr)) else None
 
 
 def linear_of(value: Value, numbering: Numbering) -> Linear:

@@ -116,7 +116,7 @@ class _Counting:
         operands = [self.scalar(v, arguments) for v in op.operands]
         if op.name == "arith.select":
             return self.chosen(*operands)
-        if None in operands:
+        if not operands or None in operands:
             return None
         counted = self.computed(op, *operands)                             # type: ignore[arg-type]
         return counted if counted is not None and fits(counted.span, value.type) else None

@@ -3,12 +3,14 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nki_mlir.frameworks.stablehlo import LinkedProgram
 
+ROOT = Path(__file__).parents[2]
 I32, F32 = "tensor<i32>", "tensor<4xf32>"
 BOTH = f"({I32}, {F32})"
 State = tuple[int, np.ndarray]
@@ -89,6 +91,15 @@ class Writer:
                 state = body(state)
             return state
         return f"{name}#0", f"{name}#1", run
+
+
+@pytest.mark.parametrize("on", ["jit", "isa"])
+def test_a_counter_of_one_bit(on):
+    """Its numbers are truths, whose constants have no digits."""
+    text = (ROOT / "tests" / "fuzzing" / "corpus" / "stablehlo" / "counter_of_one_bit").read_text()
+    x = np.linspace(-2, 3, 32, dtype=np.float32).reshape(4, 8)
+    result, = LinkedProgram(text, on)(x)
+    np.testing.assert_array_equal(result, x * x)
 
 
 @pytest.mark.parametrize("seed", range(5))
