@@ -94,16 +94,18 @@ class Parameters:
         dtype = f"{name}.dtype"
         tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
         kinds: set[str] = set()
+        names = {name, *_variables_over(function, name)}
         for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
                 if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
                     kinds.add("tensor")
             elif isinstance(node, (ast.Subscript, ast.AugAssign)):
                 owner = node.value if isinstance(node, ast.Subscript) else node.target
-                if isinstance(owner, ast.Name) and owner.id == name and not (is_kernel and _is_item(node)):
+                if isinstance(owner, ast.Name) and owner.id in names and not (is_kernel and _is_item(node)):
                     kinds.add("tensor" if isinstance(node, ast.Subscript) else "")
             elif isinstance(node, ast.Call):
-                self._in_call(node, name, kinds, callers | {function.name})
+                for alias in names:
+                    self._in_call(node, alias, kinds, callers | {function.name})
         if is_kernel:                   # its tensors are in HBM, which no operation computes with
             return hbm if kinds & {"hbm", "tensor"} else NumberFact()
         if "hbm" in kinds:
@@ -143,6 +145,13 @@ def dotted_like(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
+
+
+def _variables_over(function: ast.FunctionDef, name: str) -> set[str]:
+    """Return the loop variables of a function that iterate over a tuple or list with ``name`` in it."""
+    return {node.target.id for node in ast.walk(function) if isinstance(node, (ast.For, ast.comprehension))
+            and isinstance(node.target, ast.Name) and isinstance(node.iter, (ast.Tuple, ast.List))
+            and any(isinstance(item, ast.Name) and item.id == name for item in node.iter.elts)}
 
 
 def _is_item(node: ast.AST) -> bool:

@@ -12,8 +12,7 @@ NOUNS = {"add": "added", "subtract": "difference", "multiply": "multiplied", "di
 REDUCTIONS = {"add": "total", "maximum": "largest", "minimum": "smallest", "average": "mean", "multiply": "product"}
 INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_transpose": "transposed",
                 "memset": "filled", "iota": "numbers", "tensor_copy_predicated": "selected",
-                "affine_select": "selected",
-                "range_select": "selected", "select_reduce": "selected", "tensor_copy": "copied",
+                "tensor_copy": "copied",
                 "tensor_tensor_scan": "scanned", "dma_gather": "gathered"}
 
 
@@ -24,6 +23,8 @@ def name_of_result(op: Op, source: str) -> str:
         return f"{source}_tile"
     if instruction in INSTRUCTIONS:
         return INSTRUCTIONS[instruction]
+    if "select" in instruction:
+        return "selected"
     if instruction.endswith("reduce"):
         return REDUCTIONS.get(getattr(op, "op", ""), "reduced")
     last = getattr(op, "op1", "bypass")

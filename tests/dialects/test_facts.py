@@ -158,7 +158,7 @@ def test_symbol_range(name: str, body: str, wanted: tuple[int, int]) -> None:
     "%x = affine.apply affine_map<(d0) -> (d0 ceildiv 2)>(%i)"])
 def test_symbol_range__refuses_what_has_none(body: str) -> None:
     _, (value,) = marked(f"{body}\nMARK", "%x")
-    with pytest.raises(Exception, match="no loop variable with constant bounds, program id or loaded number"):
+    with pytest.raises(Exception, match="neither a loop variable with constant bounds nor a program id nor a loaded number"):
         symbol_range(value)
 
 

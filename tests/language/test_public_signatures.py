@@ -56,7 +56,7 @@ def test_help_says_what_parameters_take():
     from nki_mlir.language.current import isa
     said = inspect.getdoc(isa.tensor_scalar)
     assert said.startswith("Set dst = (data op0 operand0) op1 operand1")
-    assert "data: a tile" in said and "operand0: a number, a tile or None" in said and "reverse0: True or False" in said
+    assert "data: a tile" in said and "operand0: a number, a tile or None" in said and "reverse0: True exchanges" in said
 
 
 def test_a_function_cannot_have_another_default_than_the_table():

@@ -131,11 +131,11 @@ def test_check__is_a_fact_for_what_follows() -> None:
 
 @pytest.mark.parametrize("old, new, problem", [
     ("native.ahead = [[0, 256]]", "native.ahead = [[1, 256]]", "native.ahead names an input that the nest has not"),
-    ("native.ahead = [[0, 256]]", "native.ahead = [3 : i64]", "no array of pairs of integers"),
-    ("native.ahead = [[0, 256]]", "native.ahead = 3 : i64", "no array of pairs of integers"),
-    ("native.ahead = [[0, 256]]", "native.fresh", "no product of float32"),
+    ("native.ahead = [[0, 256]]", "native.ahead = [3 : i64]", "not an array of pairs of integers"),
+    ("native.ahead = [[0, 256]]", "native.ahead = 3 : i64", "not an array of pairs of integers"),
+    ("native.ahead = [[0, 256]]", "native.fresh", "not a product of float32"),
     ("native.ahead = [[0, 256]]", "native.streams = array<i64: 1>", "does not store whole vectors"),
-    ("native.ahead = [[0, 256]]", "native.streams = [0]", "no array<i64: ...>"),
+    ("native.ahead = [[0, 256]]", "native.streams = [0]", "not an array<i64: ...>"),
     ("native.ahead = [[0, 256]], native.fixed", "native.spread = 3 : i64", "has no 3 equal parts"),
     ("native.ahead = [[0, 256]], native.fixed", "native.spread = 4 : i64", "neither spread nests nor operations"),
     ("scf.for %i = %c0 to %c4", "scf.for %i = %c0 to %c0", "has constant bounds")])
