@@ -44,7 +44,7 @@ class OlderMethods(TensorObject):
         if self is other:
             return True
         if isinstance(other, (OlderMethods, int, float, np.number)):
-            self._no_operator(other)
+            self._no_comparison(other)
         return False
 
     def _no_operator(self, *operands: object) -> NoReturn:
