@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import host_arrays as ntensor
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
@@ -291,3 +292,12 @@ def test_places_of_integers_are_found_as_float32(on):
         nisa.max8(best, t)
         nisa.nc_find_index8(d, t, best)
     check(on, body, np.array([[4, 0, 3, 2, 1, 8, 7, 6]], np.uint32), x)
+
+
+@pytest.mark.parametrize("executor", ["eager", "jit"])
+def test_a_norm_of_no_elements_is_refused(executor):
+    def kernel(x):
+        tile = nl.load(x)
+        return nl.rms_norm(tile, tile, axis=1, n=0)
+    with pytest.raises(NkiMlirError, match="n is 0; it takes a number other than 0"):
+        run(executor, kernel, numbers(32, 16))
