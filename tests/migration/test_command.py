@@ -109,7 +109,8 @@ def test_cases_have_arguments_by_name(file, capsys):
 
 
 @pytest.mark.parametrize(("returned", "said"), [
-    ("[]", "returns no case"), ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
+    ("[]", "returns no case"), ("None", "returns None"), ("3", "returns 3"), ("{1: 2}", "returns {1: 2}"),
+    ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
     ("[(double, (), [])]", "[])")])
 def test_cases_that_are_none(file, capsys, returned, said):
     file.write_text(KERNEL + f"\ndef cases():\n    return {returned}\n")

@@ -29,8 +29,8 @@ LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 SUMS = {"large_transfers"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
 QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
-             "heads_of_a_batch", "kl_rows", "moments", "nki_rmsnorm_quant_kernel", "paged_decode_attention",
-             "quantize_rows_int8", "rmsnorm", "rmsnorm_quant", "row_norm_with_tail", "row_softmax", "shifted_columns",
+             "heads_of_a_batch", "kl_rows", "moments", "paged_decode_attention", "quantize_rows_int8",
+             "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
              "softmax", "topk_router"}
 
 

@@ -236,6 +236,7 @@ def test_sums_are_compared_by_their_largest_value():
     assert error_of_sums(large, large) == 0
     assert 0 < error_of_sums(large, large + np.float32([0, 1e-4, 0, 0])) < 2e-7
     assert error_of_sums(large, large[::-1]) == np.inf
+    assert error_of_sums(np.array([1000000]), np.array([1000001])) == np.inf        # not a matter of order
 
 
 PAIRS = """def kernel(x, y):

@@ -250,9 +250,6 @@ def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
 def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtype: object,
              compute_dtype: object) -> NkiTensor:
     """Compute the RMS normalization x / sqrt(sum of x squared / n + epsilon) * w."""
-    if not n:
-        invalid("rms_norm: n is 0; it takes a number other than 0",
-                fix="give the number of elements that axis spans, for example x.shape[1]", code="NKI-PARAMETER")
     (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
     return low.adopt(functions.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
                                          compute_dtype=compute_dtype))

@@ -234,7 +234,8 @@ COUNT = ParameterKind("a positive integer", where(lambda value: is_integer(value
 COUNTS = ParameterKind("a tuple of positive integers", where(
     lambda value: are_integers(value) and all(n > 0 for n in value)))
 SEED = ParameterKind("an integer or a [1, 1] tile of integers", seeds, is_tile=True)
-DIVISOR = ParameterKind("a number other than 0", where(lambda value: is_number(value) and value != 0))
+DIVISOR = ParameterKind("a number other than 0", where(lambda value: is_number(value) and value != 0),
+                        "a 'number' other than 0")
 AXES = ParameterKind("an integer or a tuple of integers", where(lambda value: is_integer(value) or are_integers(value)))
 INDEX = ParameterKind("an integer or an index expression", where(is_index))
 START = ParameterKind("an integer, an index expression or a [1, 1] tile", starts)

@@ -12,11 +12,11 @@ A text has modules in brackets, lines of names that share a history, and an entr
 
 ``{}`` is the name itself; ``token``: a value for ``op=`` in that release, not said to be callable. Names are those of
 the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation. In front of them stand the kinds
-(``kinds.py``) of parameters that do not take what their names say, in both generations or in one::
+(``kinds.py``) of parameters that do not take what their names say, in both generations or in one (``beta``,
+``current``)::
 
     rms_norm
-        beta     DIVISOR n
-        current  NUMBER n
+        kinds  DIVISOR n
 
 and what asks for a generation of the core: a value of a parameter, any that is given, or every call; with how messages
 call it, and what to do on older ones::

@@ -10,8 +10,8 @@ from neuronxcc.nki.typing import tensor
 
 
 @nki.jit
-def nki_rmsnorm_quant_kernel(hidden, gamma, eps=1e-6, clip=448.0):
-    # Calculate out_tensor = a_tensor/RMS(a_tensor) * g_tensor, then quantize per row to fp8
+def rmsnorm_to_fp8(hidden, gamma, eps=1e-6, clip=448.0):
+    # each row by its root of the mean square and the weights, then by its largest value to 8 bits
     B, S, H = hidden.shape
     assert H == gamma.shape[0], f"hidden {H} and gamma {gamma.shape} do not agree"
     out = nl.ndarray((B, S, H), dtype=nl.float8_e4m3, buffer=nl.shared_hbm)
@@ -21,60 +21,60 @@ def nki_rmsnorm_quant_kernel(hidden, gamma, eps=1e-6, clip=448.0):
     iw = nl.arange(1)[:, None]
     iy = nl.arange(H)[None, :]
     i1 = nl.arange(1)[None, :]
-    g_tile = nl.load(gamma.reshape((1, H))[iw, iy])
+    weights = nl.load(gamma.reshape((1, H))[iw, iy])
     for b in nl.affine_range(B):
         for i in nl.affine_range(math.ceil(S / P)):
             mask = (i * P + ix < S)
-            a_tile = nl.load(hidden[b, i * P + ix, iy], mask=mask, dtype=nl.float32)
-            in_square = nl.square(a_tile, mask=mask)
-            square_sum = nl.sum(in_square, axis=[1], mask=mask)
-            mean = square_sum / H
-            rms_reciprocal = nl.rsqrt(mean + eps, mask=mask)
-            out_tile = nl.multiply(a_tile, rms_reciprocal, mask=mask)
-            g_bcast = g_tile.broadcast_to((P, H))
-            out_tile[...] = nl.multiply(out_tile, g_bcast, mask=mask)
-            amax = nl.max(nl.abs(out_tile, mask=mask), axis=[1], keepdims=True, mask=mask)
+            rows = nl.load(hidden[b, i * P + ix, iy], mask=mask, dtype=nl.float32)
+            squares = nl.square(rows, mask=mask)
+            total = nl.sum(squares, axis=[1], mask=mask)
+            mean = total / H
+            factor = nl.rsqrt(mean + eps, mask=mask)
+            normal = nl.multiply(rows, factor, mask=mask)
+            weight_rows = weights.broadcast_to((P, H))
+            normal[...] = nl.multiply(normal, weight_rows, mask=mask)
+            amax = nl.max(nl.abs(normal, mask=mask), axis=[1], keepdims=True, mask=mask)
             amax = nl.maximum(amax, 1e-5, mask=mask)
-            q_scale = nl.divide(amax, clip, mask=mask)
-            inv = nisa.reciprocal(q_scale, mask=mask)
-            q = nisa.tensor_scalar(out_tile, np.multiply, inv, op1=np.minimum, operand1=clip, dtype=nl.float8_e4m3, mask=mask)
+            step = nl.divide(amax, clip, mask=mask)
+            inv = nisa.reciprocal(step, mask=mask)
+            q = nisa.tensor_scalar(normal, np.multiply, inv, op1=np.minimum, operand1=clip, dtype=nl.float8_e4m3, mask=mask)
             nl.store(out[b, i * P + ix, iy], value=q, mask=mask)
-            nl.store(scales[b, i * P + ix, i1], value=q_scale, mask=mask)
+            nl.store(scales[b, i * P + ix, i1], value=step, mask=mask)
     return out, scales
 
 
 @nki.jit
-def nki_layernorm_kernel(input_tensor, epsilon, gamma_vector, beta_vector):
+def layernorm_by_statistics(x, eps, gamma, beta):
     """LayerNorm by bn_stats."""
-    output_tensor = nl.ndarray(input_tensor.shape, dtype=input_tensor.dtype, buffer=nl.shared_hbm)
-    assert input_tensor.shape[1] == gamma_vector.shape[0] == beta_vector.shape[0]
-    num_rows, num_cols = input_tensor.shape
-    i_p_io = nl.arange(nl.tile_size.pmax)[:, None]
-    i_f_io = nl.arange(num_cols)[None, :]
-    i_p_param = nl.arange(1)[:, None]
-    gamma_sb = nl.load(gamma_vector.reshape((1, num_cols))[i_p_param, i_f_io])
-    beta_sb = nl.load(beta_vector.reshape((1, num_cols))[i_p_param, i_f_io])
-    gamma_sb_bcast = gamma_sb.broadcast_to((nl.tile_size.pmax, num_cols))
-    beta_sb_bcast = beta_sb.broadcast_to((nl.tile_size.pmax, num_cols))
-    FMAX = min(nl.tile_size.bn_stats_fmax, 96)
-    for i in nl.affine_range(math.ceil(num_rows / nl.tile_size.pmax)):
-        input_sb = nl.load(input_tensor[i * nl.tile_size.pmax + i_p_io, i_f_io], mask=(i * nl.tile_size.pmax + i_p_io < num_rows))
-        stats_num_tiles = math.ceil(num_cols / FMAX)
-        stats_results = nl.ndarray((nl.tile_size.pmax, 6 * stats_num_tiles), dtype=np.float32, buffer=nl.sbuf)
-        for j in nl.affine_range(stats_num_tiles):
-            i_f_stats = nl.arange(FMAX)[None, :]
-            i_f6 = nl.arange(6)[None, :]
-            stats_results[i_p_io, j * 6 + i_f6] = nisa.bn_stats(
-                input_sb[i_p_io, j * FMAX + i_f_stats],
-                mask=(i * nl.tile_size.pmax + i_p_io < num_rows) & (j * FMAX + i_f_stats < num_cols), dtype=np.float32)
-        i_f_aggr = nl.arange(6 * stats_num_tiles)[None, :]
-        mean_var = nisa.bn_aggr(stats_results[i_p_io, i_f_aggr], mask=(i * nl.tile_size.pmax + i_p_io < num_rows))
-        shift_scale_tensor = nl.rsqrt(mean_var[i_p_io, 1] + epsilon)
-        output_sb = nisa.tensor_scalar(data=input_sb, op0=np.subtract, operand0=mean_var[i_p_io, 0], op1=np.multiply,
-                                       operand1=shift_scale_tensor[i_p_io, 0], mask=(i * nl.tile_size.pmax + i_p_io < num_rows))
-        output_sb[...] = output_sb * gamma_sb_bcast + beta_sb_bcast
-        nl.store(output_tensor[i * nl.tile_size.pmax + i_p_io, i_f_io], value=output_sb, mask=(i * nl.tile_size.pmax + i_p_io < num_rows))
-    return output_tensor
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    assert x.shape[1] == gamma.shape[0] == beta.shape[0]
+    n, width = x.shape
+    i_p = nl.arange(nl.tile_size.pmax)[:, None]
+    i_f = nl.arange(width)[None, :]
+    i_one = nl.arange(1)[:, None]
+    gamma_tile = nl.load(gamma.reshape((1, width))[i_one, i_f])
+    beta_tile = nl.load(beta.reshape((1, width))[i_one, i_f])
+    gamma_rows = gamma_tile.broadcast_to((nl.tile_size.pmax, width))
+    beta_rows = beta_tile.broadcast_to((nl.tile_size.pmax, width))
+    PIECE = min(nl.tile_size.bn_stats_fmax, 96)
+    for i in nl.affine_range(math.ceil(n / nl.tile_size.pmax)):
+        tile = nl.load(x[i * nl.tile_size.pmax + i_p, i_f], mask=(i * nl.tile_size.pmax + i_p < n))
+        pieces = math.ceil(width / PIECE)
+        statistics = nl.ndarray((nl.tile_size.pmax, 6 * pieces), dtype=np.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(pieces):
+            i_piece = nl.arange(PIECE)[None, :]
+            i_six = nl.arange(6)[None, :]
+            statistics[i_p, j * 6 + i_six] = nisa.bn_stats(
+                tile[i_p, j * PIECE + i_piece],
+                mask=(i * nl.tile_size.pmax + i_p < n) & (j * PIECE + i_piece < width), dtype=np.float32)
+        i_all = nl.arange(6 * pieces)[None, :]
+        moments = nisa.bn_aggr(statistics[i_p, i_all], mask=(i * nl.tile_size.pmax + i_p < n))
+        factor = nl.rsqrt(moments[i_p, 1] + eps)
+        result = nisa.tensor_scalar(data=tile, op0=np.subtract, operand0=moments[i_p, 0], op1=np.multiply,
+                                       operand1=factor[i_p, 0], mask=(i * nl.tile_size.pmax + i_p < n))
+        result[...] = result * gamma_rows + beta_rows
+        nl.store(y[i * nl.tile_size.pmax + i_p, i_f], value=result, mask=(i * nl.tile_size.pmax + i_p < n))
+    return y
 
 
 @nki.jit
@@ -125,6 +125,6 @@ group_norm = nki.jit(group_norm_kernel)
 def cases():
     r = np.random.default_rng(0)
     f = lambda *s: r.standard_normal(s).astype(np.float32)
-    return [(nki_rmsnorm_quant_kernel, (f(2, 150, 64), f(64))), (nki_layernorm_kernel, (f(200, 96 * 2), 1e-5, f(192), f(192))),
-            (nki_layernorm_kernel, (f(200, 200), 1e-5, f(200), f(200))),
+    return [(rmsnorm_to_fp8, (f(2, 150, 64), f(64))), (layernorm_by_statistics, (f(200, 96 * 2), 1e-5, f(192), f(192))),
+            (layernorm_by_statistics, (f(200, 200), 1e-5, f(200), f(200))),
             (fused_add_rmsnorm, (f(150, 48), f(150, 48), f(48))), (group_norm, (f(32, 40), f(32, 1), f(32, 1), 4))]
