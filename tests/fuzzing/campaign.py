@@ -277,13 +277,13 @@ def count(entry: str, seed: int, first: int, outcomes: list[Outcome], tally: Tal
     """Add the outcomes of the inputs from a number on to an entry's tally, and keep what is new."""
     for number, one in enumerate(outcomes, first):
         tally.stages[one.stage] += 1
-        new = one.rule and one.rule not in tally.rules
-        tally.rules[one.rule] += 1
         if one.stage == "failed":
             tally.failures.append(f"{entry}, seed {seed}, number {number}: {one.rule}")
             keep(entry, f"failed {number}", drawn(entry, seed, number))
-        elif new:
-            keep(entry, one.rule, drawn(entry, seed, number))
+        elif one.stage == "refused":
+            if one.rule not in tally.rules:
+                keep(entry, one.rule, drawn(entry, seed, number))
+            tally.rules[one.rule] += 1
 
 
 @dataclass
