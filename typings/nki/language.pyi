@@ -1589,7 +1589,7 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> An
         x: [P, F...] in SBUF or PSUM
         w: weights of x's shape, or of a shape that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        n: a number; the divisor of the sum of squares
+        n: a number other than 0; the divisor of the sum of squares
         epsilon: a number; added to the sum of squares / n
         dtype: the result's dtype; x's by default
         compute_dtype: the dtype of intermediate values; float32 by default
