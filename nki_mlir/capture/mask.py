@@ -4,11 +4,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.capture.affine import Affine, Symbol
+from nki_mlir.capture.affine import Affine, Symbol, broadcast_shape
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 from nki_mlir.dialects.access import Constraint
 
@@ -58,7 +59,8 @@ class Mask:
     def _of_numbers(self, other: object, rule: str) -> bool:
         """Return the truth of a condition for an operator that conjunctions cannot express. On index tensors it is an
         error."""
-        if not isinstance(other, (Mask, bool, np.bool_)) or self.shape or (isinstance(other, Mask) and other.shape):
+        conditions = [condition for condition in (self, other) if isinstance(condition, Mask)]
+        if not isinstance(other, (Mask, bool, np.bool_)) or any(condition.on_tiles for condition in conditions):
             raise UnsupportedMask(what=rule)
         return bool(self)
 
@@ -82,7 +84,12 @@ class Mask:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return np.broadcast_shapes(*(e.shape for e, _ in self.terms))
+        return reduce(broadcast_shape, (e.shape for e, _ in self.terms))
+
+    @property
+    def on_tiles(self) -> bool:
+        """Whether the condition has index tensors. ``spread`` may place some that do not broadcast."""
+        return any(e.shape for e, _ in self.terms)
 
     @property
     def facts(self) -> tuple[Affine, ...]:

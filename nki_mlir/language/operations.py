@@ -473,7 +473,7 @@ def device_print(prefix: str, x: View, *, mask: object = None) -> None:
     """Print a complete tile, with 0 where the mask does not hold. Conditions on loop variables decide whether it is
     printed."""
     x = as_operand(x, "nl.device_print")
-    if isinstance(mask, Mask) and mask.shape:
+    if isinstance(mask, Mask) and mask.on_tiles:
         apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
         shown = filled(x.shape, 0, x.dtype)
         emit(movement.CopyOp, {"dst": shown, "src": x}, mask)
