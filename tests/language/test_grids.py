@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Launch grids: ids, extents, core dimensions, programs that differ."""
 
+import re
+
 import numpy as np
 import pytest
 
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.dialects.nisa.meeting import UnlikeOperands
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -258,6 +261,21 @@ def test_all_reduce_of_bits(on, dtype):
 def test_all_reduce_of_a_float_s_bits_is_an_error(on):
     with pytest.raises(WrongDtype, match="operand 'x' of 'all_reduce' has dtype float32, which must be an integer"):
         run(on, bits_of_all[3], numbers(3, 16, 8))
+
+
+@pytest.mark.parametrize("rows", [(4, 6), (1, 4)])
+def test_all_reduce_of_programs_with_unlike_tiles_is_an_error(on, rows):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 16, 8), nl.float32, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        n = rows[1] if i == 1 else rows[0]
+        nl.store(out[i, 0:n], nl.all_reduce(nl.load(x[0:n]), np.max, program_axes=0))
+        return out
+    text = f"nisa.all_reduce: program 0 passes float32[{rows[0]}, 8], program 1 float32[{rows[1]}, 8]"
+    with pytest.raises(UnlikeOperands, match=re.escape(text)) as caught:
+        run(on, kernel[2], numbers(16, 8))
+    assert caught.value.at.file == __file__
 
 
 @pytest.mark.parametrize("op", [np.add, np.max, np.min], ids=["add", "max", "min"])

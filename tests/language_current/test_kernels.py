@@ -196,6 +196,18 @@ def test_cores_that_do_not_send_to_each_other(on):
         run(on, kernel, numbers(4, 4), cores=2)
 
 
+def test_cores_that_exchange_unlike_tiles(on):
+    def kernel(x):
+        out, n = doubled(x), 1 + nl.program_id(0)
+        got = nl.ndarray((n, x.shape[1]), x.dtype)
+        other = 1 - nl.program_id(0)
+        nisa.sendrecv(nl.load(x[0:n]), got, send_to_rank=other, recv_from_rank=other, pipe_id=0)
+        nl.store(out[0:n], got)
+        return out
+    with pytest.raises(NkiMlirError, match=r"sendrecv: .*\[1, 4\], .*\[2, 4\]"):
+        run(on, kernel, numbers(4, 4), cores=2)
+
+
 def test_inputs_are_updated_in_place(on):
     def kernel(x, y):
         nl.store(x, nl.add(nl.load(x), nl.load(y)))

@@ -28,6 +28,19 @@ class WrongPartner(KernelError):
     fix = "let send_to_rank of each core be the one that receives from it"
 
 
+class UnlikeOperands(KernelError):
+    code = "NKI-MEETING"
+    message = "{op}: {kind} {first} passes {operands}, {kind} {second} {others}"
+    why = "they meet here, each for the values of all"
+    fix = "give the operands the same shapes and dtypes in each {kind}"
+
+
+def operands_text(contribution: object) -> str:
+    """Return the dtypes and shapes of the tensors that a member passes, as ``float32[128, 4]``."""
+    passed = contribution if isinstance(contribution, (list, tuple)) else ()
+    return ", ".join(f"{v.dtype}{list(v.shape)}" for v in passed if isinstance(v, np.ndarray))
+
+
 class Meeting(Opaque):
     """Base of meetings. A subclass defines who meets (``members``), and the result from all members' values
     (``combined``)."""
@@ -63,6 +76,11 @@ class Meeting(Opaque):
             return None
         occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
         values = current.exchange(members, occasion, self.contribution(*sources), self.full_name())
+        first, *others = map(operands_text, values)
+        for member, operands in zip(members[1:], others):
+            if operands != first:
+                raise UnlikeOperands(op=self.full_name(), kind=self.between.removesuffix("s"), first=members[0],
+                                     operands=first, second=member, others=operands)
         return self.combined(current.number, members, values)
 
 
