@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.dialects.isa.instruction import Instruction, Register
-from nki_mlir.dialects.isa.program import Program, on_chip_tile
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, on_chip_tile
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron import assemble, disassemble
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.targets.neuron.format.container import CODE, MAGIC, PREAMBLE, SECTION, assembled, encode_program, split
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
+from nki_mlir.targets.neuron.format.container import (
+    CODE,
+    MAGIC,
+    PREAMBLE,
+    SECTION,
+    assembled,
+    decode_program,
+    encode_program,
+    split,
+)
 from nki_mlir.targets.neuron.format.encoding import HEADER, SLOT, BadBinary, EncodingError
 from nki_mlir.targets.neuron.validate import BadProgram
 
@@ -127,6 +136,16 @@ def test_error__step_that_does_not_fit_the_descriptor():
         dst=on_chip_tile("sbuf", access, machine, "t"), value=0.0, engine="vector")))
     with pytest.raises(EncodingError, match=r"a step or extent of t\[128, 2\] uint8 in sbuf: 40000, 2 does not fit"):
         encode_program(program)
+
+
+def test_strings__of_instructions_fit_however_many_live_ranges_there_are():
+    """An instruction has 16 bits for the number of its string; a long kernel has more live ranges than that."""
+    program = parse_program(PROGRAM)
+    program.live = [DeviceLiveRange("t", "sbuf", 0, 128, 4, 4, ((Engine.VECTOR, k, k),)) for k in range(1 << 16)]
+    decoded = decode_program(encode_program(program))
+    assert decoded.live == program.live
+    program.live, decoded.live = [], []
+    assert print_program(decoded) == print_program(program)
 
 
 def test_numbers__are_little_endian():
