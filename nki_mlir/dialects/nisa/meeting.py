@@ -76,11 +76,11 @@ class Meeting(Opaque):
             return None
         occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
         values = current.exchange(members, occasion, self.contribution(*sources), self.full_name())
-        first, *others = map(operands_text, values)
-        for member, operands in zip(members[1:], others):
-            if operands != first:
+        texts = [operands_text(value) for value in values]
+        for member, text in zip(members, texts):
+            if text != texts[0]:
                 raise UnlikeOperands(op=self.full_name(), kind=self.between.removesuffix("s"), first=members[0],
-                                     operands=first, second=member, others=operands)
+                                     operands=texts[0], second=member, others=text)
         return self.combined(current.number, members, values)
 
 
