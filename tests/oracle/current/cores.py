@@ -45,7 +45,7 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
         dst.write(values)
         return Instruction()
     brought = current().meet(("sendrecv", pipe_id), [core_number(c) for c in range(cores())], (values, send_to_rank))
-    shapes = [list(passed.shape) for passed, _ in brought.values()]
+    shapes = [list(passed.shape) for _, (passed, _) in sorted(brought.items())]
     require(shapes.count(shapes[0]) == len(shapes), f"sendrecv: cores pass tiles of the shapes {shapes}")
     values, to = brought[core_number(recv_from_rank)]
     require(to == me, f"core {me} waits for core {recv_from_rank}, which sends to core {to}")
