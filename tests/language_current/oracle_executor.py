@@ -27,6 +27,7 @@ OTHER_TESTS = {
     "test_dma_compute_of_one_source": "a warning", "test_a_barrier_that_only_one_core_reaches": "text of an error",
     "test_cores_that_come_to_different_meetings": "text of an error", "test_dynamic_range": "a warning",
     "test_cores_that_do_not_send_to_each_other": "text of an error", "test_structures_of_results": "dicts as results",
+    "test_cores_that_exchange_unlike_tiles": "text of an error",
     "test_tensors_that_are_described_by_shape_and_dtype": "no arrays", "test_affine_select": "older releases",
     "test_gathers_stay_in_their_row": "text of an error", "test_generation_of_the_target": "a result in place",
     "test_dynamic_copies_of_older_releases": "a warning", "test_an_empty_part_beside_one_that_is_not": "text of an error",
