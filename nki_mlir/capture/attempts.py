@@ -2,9 +2,9 @@
 """Captures a kernel as nki-level MLIR: loops stay rolled unless Python needs the number of an iteration.
 
 The kernel's own bytecode runs once per attempt. Where the body of a loop differs between iterations, the kernel is
-captured again with numbers for the loop's variable. The builder records the loop, and the next attempt reads the
-record rather than an exception, because the kernel may swallow exceptions. Each attempt fixes at least one more loop
-or grid axis, so the attempts end.
+captured again with numbers for the loop's variable. The builder records the loop, and the next attempt reads the record
+instead of an exception, because the kernel may swallow exceptions. Each attempt fixes at least one more loop or grid
+axis, so the attempts end.
 """
 
 import itertools

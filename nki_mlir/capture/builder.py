@@ -134,7 +134,7 @@ class Builder:
         """
         raise InternalError("a builder must perform operations")
 
-    def take_back(self, result: View) -> bool:
+    def undo(self, result: View) -> bool:
         """Undo the operation that computed ``result``, so that it can write elsewhere, and return whether that is
         possible. An execution is not undone."""
         return False
@@ -404,7 +404,7 @@ class Builder:
             return self._emit(cls, views, None if truth else False, attributes)
         for field in (f for f in cls.tiles if f.writes and f.name in views):
             target = views[field.name]
-            if any(v.buffer is target.buffer and not v.same_place(target) for v in views.values()):
+            if any(v.buffer is target.buffer and not v.same_elements(target) for v in views.values()):
                 raise UnsupportedMask(what=f"the mask of '{cls.name}', which moves elements within "
                                            f"{target.buffer.name}, contains ~, != or |")
         last_op = None

@@ -143,7 +143,7 @@ class UnrollLimit(KernelError):
 class ImmutableParameter(KernelError):
     code = "err_cannot_update_immutable_parameter"
     message = "the input tensor {name} is written, but it is immutable"
-    fix = ("write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it, "
+    fix = ("write to a tensor created with nl.ndarray(..., buffer=nl.shared_hbm) and return it, "
            "or annotate it nt.mutable_tensor")
 
 
@@ -211,8 +211,8 @@ class WhileEntry(KernelError, ValueError):
 class CarriedState(KernelError):
     code = "NKI-WHILE-STATE"
     message = "an iteration of a device loop changes Python variables that the next one reads: {names}"
-    why = "the loop's body is captured once; only tensors made before the loop carry values to the next iteration"
-    fix = "make a tensor before the loop and write it in place: t[...] = value"
+    why = "the loop's body is captured once; only tensors created before the loop carry values to the next iteration"
+    fix = "create a tensor before the loop and write it in place: t[...] = value"
 
 
 class BadReshape(KernelError):

@@ -19,7 +19,7 @@ from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.state import BlockArguments, Trace
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.capture.wrapping import name_of, place_of
+from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
@@ -93,7 +93,7 @@ class MlirBuilder(Builder):
         self.waiting: WaitingResult | None = None
         self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-        name, self.defined_at = name_of(function), place_of(function)   # so the module does not depend on the caller
+        name, self.defined_at = name_of(function), definition_location(function)   # not the caller's
         empty = ir.TypeAttr.get(ir.FunctionType.get([], []))
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
@@ -120,7 +120,7 @@ class MlirBuilder(Builder):
         return reasons
 
     def requests_after(self, error: Exception) -> dict[tuple[object, ...], str]:
-        """Return requests for numbers after an error, with which the kernel may pass.
+        """Return the requests for numbers after an error that numbers may avoid.
 
         The error may be due to capture if both branches of a symbolic ``if`` have run, a symbol's text was used, or
         Python mistook a symbol for another type.
@@ -305,7 +305,7 @@ class MlirBuilder(Builder):
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
         if roots and all(r.key[0] == "program_id" for r in roots):
             for root in roots:
-                self.requests.setdefault(root.key, f"the tensor {buffer.name} is made in a branch on it")
+                self.requests.setdefault(root.key, f"the tensor {buffer.name} is created in a branch on it")
             raise NeedsValue
         raise OutOfScope(name=buffer.name)
 
@@ -316,7 +316,7 @@ class MlirBuilder(Builder):
         return [(axis, self.programs.get(axis)) for axis, extent in enumerate(self.grid)
                 if extent > 1 and axis not in self.point]
 
-    def take_back(self, result: View) -> bool:
+    def undo(self, result: View) -> bool:
         """Remove the operation that computed ``result`` if it was the last one, so that it can write elsewhere.
 
         The result's buffer is removed, too; should the kernel read it later, the capture is repeated without this.

@@ -187,7 +187,7 @@ class OnChipMemory:
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
         tiles = [tile for tile in self.tiles if tile.kind.space == space and tile.first]
-        most, where = most_held(tiles)
+        most, where = peak_bytes(tiles)
         if most <= self.usable[space]:
             return
         held_there = [tile for tile in tiles if tile.first <= where <= tile.last]
@@ -213,7 +213,7 @@ class OnChipMemory:
                     yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
 
 
-def most_held(tiles: Sequence[OnChipTile]) -> tuple[int, int]:
+def peak_bytes(tiles: Sequence[OnChipTile]) -> tuple[int, int]:
     """Return the most bytes of a partition that tiles take at once, and the first operation at which they do."""
     firsts = np.array([tile.first for tile in tiles], np.int64)
     lasts = np.array([tile.last for tile in tiles], np.int64)

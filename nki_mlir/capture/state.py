@@ -153,7 +153,8 @@ class Trace:
         return canonical
 
     def erase_from(self, mark: int) -> None:
-        """Erase everything emitted since the mark. Accessing an erased operation later would abort: none is kept."""
+        """Erase everything emitted since the mark. No reference to an erased operation stays, because an access to one
+        aborts the process."""
         first_entry = mark - self.counted
         for entry in reversed(self.entries[first_entry:]):
             if not isinstance(entry, BlockArguments):

@@ -390,7 +390,7 @@ class View:
         return constant_access(self.dtype, self.partition.const if self.buffer.on_chip else None, self.free.const,
                                self.dims)
 
-    def same_place(self, other: "View") -> bool:
+    def same_elements(self, other: "View") -> bool:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims
                 and self.partition.key == other.partition.key and self.free.key == other.free.key)
 

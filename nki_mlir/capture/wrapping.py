@@ -313,10 +313,10 @@ def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
         return
     warnings.warn_explicit(
         f"{code.co_name} has no source that can be read. Its loops are unrolled: whether iterations of affine_range "
-        "depend on each other, and whether a tensor is used after the loop that it is made in, is not checked. 'and', "
-        "'or', 'not' and chained comparisons of indices are Python's. Shapes in annotations of variables are not "
-        "checked, and the buffer of a tensor does not compare with nl.sbuf and its like. fix: define it in a file, or "
-        "put its text into linecache.cache",
+        "depend on each other, and whether a tensor is used after the loop that it is created in, is not checked. "
+        "'and', 'or', 'not' and chained comparisons of indices are Python's. Shapes in annotations of variables are "
+        "not checked, and the buffer of a tensor does not compare with nl.sbuf and its like. fix: define it in a file, "
+        "or put its text into linecache.cache",
         NoSourceWarning, code.co_filename, code.co_firstlineno)
 
 
@@ -382,7 +382,7 @@ def name_of(function: Callable[..., object]) -> str:
     return inner.__name__ if inner is not None else type(function).__name__
 
 
-def place_of(function: Callable[..., object]) -> Location | None:
+def definition_location(function: Callable[..., object]) -> Location | None:
     """Return the location of a function's ``def``, below the decorators; None for built-in ones."""
     inner = underlying(function)
     if inner is None:

@@ -179,7 +179,7 @@ def attributes_of(name: str) -> list[Completion]:
     match form_of(name):
         case TileForm() as form:
             default = form.cls.defaults
-            return [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} where nothing is said"
+            return [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} by default"
                     if field in default else "")) for field, kind in form.cls.attributes.items()]
         case PlainForm() as plain:
             return [Completion(field, "attribute", "") for field in plain.attributes]
@@ -199,7 +199,7 @@ def described(name: str) -> str | None:
     lines = [f"### {name}", "", (cls.__doc__ or "").strip().split("\n\n")[0].replace("``", "`"), ""]
     lines += [f"- `{tile.name}`: a tile that is {roles[tile.role.__name__]}{', or left out' if tile.optional else ''}"
               for tile in cls.tiles]
-    lines += [f"- `{field}`: {kind.__name__}" + (f", `{cls.defaults[field]!r}` where nothing is said"
+    lines += [f"- `{field}`: {kind.__name__}" + (f", `{cls.defaults[field]!r}` by default"
               if field in cls.defaults else "") for field, kind in cls.attributes.items()]
     if cls.mnemonic:
         engines = " or ".join(engine.value for engine in cls.engines)

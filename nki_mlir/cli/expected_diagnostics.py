@@ -18,7 +18,7 @@ EXPECTED = re.compile(r"//\s*expected-(?P<kind>error|warning|remark)(?P<regex>-r
 PART = re.compile(r"\{\{(.*?)\}\}")
 
 
-class Announced(NamedTuple):
+class ExpectedDiagnostic(NamedTuple):
     """An expected diagnostic, from a comment; the line is None for ``@unknown``."""
 
     kind: str
@@ -26,10 +26,10 @@ class Announced(NamedTuple):
     text: str
     is_regex: bool = False
 
-    def matches(self, came: "Came") -> bool:
-        if self.kind != came.kind or self.line not in (None, came.line):
+    def matches(self, actual: "ActualDiagnostic") -> bool:
+        if self.kind != actual.kind or self.line not in (None, actual.line):
             return False
-        return re.search(self.pattern(), came.text) is not None if self.is_regex else self.text in came.text
+        return re.search(self.pattern(), actual.text) is not None if self.is_regex else self.text in actual.text
 
     def pattern(self) -> str:
         """Return the regular expression: text outside of inner braces matches itself."""
@@ -37,7 +37,7 @@ class Announced(NamedTuple):
         return "".join(f"(?:{part})" if k % 2 else re.escape(part) for k, part in enumerate(parts))
 
 
-class Came(NamedTuple):
+class ActualDiagnostic(NamedTuple):
     """An actual diagnostic."""
 
     kind: str
@@ -45,7 +45,7 @@ class Came(NamedTuple):
     text: str
 
 
-def announced(text: str) -> list[Announced]:
+def expected_in(text: str) -> list[ExpectedDiagnostic]:
     """Return the diagnostics that comments of a text expect."""
     result = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -53,17 +53,17 @@ def announced(text: str) -> list[Announced]:
             offset = match["offset"]
             shift = {"below": 1, "above": -1, None: 0, "unknown": 0}.get(offset)
             at = number + (int(offset) if shift is None else shift)
-            result.append(Announced(match["kind"], None if offset == "unknown" else at, match["text"],
+            result.append(ExpectedDiagnostic(match["kind"], None if offset == "unknown" else at, match["text"],
                                     bool(match["regex"])))
     return result
 
 
-def errors_of(error: NkiMlirError) -> list[Came]:
+def errors_of(error: NkiMlirError) -> list[ActualDiagnostic]:
     """Return the diagnostics that an exception carries."""
     diagnostics = getattr(error, "diagnostics", ())
     if diagnostics:
-        return [Came("error", d.line, d.message) for d in diagnostics]
-    return [Came("error", error.at.line if error.at else None, error.headline)]
+        return [ActualDiagnostic("error", d.line, d.message) for d in diagnostics]
+    return [ActualDiagnostic("error", error.at.line if error.at else None, error.headline)]
 
 
 def check_expected(parts: Sequence[str], name: str,
@@ -75,15 +75,15 @@ def check_expected(parts: Sequence[str], name: str,
     """
     status = 0
     for part in parts:
-        came: list[Came] = []
+        actual: list[ActualDiagnostic] = []
         try:
-            process(part, lambda kind, line, text, came=came: came.append(Came(kind, line, text)))   # type: ignore[misc]
+            process(part, lambda kind, line, text, actual=actual: actual.append(ActualDiagnostic(kind, line, text)))   # type: ignore[misc]
         except NkiMlirError as error:
-            came += errors_of(error)
+            actual += errors_of(error)
         problems = []
-        for expectation in announced(part):
+        for expectation in expected_in(part):
             try:
-                match = next((c for c in came if expectation.matches(c)), None)
+                match = next((c for c in actual if expectation.matches(c)), None)
             except re.error as wrong:
                 problems.append((expectation.line, f'"{expectation.text}" is not a regular expression: {wrong}'))
                 continue
@@ -91,8 +91,8 @@ def check_expected(parts: Sequence[str], name: str,
                 problems.append((expectation.line, f'expected {expectation.kind} "{expectation.text}" was not '
                                                    'produced'))
             else:
-                came.remove(match)
-        problems += [(c.line, f"unexpected {c.kind}: {c.text}") for c in came]
+                actual.remove(match)
+        problems += [(c.line, f"unexpected {c.kind}: {c.text}") for c in actual]
         for line, text in problems:
             print(f"{name}:{line or 1}:1: error: {text}", file=sys.stderr)
             status = 1

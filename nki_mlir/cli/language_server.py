@@ -59,7 +59,7 @@ def lacking(method: str, parameters: object) -> str:
             try:
                 urlparse(uri)
             except ValueError as error:
-                return f"textDocument.uri is no URI: {error}"
+                return f"textDocument.uri is not a URI: {error}"
         case _:
             return "textDocument.uri must be a text"
     match method.rpartition("/")[2], parameters:
@@ -99,7 +99,7 @@ class Server:
             "textDocument/documentSymbol": self.symbols, "textDocument/completion": self.completion}
 
     def serve(self) -> int:
-        """Answer until the editor leaves; 0 where it said so before."""
+        """Answer until the editor leaves; return 0 if it announced that, else 1."""
         while not self.ended:
             try:
                 message = self.read()

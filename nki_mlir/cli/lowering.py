@@ -40,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     parts = split_input(text) if options.split_input_file else [text]
     name = source.display_name(options.file)
     if options.verify_diagnostics:
-        return check_expected(parts, name, lambda part, met: process(source.read_module(part, name, met), options))
+        return check_expected(parts, name,
+                              lambda part, report: process(source.read_module(part, name, report), options))
     status, outputs = 0, []
     for part in parts:
         try:
@@ -182,7 +183,7 @@ class PassReport(PassObserver):
 
     def before(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
-        if options.mlir_print_ir_before_all or self.asked("before", name):
+        if options.mlir_print_ir_before_all or self.is_selected("before", name):
             self.dump("Before", name, text_of(module(), options))
         if options.mlir_print_ir_after_change:
             self.text = text_of(module(), options)
@@ -195,12 +196,12 @@ class PassReport(PassObserver):
         self.times.append((name, time.perf_counter() - self.start))
         if options.mlir_pass_statistics:
             self.counts.append((name, self.count_before, count(module())))
-        if self.asked("after", name) or options.mlir_print_ir_after_all or options.mlir_print_ir_after_change:
+        if self.is_selected("after", name) or options.mlir_print_ir_after_all or options.mlir_print_ir_after_change:
             text = text_of(module(), options)
             if not options.mlir_print_ir_after_change or text != self.text:
                 self.dump("After", name, text)
 
-    def asked(self, moment: str, name: str) -> bool:
+    def is_selected(self, moment: str, name: str) -> bool:
         """Return whether the options name the pass, or in a nest of MLIR's passes, ``func.func(cse)``, one of them."""
         return not self.named[moment].isdisjoint(re.findall(r"[\w-]+", name))
 

@@ -189,8 +189,8 @@ def run(options: argparse.Namespace) -> int:
         return time_all(options)
     source, = options.source
     options.on = options.on or ("" if options.stepped else executor_of(source))
-    from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: imported on first use
-    runnable = asked_for(source, options)
+    from nki_mlir.cli.runnable import check_executor, requested  # start-up: imported on first use
+    runnable = requested(source, options)
     if options.check:
         return print_report(runnable, options.json)
     if options.stepped:

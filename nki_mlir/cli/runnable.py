@@ -132,7 +132,7 @@ class TooManyArguments(NkiMlirError):
     fix = "the inputs are {names}"
 
 
-def asked_for(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:
+def requested(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:
     """Return the source of a command with the arguments of its options. Without ``values``, tensors hold zeros."""
     positional, keywords = parse_arguments(options.arg, values)
     load_libraries(options.load_library)

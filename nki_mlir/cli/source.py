@@ -126,10 +126,10 @@ def is_graph_text(text: str) -> bool:
     return "stablehlo." in text or "vhlo." in text
 
 
-def read_module(text: str, name: str, met: Callable[[str, int, str], None] | None = None) -> "Module":
+def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None) -> "Module":
     """Parse a module in a new context and check that it is safe. Errors name the file.
 
-    ``met`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
+    ``report`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
     """
     from nki_mlir.dialects.isa.module import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
@@ -143,8 +143,8 @@ def read_module(text: str, name: str, met: Callable[[str, int, str], None] | Non
         context = new_context()
     if "isa." in text:
         load_isa(context)
-    if met is not None:
-        tell(context, met)
+    if report is not None:
+        tell(context, report)
     try:
         module = parse_module(text, context, name)
         check_safe(module)
@@ -153,14 +153,14 @@ def read_module(text: str, name: str, met: Callable[[str, int, str], None] | Non
     return module
 
 
-def tell(context: "Context", met: Callable[[str, int, str], None]) -> None:
-    """Call ``met`` with the kind, line and text of each warning and remark of MLIR."""
+def tell(context: "Context", report: Callable[[str, int, str], None]) -> None:
+    """Call ``report`` with the kind, line and text of each warning and remark of MLIR."""
     def handle(diagnostic: Any) -> bool:
         kind = str(diagnostic.severity).rpartition(".")[2].lower()
         if kind not in ("warning", "remark"):
             return False
         line = re.search(r'":(\d+):', str(diagnostic.location))
-        met(kind, int(line[1]) if line else 1, diagnostic.message)
+        report(kind, int(line[1]) if line else 1, diagnostic.message)
         return True
     context.attach_diagnostic_handler(handle)
 

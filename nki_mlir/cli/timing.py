@@ -7,7 +7,7 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
-from nki_mlir.cli.runnable import asked_for
+from nki_mlir.cli.runnable import requested
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.timing.result import duration, with_interval
 from nki_mlir.targets.neuron.timing.uncertainty import verdict
@@ -53,7 +53,7 @@ def time_all(options: argparse.Namespace) -> int:
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Return the programs of a source, one for each core."""
     emission = neuron.emission(options.as_written, options.level, options.disable_dge)
-    return asked_for(source, options, values=False).streams(emission)
+    return requested(source, options, values=False).streams(emission)
 
 
 def profile(options: argparse.Namespace) -> int:

@@ -234,7 +234,7 @@ def baremetal_run_traced_kernel(kernel: object, *arrays: object, **options: obje
         None: it is refused.
 
     Errors:
-        NeedsVendorCompiler, as of baremetal_jit.
+        NeedsVendorCompiler, as for baremetal_jit.
 
     Example:
         try:

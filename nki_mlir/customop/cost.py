@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-r"""The cost of a call on the device: cycles of the GpSimd cores, from the counters of the emulated ones.
+"""The cost of a call on the device: cycles of the GpSimd cores, from the counters of the emulated ones.
 
 Each rate is derived from one of two published measurements:
 
-- Generalised IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together
-1,179,648\n  bytes; with ``TRANSFER`` cycles to start a transfer, the remaining time gives ``BYTES`` a cycle, 27
-GB/s a core. This\n  rate includes the arithmetic between the transfers.\n- A model with a ReLU as custom operator
-makes 8.1 steps a second with element accessors, 220.7 with TCM transfers and\n  269.9 with these on 8 cores. With
-the last two as R + S and R + S / 8, the ReLU's time with transfers is S, and with\n  element accessors 127 S; an
-element is two accesses of ``ELEMENT`` cycles.
+- Generalised IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together 1,179,648
+  bytes; with ``TRANSFER`` cycles to start a transfer, the remaining time gives ``BYTES`` a cycle, 27 GB/s a core. This
+  rate includes the arithmetic between the transfers.
+- A model with a ReLU as custom operator makes 8.1 steps a second with element accessors, 220.7 with TCM transfers and
+  269.9 with these on 8 cores. If the last two are R + S and R + S / 8, the ReLU's time is S with transfers, and 127 S
+  with element accessors; an element is two accesses of ``ELEMENT`` cycles.
 
 ``TRANSFER`` and ``STREAMED``, an element of a stream whose buffer is in tightly coupled memory, are assumptions.
 """

@@ -100,7 +100,7 @@ def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) 
 
 
 def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
-    """Return the smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the
+    """Return the smallest box of the iteration space that one-axis constraints leave: starts, counts, the remaining
     mask."""
     low, high, remaining = [0] * len(extents), [n - 1 for n in extents], []
     for constraint in mask:
@@ -353,6 +353,6 @@ def same_buffer(a: Tile, b: Tile) -> bool:
     return a.handle is b.handle or (not isinstance(a.handle, np.ndarray) and a.handle == b.handle)
 
 
-def same_place(a: Tile, b: Tile) -> bool:
+def same_elements(a: Tile, b: Tile) -> bool:
     """Return whether two operands are the same memory, element for element."""
     return same_buffer(a, b) and a.access == b.access

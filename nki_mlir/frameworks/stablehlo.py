@@ -45,11 +45,11 @@ class LinkedProgram:
     """A linked and compiled module. Called with arrays, it returns the list of results.
 
     Arguments:
-        source: as of run_linked
+        source: as for run_linked
         on: "isa" runs instruction streams on the simulator; otherwise the module is compiled for the CPU
 
     Errors:
-        As of run_linked.
+        Those of run_linked.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
@@ -106,14 +106,14 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     """Run a StableHLO module as ``run_linked`` does, compiled to instruction streams on the simulator.
 
     Arguments:
-        module: as of run_linked
-        arguments: as of run_linked
+        module: as for run_linked
+        arguments: as for run_linked
 
     Result:
-        As of run_linked.
+        Those of run_linked.
 
     Errors:
-        As of run_linked.
+        Those of run_linked.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"

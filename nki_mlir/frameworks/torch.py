@@ -32,7 +32,7 @@ from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
+from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, allocate_results, callee_named, layout_of, watched
 from nki_mlir.language.arguments import (
     BadArgument,
     ElementType,
@@ -127,7 +127,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if updated:
         if torch.compiler.is_dynamo_compiling():
             refuse_update([tensors[n] for n in updated], kernel)
-        new_tensors = made_for(outputs, tensors[updated[0]])
+        new_tensors = allocate_results(outputs, tensors[updated[0]])
         launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *new_tensors],
                [tensors[n] for n in read_only], name)
     else:
@@ -209,7 +209,7 @@ def is_tensor(value: object) -> bool:
 # -- planning ----------------------------------------------------------------------------------------------------------
 # How a call runs: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
 # others; shape, dtype and "starts from zero" of each new tensor; the source of each result, ("tensor", n) if the kernel
-# updated tensor n or ("made", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
+# updated tensor n or ("new", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
 # and text, because it is a constant to Dynamo.
 Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
 
@@ -304,7 +304,7 @@ def _make_plan(callee: Callee, tensors: list[int], exporting: bool, numbers: tup
     tensor = [tensors[index] for index in form.operands]            # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
     new_results = [n for n in range(len(form.results)) if n not in operand]
-    returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", new_results.index(n))
+    returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("new", new_results.index(n))
                      for n in form.returned)
     return (record.config if exporting else callee.key, tuple(tensor[k] for k in form.aliases),
             tuple(t for k, t in enumerate(tensor) if k not in form.aliases), layout_of(callee).results, returned,
@@ -358,7 +358,7 @@ class PlannedCall:
         self.entry = callee.entry
         self.function = C_ENTRY(self.entry.address)
         self.pointers = ctypes.c_void_p * len(self.order)
-        self.one = self.structure == 0 and self.returned == (("made", 0),)
+        self.one = self.structure == 0 and self.returned == (("new", 0),)
         # How to allocate each result: ``empty_like`` a tensor of the same shape and dtype is the fastest.
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)

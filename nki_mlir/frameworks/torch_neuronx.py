@@ -16,7 +16,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        options: as of nki.jit
+        options: as for nki.jit
 
     Result:
         A kernel: called with tensors, it returns those that it wrote.
@@ -33,7 +33,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
     """
     if func is None:
         return lambda function: nki_jit(function, **options)
-    return unwrap(func).anew(by_reference=True, mode="torchxla", options=options)
+    return unwrap(func).uncached(by_reference=True, mode="torchxla", options=options)
 
 
 def wrap_nki(kernel: object = None, **options: Any) -> Any:

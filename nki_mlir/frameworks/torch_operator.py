@@ -135,7 +135,7 @@ def callee_named(kernel: str) -> Callee:
 # -- implementations ---------------------------------------------------------------------------------------------------
 def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     callee = callee_named(kernel)
-    results = made_for(layout_of(callee).results, tensors[0])
+    results = allocate_results(layout_of(callee).results, tensors[0])
     run(callee, [], tensors, results)
     return results
 
@@ -183,7 +183,8 @@ def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch
     callee.entry([groups[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
-def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor) -> list[torch.Tensor]:
+def allocate_results(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor
+                     ) -> list[torch.Tensor]:
     """Allocate tensors for results on the device of ``like``, and under the modes and transformations that wrap it."""
     return [like.new_zeros(shape, dtype=dtype) if zero else like.new_empty(shape, dtype=dtype)
             for shape, dtype, zero in results]
@@ -201,7 +202,7 @@ def new_values(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
     """Run ``nki::updated``: return the updated values, then the new tensors, and write no operand."""
     callee = callee_named(kernel)
     values = [t.clone(memory_format=torch.contiguous_format) for t in written]
-    new_results = made_for(layout_of(callee).results, written[0])
+    new_results = allocate_results(layout_of(callee).results, written[0])
     run(callee, values, tensors, new_results)
     return values + new_results
 

@@ -165,9 +165,9 @@ def start() -> None:
     debug_output.recorders.append(recorder)
     formatted: Callable[..., str] = torch._tensor_str._str
 
-    def looked_at(tensor: torch.Tensor, **keywords: object) -> str:
+    def written_and_formatted(tensor: torch.Tensor, **keywords: object) -> str:
         recorder.write([tensor])
         return formatted(tensor, **keywords)
-    torch._tensor_str._str = looked_at                      # type: ignore[assignment]
+    torch._tensor_str._str = written_and_formatted                      # type: ignore[assignment]
     recorder.__enter__()
     atexit.register(lambda: None if recorder.saved else recorder.step())

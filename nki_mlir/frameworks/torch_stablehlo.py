@@ -287,21 +287,21 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
 
 def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
     """Compute an operator in int32 if all tensors are uint8, which upstream treats as signed here."""
-    def found(*arguments: object, **keywords: object) -> Any:
+    def computed(*arguments: object, **keywords: object) -> Any:
         if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
             return NotImplemented
         result = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
         several = result if isinstance(result, tuple) else (result,)
         results = tuple(r.to(torch.uint8) if r.dtype == torch.int32 else r for r in several)
         return results if isinstance(result, tuple) else results[0]
-    return found
+    return computed
 
 
 def truth(op: Any) -> Callable[..., object]:
     """Compare bytes with 0 before ``any`` and ``all``: upstream combines their bits."""
-    def found(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
+    def computed(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
         return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
-    return found
+    return computed
 
 
 def absolute(a: torch.Tensor) -> object:

@@ -246,7 +246,8 @@ def _for(op: Operation, targets: Sequence[Value]) -> None:
 def _while(op: Operation, targets: Sequence[Value]) -> None:
     before, after = (region.blocks[0] for region in op.regions)
     if len(op.operands) != len(targets):
-        raise Unsupported(feature="'scf.while' whose results are not what it carries", instead="return what is carried"
+        raise Unsupported(feature="'scf.while' whose results differ from the values that it carries",
+                          instead="return the values that the loop carries"
                           ).located(location_of(op))
     put(list(op.operands), targets)
     for block in (before, after):

@@ -110,7 +110,7 @@ class EngineExpression(ExpressionReader):
             case "math" if last_dtype.is_float:
                 return floating(name, operands)
             case "math" if name == "quotient" and last_dtype is not UINT32:
-                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last_dtype))
+                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], storage_type(last_dtype))
         raise refused(f"'{name}' on {last_dtype.mlir}")
 
     @staticmethod
@@ -131,7 +131,7 @@ class EngineExpression(ExpressionReader):
             above = alu("minimum", alu("subtract", positive, numbers(2.0 ** 32, FLOAT32)), numbers(-1, FLOAT32))
             return chosen(alu("less", positive, numbers(2.0 ** 31, FLOAT32)), converted(positive, INT32),
                           converted(above, INT32))
-        return converted(converted(value, to), held(to))
+        return converted(converted(value, to), storage_type(to))
 
     def wrap(self, step: Step, value: Node, frm: DType, to: DType) -> Node:
         """Return the low bits of an integer."""
@@ -140,7 +140,7 @@ class EngineExpression(ExpressionReader):
                 self.nest.dtype_of(source.operands[0]) is to):
             return self.value(source.operands[0])
         if frm is BOOL or (to.bits > frm.bits and to.kind is Encoding.SIGNED):
-            return converted(value, held(to))
+            return converted(value, storage_type(to))
         return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
 
 
@@ -191,7 +191,8 @@ def with_exact_extremes(node: Node) -> Node:
 
 
 def divided(a: Node, b: Node) -> tuple[Node, Node]:
-    """Quotient and remainder of int32 values, rounded towards 0: by float32, with what that leaves divided again."""
+    """Quotient and remainder of int32 values, rounded towards 0: by float32, and again for the remainder that this
+    leaves."""
     zero = numbers(0, INT32)
 
     def quotient(x: Node) -> Node:
@@ -213,7 +214,7 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
             alu("add", remainder, chosen(wrong, alu("multiply", step, b), zero)))
 
 
-def held(dtype: DType) -> DType:
+def storage_type(dtype: DType) -> DType:
     """Return the type in which the engines store a value of a type."""
     return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
 
@@ -223,7 +224,7 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
     bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
     if name in COMPARISONS:
         a, b = operands if signed else (flipped(v, bits) for v in operands)
-        return converted(compared(name, a, b), held(dtype))
+        return converted(compared(name, a, b), storage_type(dtype))
     if dtype is BOOL and name in LOGIC:
         return converted(alu(LOGIC[name], *(converted(v, FLOAT32) for v in operands)), BOOL)
     if name in ("maximum", "minimum"):
@@ -232,11 +233,11 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
         return chosen(compared("greater" if name == "maximum" else "less", *(flipped(v, bits) for v in operands)),
                       *operands)
     if name == "fmod" and dtype is not UINT32:
-        return wrapped(divided(*(converted(v, INT32) for v in operands))[1], held(dtype))
+        return wrapped(divided(*(converted(v, INT32) for v in operands))[1], storage_type(dtype))
     if name not in EXACT:
         raise refused(f"'{name}' on {dtype.mlir}")
     computed = alu(name, *(unsigned(v, bits) if name == "right_shift" else converted(v, INT32) for v in operands))
-    return converted(computed, held(dtype)) if name.startswith("bitwise") else (
+    return converted(computed, storage_type(dtype)) if name.startswith("bitwise") else (
         wrapped(computed, dtype) if signed else unsigned(computed, bits))
 
 

@@ -121,7 +121,7 @@ class _Counting:
         counted = self.computed(op, *operands)                             # type: ignore[arg-type]
         return counted if counted is not None and fits(counted.span, value.type) else None
 
-    # -- making numbers ------------------------------------------------------------------------------------------------
+    # -- computing numbers ---------------------------------------------------------------------------------------------
     def computed(self, op: Operation, a: Number, b: Number | None = None) -> Number | None:
         """Return an operation on numbers as a number, None if index values have no such operation."""
         truths = isinstance(op.operands[0].type, ir.IntegerType) and op.operands[0].type.width == 1

@@ -117,7 +117,7 @@ def factor(tiles: Tiles, machine: Machine, nest: TileNest, number: int, inner: i
     if lies_across(operand, inner, other) and min(counts) > 1:
         parts = [part.inputs[number].tile((part.extents[other], counts[0]), (other, inner))
                  for part in nest.windows(other, machine.partitions)]
-        return tiles.turned(source, parts)
+        return tiles.load_transposed(source, parts)
     return tiles.loaded(source)
 
 

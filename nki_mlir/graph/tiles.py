@@ -218,7 +218,7 @@ class Tiles:
             self.cache.keep(elements, tile)
         return tile
 
-    def turned(self, source: Tile, parts: Sequence[Tile]) -> Tile:
+    def load_transposed(self, source: Tile, parts: Sequence[Tile]) -> Tile:
         """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
         """
         elements = elements_of(source, self.symbols)

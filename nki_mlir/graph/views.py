@@ -96,7 +96,7 @@ def reinterpreted(buffer: Value, sizes: Sequence[int], strides: Sequence[int], o
 
 
 def viewed_as(buffer: Value, kind: ir.MemRefType, start: Start) -> ir.Value:
-    """Write the view of another buffer that has this type and start; its elements lie alike."""
+    """Write the view of another buffer with this type and start, whose elements have the same layout."""
     strides, _ = kind.get_strides_and_offset()
     return reinterpreted(buffer, kind.shape, strides, offset_of(start))
 
@@ -112,7 +112,7 @@ def offset_of(start: Start) -> Value | int:
 
 
 def whole_buffer(value: Value) -> Value | None:
-    """Return the buffer that a value is all of, in order; None where it is a part or has another order."""
+    """Return the buffer all of whose elements a value has, in their order; None if it has a part or another order."""
     start, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
     base = ir.MemRefType(start.buffer.type)

@@ -2,8 +2,8 @@
 """Prepares the memory of a call's arrays: C-contiguous copies where executors need them, and checks for overlaps.
 
 Executors take C-contiguous arrays, and update those that the kernel writes. Any other array is copied, and copied back
-if it was written. There is one copy for each array, so that an array passed for two parameters stays one. Two arrays
-that share memory at other positions cannot be copied so: the call is refused if the kernel writes one of them.
+if it was written. There is one copy for each array, so that an array passed for two parameters stays one. Copies of two
+arrays that overlap with a shift would not overlap: such a call is an error if the kernel writes one of them.
 """
 
 from collections.abc import Callable, Collection, Sequence

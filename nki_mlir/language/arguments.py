@@ -303,8 +303,7 @@ def defaults_of(function: object) -> tuple[object, ...]:
 
 
 class Read(NamedTuple):
-    """A signature as it was read, with the defaults at that time, which a program may change. ``bound``: without
-    ``self``.
+    """A signature, and the defaults when it was read, which a program may change. ``bound``: without ``self``.
 
     ``plain`` are names and defaults if all parameters are of the usual kind.
     """

@@ -2,7 +2,7 @@
 """Emits ``t[...] = value`` and ``t += value``: if possible, the operation that computes the value writes the target.
 
 That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture
-takes the first operation back, eager execution keeps it.
+removes the first operation, eager execution keeps it.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def assign(target: View, value: Any, mask: object = None) -> None:
 def last_result(value: object) -> LastResult | None:
     """Return the operation that computed ``value`` if no operation follows it, else None."""
     builder = active()
-    producer: LastResult | None = builder.properties.get("made")
+    producer: LastResult | None = builder.properties.get("last_result")
     return producer if producer is not None and producer.result is value and builder.last is producer.op else None
 
 
@@ -77,10 +77,10 @@ def redirect(producer: LastResult, target: View, mask: object) -> bool:
     if target.buffer.space != value.buffer.space and target.buffer.space not in producer.cls.destinations:
         return False
     builder = active()
-    undone = builder.symbolic and builder.take_back(producer.operand)
+    undone = builder.symbolic and builder.undo(producer.operand)
     if not undone and target.dtype is value.dtype and not producer.is_masked:
         builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)
-        return False                    # the operation is done: a copy gives the same bits
+        return False                    # the operation has run: a copy has the same bits
     with ops.stated_transpose() if producer.states_transpose else nullcontext():
         emit_with(producer.cls, {**producer.views, "dst": beside(producer, target)}, producer.mask, producer.attributes)
     return True
@@ -110,7 +110,7 @@ def accumulate(target: Tensor, value: Any) -> Tensor:
     builder = active()
     producer = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
     if producer is not None and "accumulate" in producer.cls.attributes and not producer.writes_more:
-        if target.shape == value.shape and builder.symbolic and builder.take_back(producer.operand):
+        if target.shape == value.shape and builder.symbolic and builder.undo(producer.operand):
             attributes = producer.attributes | {"accumulate": True}
             emit_with(producer.cls, {**producer.views, "dst": target}, producer.mask, attributes)
             return target

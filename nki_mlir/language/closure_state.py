@@ -124,7 +124,7 @@ class ClosureState:
         self.files = [(path, state_of_file(path)) for path in sorted(self._history.files)]
         self.key = (*self._walk((function, *arguments)), *self.files)
 
-    # -- whether it is still so ----------------------------------------------------------------------------------------
+    # -- validity ------------------------------------------------------------------------------------------------------
     def holds(self) -> bool:
         """Return whether a walk would see the same objects. If not, the keys of two walks may still be equal."""
         for scope, entries in self.scopes:
@@ -422,7 +422,7 @@ def is_added_to(before: object, current: object) -> bool:
 
 
 def is_same(value: Any, other: Any) -> bool:
-    """Return whether two values are the same object, equal and immutable, or slots and tuples of such values values."""
+    """Return whether two values are the same object, equal and immutable, or slots and tuples of such values."""
     if value is other:
         return True
     kind = type(value)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a kernel eagerly: its Python on concrete numbers, one program of the grid after the other.
 
-Calls on arrays, in both generations, programs of frameworks and runs for the race check alone all come here. Numbers
-cannot show whether an iteration stands for others when the kernel is compiled. If the run raises such a doubt, capture
-decides: a kernel that capture refuses for it is refused here, with the same error.
+Calls on arrays, in both generations, programs of frameworks and runs for the race check alone all come here. Concrete
+numbers cannot show whether one iteration stands for all when the kernel is compiled. If the run depends on that,
+capture decides: if it refuses the kernel, the run raises the same error.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, assemble, check_written, handed_back, report_missing
+from nki_mlir.language.results import Traced, as_result, assemble, check_written, report_missing
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 
@@ -46,7 +46,7 @@ def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
     changed = [numbers[id(v)] for v in values if id(v) in numbers]
     memory.check(changed)
     memory.write_back(changed)
-    return assemble(structure, [handed_back(bound.tensors[numbers[id(v)]], kernel.mode) if id(v) in numbers
+    return assemble(structure, [as_result(bound.tensors[numbers[id(v)]], kernel.mode) if id(v) in numbers
                                 else np.asarray(v) for v in values])
 
 

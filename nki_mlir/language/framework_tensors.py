@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the framework whose tensors a kernel is called with, and refuses derivatives that would lack a kernel's term.
 
-A framework is found without importing any that the program has not. Its adapter is the module of its name in
+A framework is found without importing any that the program has not imported. Its adapter is the module of its name in
 ``nki_mlir.frameworks``, which is above the language, hence found by name. It has ``call(kernel, arguments, keywords)``.
 """
 
@@ -14,7 +14,7 @@ import nki_mlir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import leaves_of
 
-# The class that is quicker to ask comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
+# The class whose test is quicker comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
 TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
 
 

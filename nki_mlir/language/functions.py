@@ -34,7 +34,7 @@ from nki_mlir.scalar.tokens import alu_token
 
 F = TypeVar("F", bound=Callable[..., object])
 
-# Functions that are operators: elementwise ones, and reductions with theirs.
+# Functions that are also operators: elementwise ones, and reductions by the operator with which they fold.
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 MODULI = ("mod", "fmod")
@@ -84,7 +84,7 @@ def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, 
         mask = x.mask if mask is None else mask & x.mask
     count = _count(x, axis, mask)
     total = ops.reduce("add", x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
-    rows = active("nl.mean").properties["made"].where_written()
+    rows = active("nl.mean").properties["last_result"].where_written()
     divided = ("multiply", total, 1.0 / count) if isinstance(count, int) else ("divide", total, count)
     result = ops.binary(*divided, mask=rows, dtype=dtype or _float(x))
     return ops.drop_axes(result, ops.free_axes(x.ndim, axis), keepdims)

@@ -75,7 +75,7 @@ class DynamicIndex:
 
 
 SLICES = (slice, DynamicSlice)
-PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts that are not of the run time
+PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts without run-time indices
 
 
 @dataclass
@@ -190,7 +190,7 @@ for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
     setattr(DynamicView, f"__{_name}__", _plainly)
 
 
-# -- values of the run time --------------------------------------------------------------------------------------------
+# -- run-time indices --------------------------------------------------------------------------------------------------
 def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     """Return the view of a subscript with run-time indices; ``items`` has an item per dimension."""
     run_time = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
@@ -250,7 +250,7 @@ def advanced(static: dict[int, Any], run_time: dict[int, RunTime]) -> tuple[tupl
 
 def basic(view: View, static: dict[int, Any], run_time: dict[int, RunTime], partition_axis: int | None
           ) -> tuple[tuple[int, ...], dict[int, Index]]:
-    """Return the same for slices and integers: an axis for each dimension that stays, two at least."""
+    """Return what ``advanced`` does for slices and integers: an axis for each dimension that stays, at least two."""
     axes: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
     for k in range(view.ndim):
         if k in run_time:
@@ -295,7 +295,10 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
 
 def placed(view: View, static: Mapping[int, object], run_time: dict[int, RunTime], shape: tuple[int, ...],
            indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
-    """Return the view over a table without fixed dimensions. The others are complete, and are counted row by row."""
+    """Return the view over a table without the fixed dimensions.
+
+    All other dimensions are complete; positions count their elements in row-major order.
+    """
     by_engine = partition_axis is not None and partition_axis not in run_time
     picked = []
     limits = []

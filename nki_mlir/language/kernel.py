@@ -29,7 +29,7 @@ from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.state import Identity
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
-from nki_mlir.capture.wrapping import name_of, place_of, underlying, wrap
+from nki_mlir.capture.wrapping import definition_location, name_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
@@ -58,7 +58,7 @@ from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
-from nki_mlir.language.results import assemble, check_written, handed_back, report_missing, structure_of_updates, traced
+from nki_mlir.language.results import as_result, assemble, check_written, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import DEFAULT_TARGET
@@ -125,7 +125,7 @@ class Kernel(Derived):
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict, compare=False)
     specializations: CallCache = field(default_factory=CallCache, repr=False, compare=False)
-    cores: tuple[int, ...] = ()                 # of each program of the grid, where it names several
+    cores: tuple[int, ...] = ()                 # the core of each program, if the grid names several cores
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -154,7 +154,7 @@ class Kernel(Derived):
             state["identity"] = identity_of(copy.func)
         return copy
 
-    def anew(self: K, **changes: object) -> K:
+    def uncached(self: K, **changes: object) -> K:
         """Return a copy with an empty call cache, since captures depend on what changes."""
         return self.with_changes(**changes, specializations=CallCache())
 
@@ -265,8 +265,8 @@ class Kernel(Derived):
             function = Identity(underlying(self.func) or type(self.func))
         return function, self.fixed, TARGET.raw(), LEVEL.raw()
 
-    def way(self) -> object:
-        """Return the settings that decide on the executor of a call."""
+    def executor_settings(self) -> object:
+        """Return the settings that determine the executor of a call."""
         return self.executor or EXECUTOR.raw() or "_XLAC" in sys.modules
 
     def specialize(self, bound: Bound) -> Specialization:
@@ -361,7 +361,7 @@ class Kernel(Derived):
     @property
     def location(self) -> Any:
         """The location of its ``def``, below the decorators."""
-        return place_of(self.func)
+        return definition_location(self.func)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str) -> Any:
@@ -384,8 +384,8 @@ class Kernel(Derived):
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if on == "jit" and spec.repeats and (way := self.way()) not in call.runs:
-                call.runs[way] = ArrayRun(spec, self.mode)
+            if on == "jit" and spec.repeats and (settings := self.executor_settings()) not in call.runs:
+                call.runs[settings] = ArrayRun(spec, self.mode)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
             outputs = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
@@ -393,7 +393,7 @@ class Kernel(Derived):
             report_missing([(outputs[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
         memory.write_back(changed)
         return assemble(spec.structure, [
-            shared[r.shared] if r.shared is not None else handed_back(bound.tensors[r.input], self.mode)  # type: ignore
+            shared[r.shared] if r.shared is not None else as_result(bound.tensors[r.input], self.mode)  # type: ignore
             for r in spec.results])
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
@@ -424,7 +424,7 @@ class Kernel(Derived):
 
 
 def identity_of(function: Callable[..., object]) -> str:
-    """Return a text that no other function has while this one lives, for frameworks that compare texts and no
+    """Return a text that no other function has while this one lives, for frameworks that compare strings instead of
     functions."""
     if isinstance(function, MethodType):
         return f"{id(function.__func__)} of {id(function.__self__)}"

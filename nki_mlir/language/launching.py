@@ -2,8 +2,8 @@
 """Decorators and launchers of kernels for both packages: ``jit``, ``benchmark`` and their kin.
 
 Options that public code passes and that concern the vendor's compiler alone (``debug_kernel``, ``show_compiler_tb``,
-``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are stored on the kernel; of the
-last but one ``--disable-dge`` decides in profiles who writes descriptors.
+``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are stored on the kernel; profiles
+read ``--disable-dge`` in ``additional_compile_opt``, by which the compiler writes descriptors.
 """
 
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class Decorators:
         if kernel is None:
             return lambda function: self.decorated(function, changes)
         decorated_kernel = self.kernel_of(kernel)
-        return decorated_kernel.anew(**changes | {"options": decorated_kernel.options | changes["options"]})
+        return decorated_kernel.uncached(**changes | {"options": decorated_kernel.options | changes["options"]})
 
     def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Decorate a function as a kernel; it works with and without arguments, and on a kernel.
@@ -117,7 +117,7 @@ class Decorators:
 
         Arguments:
             func: the function or kernel; without it the result is a decorator
-            kwargs: as of jit
+            kwargs: as for jit
 
         Result:
             A kernel. If another kernel calls it, it becomes a part of that kernel.
@@ -147,7 +147,7 @@ class Decorators:
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
             kwargs: save_neff_name (the compiled kernel), save_trace_name (its trace), artifacts_dir (a folder for
-                its MLIR), profile (a folder for what docs/profile.md describes); others as of jit
+                its MLIR), profile (a folder for what docs/profile.md describes); others as for jit
 
         Result:
             A kernel on NumPy arrays, whose results share no memory with its arguments.
@@ -174,13 +174,13 @@ class Decorators:
             kernel: the function or kernel; without it the result is a decorator
             warmup: no effect: modelled times do not vary
             iters: no effect
-            kwargs: as of baremetal
+            kwargs: as for baremetal
 
         Result:
             A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
         Errors:
-            As of baremetal.
+            Those of baremetal.
 
         Example:
             kernel = nki.benchmark(double, warmup=5, iters=10)
@@ -228,7 +228,7 @@ class Decorators:
         from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
         kernel = self.kernel_of(func)
         chosen = {"options": kernel.options | {"additional_compile_opt": additional_compile_opt}}
-        return copy_as(kernel.anew(**chosen), ProfiledKernel, **options)
+        return copy_as(kernel.uncached(**chosen), ProfiledKernel, **options)
 
     @without_own_frames
     def simulate_kernel(self, kernel: object, *args: object, **kwargs: object) -> Any:
@@ -284,7 +284,7 @@ def directive(name: str, kernel_of: Callable[[object], Any]) -> Callable[..., An
         if func is None:
             return lambda function: decorate(function, **options)
         kernel = kernel_of(func)
-        return kernel.anew(options=kernel.options | {name: options or True})
+        return kernel.uncached(options=kernel.options | {name: options or True})
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = DIRECTIVE.format(name=name)
     return decorate

@@ -295,7 +295,7 @@ class Lowered:
             A ``Timing``: ``total_ns``, ``path``, ``figures()``.
 
         Errors:
-            As of ``streams``.
+            Those of ``streams``.
 
         Example:
             small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
@@ -316,7 +316,7 @@ class Lowered:
             A ``Profile``: ``document``, ``advice``, ``write(folder)``.
 
         Errors:
-            As of ``streams``.
+            Those of ``streams``.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64)))
@@ -336,7 +336,7 @@ class Lowered:
             A ``KernelCost``.
 
         Errors:
-            As of ``streams``.
+            Those of ``streams``.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64), "bfloat16"))

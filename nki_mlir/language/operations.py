@@ -122,7 +122,7 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     result = result_tensor(shape, dtype, space)
     happens = emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
     builder = active()
-    builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
+    builder.properties["last_result"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
                                             attributes, explicit_dtype is not None,
                                             states_transpose="transposes" in builder.properties)
     return result
@@ -413,9 +413,9 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         dims += (result.dims[axes[0]],)
     view = result.like(dims=dims)
     properties = active().properties
-    producer: LastResult = properties["made"]
+    producer: LastResult = properties["last_result"]
     if producer.result is result:
-        properties["made"] = producer._replace(result=view, dropped=axes if view.shape != result.shape else ())
+        properties["last_result"] = producer._replace(result=view, dropped=axes if view.shape != result.shape else ())
     return view
 
 

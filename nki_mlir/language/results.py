@@ -97,7 +97,7 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
     buffer = view.buffer
     if buffer.on_chip:
         return _copied_out(builder, view, at)
-    if view.dtype is not buffer.dtype or not is_whole(view):
+    if view.dtype is not buffer.dtype or not is_complete(view):
         raise BadResult(what=f"the kernel returns a part of {buffer.name}; an output is a complete tensor").located(at)
     if buffer.role == "local":
         if builder.symbolic and buffer.scope is not builder.scopes[0]:
@@ -122,7 +122,7 @@ def _copied_out(builder: Builder, tile: View, at: Location) -> Buffer:
     return output
 
 
-def is_whole(view: View) -> bool:
+def is_complete(view: View) -> bool:
     """Return whether an HBM view has all elements of its buffer in their order."""
     steps = [d.free for d in view.dims if d.count != 1]
     inner = [math.prod(view.shape[k + 1:]) for k, d in enumerate(view.dims) if d.count != 1]
@@ -161,7 +161,7 @@ def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
             warn_left_out(name, memory.size, count, index, at, float(memory[tuple(index)]))
 
 
-def handed_back(argument: "np.ndarray", mode: str) -> "np.ndarray":
+def as_result(argument: "np.ndarray", mode: str) -> "np.ndarray":
     """Return a parameter that was written, as a result."""
     return argument.copy() if mode in DETACHED else argument
 

@@ -83,7 +83,7 @@ class Specialization:
     results: list[Result]
     structure: str
     captured: "Captured"
-    cores: tuple[int, ...] = ()         # of each program of the grid, where the launch names several
+    cores: tuple[int, ...] = ()         # the core of each program, if the launch names several cores
     static: bool = False                # the compiler's option --disable-dge is set: it writes all descriptors
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
 

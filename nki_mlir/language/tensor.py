@@ -80,7 +80,8 @@ class Tensor(TensorObject, View):
         return region_of(self.buffer)
 
     def __bool__(self) -> bool:
-        """Return True for a parameter, which is given; the value of a tile is known on the device only."""
+        """Return True for a parameter, so that kernels can test an optional one; raise an error for a tile, whose value
+        only the device knows."""
         if self.buffer.role == "input" and self.shape == self.buffer.shape:
             return True
         error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
@@ -228,7 +229,7 @@ class Tensor(TensorObject, View):
         if isinstance(target, DynamicView) or isinstance(value, DynamicView):
             raise PlainDynamicCopy().here()
         # ``t[...] += v`` has written in place; Python then assigns the result to the subscript.
-        if not (isinstance(value, View) and target.same_place(value)):
+        if not (isinstance(value, View) and target.same_elements(value)):
             assignment.assign(target, value)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_place
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_elements
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
@@ -49,7 +49,7 @@ def placed(text: KernelText, op: Op) -> Iterator[Op]:
     staged: dict[str, Tile] = {}
     copies: list[tuple[Tile, Tile]] = []            # of tiles that are read: two operands of one tile have one copy
     for field, tile in moved:
-        copy = next((copy for read, copy in copies if not field.writes and same_place(read, tile)), None)
+        copy = next((copy for read, copy in copies if not field.writes and same_elements(read, tile)), None)
         staged[field.name] = copy = copy if copy is not None else _staged(text, op, field, tile)
         if not field.writes:
             copies.append((tile, copy))
@@ -189,7 +189,7 @@ def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
     if not isinstance(op, CopyOp | TensorCopyOp):
         return False
     source, target = op.src, op.dst
-    apart = source.handle != target.handle or same_place(source, target)
+    apart = source.handle != target.handle or same_elements(source, target)
     same_type = source.shape == target.shape and source.dtype is target.dtype and apart
     return same_type and source.space == SBUF and starts_legally(text.machine, source) and (
         source.access.dims[0][0] == 1 or source.shape[0] == 1)

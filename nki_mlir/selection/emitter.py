@@ -17,7 +17,7 @@ from nki_mlir.analysis.effects import memory_of, own_effects, users_through_view
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_place
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_elements
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
@@ -87,7 +87,7 @@ class Emitter:
 
     def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
         """dst = src, converted, wherever they are."""
-        if same_place(dst, src) and engine is None:
+        if same_elements(dst, src) and engine is None:
             return None
         if HBM in (dst.space, src.space):
             on_chip = dst if src.space == HBM else src

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Several programs in one process that meet: what they gave each other, and threads that wait for each other.
+"""Several programs in one process that meet: the values that they exchange, and threads that wait for each other.
 
 By default they take turns: each runs until it ends or has to wait for others, so that what they share needs no locks
 and runs are repeatable. Where none waits, all of them run in the calling thread. ``parallel`` ones run at once.
@@ -30,7 +30,7 @@ class NoMeeting(NkiMlirError):
 
 
 class Missing(NkiMlirError):
-    """One of those that wait; it gets the place of the instruction."""
+    """The error of one that waits, which gets the source location of the instruction."""
 
     def __init__(self, exchange: "Exchange", operation: str, kind: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Exchanges:
 
 @dataclass(eq=False)
 class MeshMember:
-    """One program's place in a mesh."""
+    """One program as a member of a mesh."""
 
     mesh: "Mesh"
     number: int

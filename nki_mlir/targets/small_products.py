@@ -15,7 +15,7 @@ from nki_mlir.alone import free_in_child
 
 
 class _Running:
-    """How many runs there are. The first of them takes the threads away, the last one gives them back."""
+    """How many runs there are. The first run limits NumPy to one thread, the last one restores the number."""
 
     def __init__(self) -> None:
         self.count, self.lock = 0, free_in_child(threading.Lock())
@@ -49,7 +49,8 @@ def _libraries() -> list[Any]:
 
 def _set_threads(numbers: Sequence[int]) -> None:
     for library, number in zip(_libraries(), numbers):
-        # The package listens to the first thread that asked only. Here the last run to end may be another's.
+        # The package restores the number only in the thread that changed it, and the last run to end may be in another
+        # one.
         free = getattr(library, "clear_controlling_thread", lambda force: None)
         free(force=True)
         library.set_num_threads(number)
@@ -58,7 +59,7 @@ def _set_threads(numbers: Sequence[int]) -> None:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Products that NumPy computes meanwhile, also those of other threads, take one core."""
+    """Let products that NumPy computes in the block, also those of other threads, use one core."""
     _running.enter()
     try:
         yield

@@ -10,7 +10,7 @@ from math import prod
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import Linear, Ranges, Tile, same_place
+from nki_mlir.dialects.access import Linear, Ranges, Tile, same_elements
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
@@ -188,7 +188,7 @@ class _Work:
     def readers(self, name: str) -> list[Tile]:
         """Return the sources that are not, element for element, what ``name`` writes."""
         axes, dst = self.iteration.axes, getattr(self.op, name)
-        return [t for n, t in self.op.sources() if not (same_place(t, dst) and axes[n] == axes[name])]
+        return [t for n, t in self.op.sources() if not (same_elements(t, dst) and axes[n] == axes[name])]
 
     def target(self, name: str, dst: Tile, readers: Sequence[Tile]) -> Tile:
         """Return ``dst``, or a temporary where a write to it could change what a later operation reads."""

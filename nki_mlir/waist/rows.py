@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from nki_mlir.bindings import Value
-from nki_mlir.dialects.access import SBUF, Tile, same_place
+from nki_mlir.dialects.access import SBUF, Tile, same_elements
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.overlap import may_overlap
@@ -86,7 +86,7 @@ def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[
     """Write loops whose free axes go in order, around a value that each partition carries from element to element."""
     writer, dst = rows.writer, op.dst
     carry = rows.each(lambda s, x: x, op.initial) if op.initial is not None else rows.constant(op.imm)
-    overlaps = any(may_overlap(dst, t, ranges) for t in (op.data0, op.data1) if not same_place(t, dst))
+    overlaps = any(may_overlap(dst, t, ranges) for t in (op.data0, op.data1) if not same_elements(t, dst))
     target = writer.temporary(dst, dst.dtype) if overlaps else dst
     inputs, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
     in_order = IterationSpace(rank, frozenset(range(1, rank)))

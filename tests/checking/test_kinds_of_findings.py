@@ -418,7 +418,7 @@ def current_sum_in_bfloat16(x):
 
 
 # -- stores ------------------------------------------------------------------------------------------------------------
-@case("error", "the input tensor x is written, but it is immutable", "write to a tensor made with nl.ndarray")
+@case("error", "the input tensor x is written, but it is immutable", "write to a tensor created with nl.ndarray")
 @beta.jit
 def beta_input_overwritten(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)

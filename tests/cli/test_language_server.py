@@ -103,7 +103,7 @@ def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code,
 @pytest.mark.parametrize("method, parameters, words", [
     ("didOpen", None, "textDocument.uri must be a text"), ("hover", [1], "textDocument.uri must be a text"),
     ("didClose", {"textDocument": {"uri": 5}}, "textDocument.uri must be a text"),
-    ("didOpen", {"textDocument": {"uri": "file://[x", "text": ""}}, "textDocument.uri is no URI"),
+    ("didOpen", {"textDocument": {"uri": "file://[x", "text": ""}}, "textDocument.uri is not a URI"),
     ("didOpen", {"textDocument": {"uri": "file:///x", "text": None}}, "textDocument.text must be a text"),
     ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": []}, "the last of contentChanges must have"),
     ("hover", {"textDocument": {"uri": "file:///x"}, "position": {"line": -1, "character": 0}}, "position must have"),

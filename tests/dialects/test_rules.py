@@ -174,7 +174,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
      "'nonzero_with_count': padding is an integer of 32 bits, got 2147483648"),
     ("nisa.gather_flattened", {"src": "sbuf 5xFxf32"},
      "'gather_flattened': src and index have the same number of partitions, got src 5, index 4"),
-    ("nisa.nc_match_replace8", {"dst_idx": "sbuf Px9xui32"}, "'nc_match_replace8': dst_idx has 8 places, got 9"),
+    ("nisa.nc_match_replace8", {"dst_idx": "sbuf Px9xui32"}, "'nc_match_replace8': dst_idx has 8 elements a partition, got 9"),
     ("nisa.local_gather", {"dst": "sbuf Gx8xf32"},
      "'local_gather': dst has the partitions of src, and elements for each of 16 rows of indices, got [3, 8] for 16 elements of 16 "
      "partitions"),

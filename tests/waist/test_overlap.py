@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_place
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_elements
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
 from nki_mlir.waist.overlap import boxes_overlap, may_overlap, nest_of, owners_apart, region_of
 
@@ -210,5 +210,5 @@ def test_ranges__keep_symbols_apart() -> None:
 def test_other_buffers__do_not_overlap() -> None:
     a = on_chip(Linear(0), ROW, (1, 8))
     other = Tile(object(), a.space, a.base_shape, a.base_dtype, a.access)
-    assert not may_overlap(a, other) and not same_place(a, other)
-    assert same_place(a, on_chip(Linear(0), ROW, (1, 8))) and not same_place(a, on_chip(Linear(1), ROW, (1, 8)))
+    assert not may_overlap(a, other) and not same_elements(a, other)
+    assert same_elements(a, on_chip(Linear(0), ROW, (1, 8))) and not same_elements(a, on_chip(Linear(1), ROW, (1, 8)))

@@ -18,7 +18,7 @@ def baremetal(kernel=None, **kwargs) -> Any:
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
         kwargs: save_neff_name (the compiled kernel), save_trace_name (its trace), artifacts_dir (a folder for
-            its MLIR), profile (a folder for what docs/profile.md describes); others as of jit
+            its MLIR), profile (a folder for what docs/profile.md describes); others as for jit
 
     Result:
         A kernel on NumPy arrays, whose results share no memory with its arguments.
@@ -35,13 +35,13 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
         kernel: the function or kernel; without it the result is a decorator
         warmup: no effect: modelled times do not vary
         iters: no effect
-        kwargs: as of baremetal
+        kwargs: as for baremetal
 
     Result:
         A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
     Errors:
-        As of baremetal.
+        Those of baremetal.
     """
 
 
@@ -52,10 +52,10 @@ def cpu_simulate(kernel) -> Any:
         kernel: the function or kernel
 
     Result:
-        As of simulate.
+        Those of simulate.
 
     Errors:
-        As of simulate.
+        Those of simulate.
     """
 
 
@@ -134,7 +134,7 @@ def trace(func=None, **kwargs) -> Any:
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        kwargs: as of jit
+        kwargs: as for jit
 
     Result:
         A kernel. If another kernel calls it, it becomes a part of that kernel.

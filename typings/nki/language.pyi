@@ -159,7 +159,7 @@ class NkiTensor:
             end_dim: an integer; the last, which is included
 
         Result:
-            A view in which the dimensions are one.
+            A view in which the dimensions are merged.
 
         Errors:
             Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.
@@ -2052,7 +2052,7 @@ class tensor:
             end_dim: an integer; the last, which is included
 
         Result:
-            A view in which the dimensions are one.
+            A view in which the dimensions are merged.
 
         Errors:
             Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.

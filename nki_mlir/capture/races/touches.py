@@ -19,7 +19,7 @@ from nki_mlir.capture.mask import Mask
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
-from nki_mlir.dialects.access import same_place
+from nki_mlir.dialects.access import same_elements
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
@@ -158,7 +158,7 @@ class Touches:
         if kind.writes:
             adds |= fixed and kind.reads and kind.name in [name for name, _ in op.sources()]
         elif adds:
-            adds = any([view.same_place(target) for target in targets])
+            adds = any([view.same_elements(target) for target in targets])
         epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
         counted = tuple(symbols) if restriction is not None else ()
         if not fixed and self.meant is not None and restriction is None:
@@ -181,7 +181,7 @@ class Touches:
 
 def adds_up(op: Op) -> bool:
     """Return whether a DMA accumulates to its destination."""
-    return isinstance(op, DmaComputeOp) and (same_place(op.dst, op.lhs) or same_place(op.dst, op.rhs))
+    return isinstance(op, DmaComputeOp) and (same_elements(op.dst, op.lhs) or same_elements(op.dst, op.rhs))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuron-profile`` and ``neuron-explorer``: ``capture`` executes a NEFF and writes traces, ``view`` prints what is in
-one, ``show-session`` its totals, ``inspect`` runs a command whose kernels leave both.
+one, ``show-session`` its totals, ``inspect`` runs a command whose kernels write both.
 
 The options are those that the vendor documents. Options that concern only a device, a server or a database are accepted
 and have no effect. Programs start the tool once for each run of a kernel, so each subcommand imports only the modules
@@ -41,7 +41,7 @@ def parser(tool: str) -> argparse.ArgumentParser:
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_capture(commands.add_parser("capture", help="execute a NEFF, and write its traces"))
     _add_view(commands.add_parser("view", help="print the contents of a trace"))
-    inspect = commands.add_parser("inspect", help="run a command whose kernels leave NEFF and NTFF files")
+    inspect = commands.add_parser("inspect", help="run a command whose kernels write NEFF and NTFF files")
     inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR",
                          help="write the files to this directory (./output)")
     inspect.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="run this command")

@@ -51,7 +51,7 @@ class Accumulating(PartitionWise):
     dst: Out
     accumulator: InOut
     reduce_res: Out | None
-    if TYPE_CHECKING:           # subclasses declare them, each in its place
+    if TYPE_CHECKING:           # subclasses declare them, each in its position
         reduce_cmd: str
         reduce_op: str
 
@@ -144,7 +144,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     fill: float = 0.0
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
-    rows_apart = False                  # it computes with the places of elements
+    rows_apart = False                  # it computes with the positions of elements
     chooses = True
     law = "range_select"
 

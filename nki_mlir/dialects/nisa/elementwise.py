@@ -241,9 +241,9 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("scale")
-        check.one_a_row("bias", contested=True)         # a release took any
+        check.one_a_row("bias", contested=True)         # one release accepted any shape
         if self.fn == "reciprocal" and self.bias is not None:
-            check.need(3, "the activation 'reciprocal' with a bias", "add the bias in its own instruction")
+            check.need(3, "the activation 'reciprocal' with a bias", "add the bias in a separate instruction")
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         operands = iter(tiles)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data movement instructions: tensor_copy, memset, iota, dma_copy, and sums that DMA engines compute on the way;
-between partitions and places stream shuffle, local gather, flattened gather, transposing DMA."""
+stream shuffle, gathers and transposing DMA, which move elements between partitions and positions."""
 
 import numpy as np
 
@@ -92,7 +92,8 @@ class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC
         return s.alu("add", lhs, rhs)
 
 
-# -- between partitions and places ------------------------------------------------------------------------------------
+# -- between partitions and positions
+# ------------------------------------------------------------------------------------
 QUADRANT, GROUP, INDICES = Machine.quadrant, Machine.gpsimd_group, Machine.gpsimd_indices_max
 KEEP = 255
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bases of instructions that are no loop nest: on complete tensors, or on each partition separately.
+"""Bases of instructions that are not loop nests: on complete tensors, or on each partition separately.
 
 They stay instructions on every path, and their meaning is the class's reference.
 """

@@ -112,7 +112,7 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
 
 class RandomBitsOp(Drawing, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
                    opcode=0x7C):
-    """dst = 32 random bits an element, cut to the integer type's."""
+    """dst = random bits: the low bits of 32 for each element, as many as the integer type has."""
 
     law = "random.numbers"
 

@@ -79,7 +79,7 @@ class WithRowReduction(NisaOp, Elementwise):
     dst: Out
     reduce_res: Out
     src: In
-    if TYPE_CHECKING:           # subclasses declare it, in its place
+    if TYPE_CHECKING:           # subclasses declare it, in its position
         reduce_op: str
 
     def iteration(self) -> Iteration:
@@ -217,7 +217,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
         if rows is None or parts is None:
             b.keep(self)
             return
-        numbers = [part.free_elements for part in parts]        # what is done of both parts stands together
+        numbers = [part.free_elements for part in parts]        # operations on both parts are adjacent
         counts = [rows.constant(n) for n in numbers]
         totals = [rows.sum(lambda s, x: x, [part]) if n else count for part, n, count in zip(parts, numbers, counts)]
         means = [rows.each(lambda s, x, n=max(n, 1): s.alu("divide", x, s.constant(n)), total)

@@ -99,8 +99,8 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         if self.dst_idx is not None:
             check.dtype("dst_idx", UINT32, UINT16)
             check.same_partitions("data", "dst_idx")
-            check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx has 8 places, got {self.dst_idx.free_elements}",
-                       f"create it with shape ({self.data.shape[0]}, 8)")
+            check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx has 8 elements a partition, got "
+                       f"{self.dst_idx.free_elements}", f"create it with shape ({self.data.shape[0]}, 8)")
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
         positions = find_each(data, vals)
@@ -213,7 +213,7 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.same_partitions("dst", "src")
         for name, number in (("base", self.base), ("padding", self.padding)):
             check.rule(-1 << 31 <= number < 1 << 31, f"{name} is an integer of 32 bits, got {number}",
-                       "give it as dst can hold it")
+                       "give a number that dst can represent")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -50,7 +50,7 @@ def number_beside(op: str, number: float, beside: DType, reverse: bool = False) 
 
 
 def number_dtype(number: float, beside: DType) -> DType:
-    """Return the dtype of a whole number that is computed with a tile: the tile's if that is wide enough."""
+    """Return the dtype of an integer that is combined with a tile: the tile's if that is wide enough."""
     if beside.is_integer and beside.bits >= 32 and np.iinfo(beside.numpy).min <= number <= np.iinfo(beside.numpy).max:
         return beside
     return operand_dtype(int(number))
@@ -68,7 +68,7 @@ def select_compute(condition: DType, *values: DType) -> DType:
 def verify_magnitude(op: "BinaryOp | BinaryScalarOp", check: TargetCheck) -> None:
     """Check that the target has abs_max and abs_min: no older engine does, and no other instructions replace them."""
     if op.op in ("abs_max", "abs_min"):
-        check.need(SINCE[op.op], f"nl.{op.op}", "compute it by other operators")
+        check.need(SINCE[op.op], f"nl.{op.op}", "compute it with other operators")
 
 
 class TwoTiles(Elementwise):

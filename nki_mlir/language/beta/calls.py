@@ -107,7 +107,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={getattr(default, '__name__', None) or default!s}"
 
 
-# Names that public code has and no release: what is meant.
+# Names that public code uses and no release has, with what to use instead.
 INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] one", "compile": "decorate the kernel "
             "with nki.jit and call it", "kernel": "decorate the kernel with nki.jit"}
 

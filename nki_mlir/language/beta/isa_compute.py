@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions of the beta generation that are more than their operation: functions that allocate their result tile.
+"""Instructions of the beta generation that do more than emit their operation: they allocate their result tile.
 
 Scalars may be numbers or [P, 1] tiles. The other instructions are in ``isa.py``.
 """
@@ -188,7 +188,7 @@ def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: ob
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
     if name not in ("double_row", "double_row_gen3"):
-        wrong = "there is no such mode here"
+        wrong = "there is no such mode"
     elif machine.generation < 3:
         wrong = f"{machine.name} does not have it"
     if wrong:

@@ -51,7 +51,7 @@ def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
 
 def check_jumps(node: ast.For | ast.While) -> None:
     require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop",
-            fix="keep what decides in a register, and use nl.while_loop")
+            fix="keep the condition in a register, and use nl.while_loop")
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
                 except GeneratorExit:       # an exception raised here would be lost
                     builder.violation = NkiValidationError(
                         "break and return are not allowed within dynamic loop",
-                        fix="keep what decides in a register, and use nl.while_loop").here()
+                        fix="keep the condition in a register, and use nl.while_loop").here()
                     raise
             ops.binary("add", counter.state, step, destination=counter.state)
 
@@ -188,7 +188,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
     """Run ``body_fun(i)`` for i = lower, lower + step, ... below upper. The bounds may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors",
-                fix="write results to tensors that are made before the loop")
+                fix="write results to tensors that are created before the loop")
 
 
 @reported

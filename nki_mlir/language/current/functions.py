@@ -308,7 +308,7 @@ def set_elements(tensor: NkiTensor, key: object, value: object) -> None:
     """Assign ``value`` to the view ``tensor[key]``, and warn that assignment is not portable."""
     older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
     target = tensor[key]
-    if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has already written
+    if not (isinstance(value, NkiTensor) and target.same_elements(value)):         # t[...] += v has already written
         assignment.assign(target, value)
 
 

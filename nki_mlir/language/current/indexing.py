@@ -57,7 +57,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
             require(dropped == list(range(dim)), f"a tensor of {item.size} indices can only index the first dimension "
                                                  f"that no integer indexes, not dimension {dim}",
                     fix="put it first, and integers or slices after it")
-            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices picks partitions",
+            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices selects partitions",
                     fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
         view, drop = _pick(view, dim, item)
         if drop:
@@ -98,7 +98,7 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
                     code="NKI-SUBSCRIPT")
         case NkiTensor():
             require(item.dtype.is_integer, f"an index tensor must have integers, got a tensor of {item.dtype}",
-                    fix="make its tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
+                    fix="create the tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
         case DynamicSlice():
             invalid("nl.ds of the beta generation (neuronxcc.nki) indexes a tensor of the current one (nki)",
@@ -175,7 +175,7 @@ def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
                 fix="put the index of partitions first: nl.arange(n)[:, None]")
         require(shape[0] == 1 or not any(i.axes[0] for i in spread[1:]),
                 "the index of a free dimension varies along the partition",
-                fix="make a DMA or nisa.nc_n_gather of what each partition picks")
+                fix="gather the elements of each partition with a DMA or nisa.nc_n_gather")
     steps = [sum(i.axes[axis] * step for i, step in zip(spread, tensor.strides)) for axis in range(len(shape))]
     start = sum(i.const * step for i, step in zip(spread, tensor.strides))
     return tensor.like(shape=shape, strides=steps, offset=tensor.offset + start)

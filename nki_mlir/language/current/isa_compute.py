@@ -145,7 +145,7 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
     """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
     kind = low.is_tensor(predicate, op, "predicate").dtype
-    if kind not in (UINT8, UINT16, UINT32):         # signed ones, of which other documents say nothing, as well
+    if kind not in (UINT8, UINT16, UINT32):         # signed integers as well, of which other documents say nothing
         core_rule(False, DtypeOfOperand, op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32")
     with low.writing(dst, op, reads=True) as out:
         if isinstance(src, NkiTensor):
@@ -336,7 +336,7 @@ def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: ob
                  reduce_op=token, **attributes)
 
 
-# -- instructions that are no more than their operation ----------------------------------------------------------------
+# -- instructions that only emit their operation -----------------------------------------------------------------------
 FP32_MIN = -3.4028235e38
 TEXTS: dict[str, regular.Convert] = {
     "operator": lambda token, name, parameter: alu(token, f"{name} {parameter}"),

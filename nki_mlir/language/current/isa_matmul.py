@@ -116,7 +116,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
     builder = active()
     loops = builder.properties.get("dynamic_loops", ())
     if loops and state != "all" and builder.symbolic and out.buffer.scope is not builder.scopes[-1]:  # type: ignore[attr-defined]
-        invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes "
+        invalid("nc_matmul in a dynamic loop on PSUM created outside of it needs accumulate=: which iteration writes "
                 "first is not known when the kernel is captured", fix="give accumulate=True or False")
     if state == "some":
         for part in write_history.unwritten(out):

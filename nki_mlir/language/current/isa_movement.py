@@ -56,7 +56,7 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
     """Emit dst = op(dst, src), computed in SBUF temporaries."""
     require(dst.indirection is None and src.indirection is None,
             f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has",
-            fix="use nl.add, or compute the address before")
+            fix="use nl.add, or compute the address first")
     target, operand = (low.allocate(t.shape, t.dtype) for t in (dst, src))
     assignment.dma(target, dst, mode=mode)
     assignment.dma(operand, src, mode=mode)
@@ -161,7 +161,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
             f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}",
             fix="leave scales out, and multiply on chip")
     require(unique_indices, f"{op} unique_indices must be True",
-            fix="leave it out, and combine rows of one index before")
+            fix="leave it out, and combine rows with equal indices first")
     mode = oob_mode.name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         low.any_tensor(t, op, label)

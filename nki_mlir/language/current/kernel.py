@@ -46,7 +46,7 @@ from nki_mlir.language.kernel import K, capturing, is_array, plain_index_errors,
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.launching import MODES, Decorators
-from nki_mlir.language.results import BadResult, Traced, is_whole, traced
+from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -148,7 +148,7 @@ class Kernel(CoreKernel):
             require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string",
                     fix="give the names that instructions have by name=")
             schedule_pairs += [(name, n) for n in names]
-        return self.anew(options=self.options | {"schedule": tuple(schedule_pairs)})
+        return self.uncached(options=self.options | {"schedule": tuple(schedule_pairs)})
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         try:
@@ -309,7 +309,7 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
     if tensor.indirection is None:
         view = core_view(tensor)
         view = view.like(dtype=carrier(tensor.dtype))
-        if tensor.on_chip or (view.dtype is view.buffer.dtype and is_whole(view)):
+        if tensor.on_chip or (view.dtype is view.buffer.dtype and is_complete(view)):
             return view
     if prod(active().grid) != 1:
         raise BadResult(what=f"the kernel returns a part of {tensor.name} from several cores").located(at)
@@ -407,10 +407,10 @@ def cpu_simulate(kernel: object) -> Simulation:
         kernel: the function or kernel
 
     Result:
-        As of simulate.
+        Those of simulate.
 
     Errors:
-        As of simulate.
+        Those of simulate.
 
     Example:
         assert np.array_equal(nki.cpu_simulate(double)[1](np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))

@@ -405,7 +405,7 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
 def scalar(op: str, label: str, value: object, beside: View) -> Any:
     """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``."""
     if isinstance(value, VirtualRegister):
-        invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store",
+        invalid(f"{op} {label}: a register is not an operand; store it to a tile with nisa.register_store",
                 fix="store it to a tile with nisa.register_store first")
     if not isinstance(value, NkiTensor):
         return value

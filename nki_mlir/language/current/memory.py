@@ -186,7 +186,7 @@ class Indirection:
         """Whether the index moves along dimension 0. On chip that crosses partitions, which only DMA can do."""
         return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)
 
-    def tell_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    def warn_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
         """Warn if the stride that scales the index is not the one of the view ``name`` that ``ap`` was called on."""
         dim, step = self.dim, self.scale
         if dim < len(shape) and (shape[dim] == 1 or strides[dim] == step):

@@ -50,9 +50,9 @@ BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require
 class Progress(Enum):
     """What is known about calls with equal shapes and constants."""
 
-    CLEAN = "simulated, and nothing was said"
-    NATIVE = "native code gives the same"
-    SIMULATED = "only the simulator will do"
+    CLEAN = "simulated without warnings and output"
+    NATIVE = "native code gives the same results"
+    SIMULATED = "only the simulator may run them"
 
 
 @dataclass

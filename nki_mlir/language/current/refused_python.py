@@ -75,7 +75,7 @@ def _named_functions(function: FunctionType, tree: ast.FunctionDef) -> Iterator[
 
 
 def _function_of(value: object) -> FunctionType | None:
-    """Return the function of a function, of a kernel, or of a static or class method; None for other values."""
+    """Return the Python function behind a function, kernel, or static or class method; None for other values."""
     value = getattr_static(value, "func", value) if not isinstance(value, FunctionType) else value
     value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     return value if isinstance(value, FunctionType) else None

@@ -395,7 +395,7 @@ class NkiTensor(OlderMethods):
                             "use indirect_dim=0, or scalar_offset")
             indirection = Indirection("vector", vector_offset, prod(base[1:]), base[0])
         if indirection is not None and kind is self.dtype:
-            indirection.tell_of_steps(self.name, self.shape, self.strides)
+            indirection.warn_of_steps(self.name, self.shape, self.strides)
         return NkiTensor(self.storage, counts, strides, start, kind, base, indirection)
 
     @reported
@@ -417,7 +417,7 @@ class NkiTensor(OlderMethods):
     __getitem__: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]
     __setitem__: ClassVar[Callable[["NkiTensor", object, object], None]]
 
-    def same_place(self, other: "NkiTensor") -> bool:
+    def same_elements(self, other: "NkiTensor") -> bool:
         """Return whether ``other`` is a view of the same elements in the same order and dtype."""
         return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
                 and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))

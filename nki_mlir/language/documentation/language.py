@@ -272,7 +272,7 @@ VIEWS = {
     "reshape_dim": Page((), {}, "A view in which the dimension is split into several.",
                         "Extents whose product is not the dimension's are errors. " + ON_CHIP),
     "flatten_dims": Page((), {"start_dim": "the first", "end_dim": "the last, which is included"},
-                         "A view in which the dimensions are one.",
+                         "A view in which the dimensions are merged.",
                          "Dimensions whose steps do not nest are errors. " + ON_CHIP),
     "reshape": Page((), {}, "The same elements in another shape.",
                     "More elements, in HBM also fewer, and a shape that needs a copy, are errors."),

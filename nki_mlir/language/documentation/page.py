@@ -82,7 +82,7 @@ def filled(text: str, name: str) -> str:
     return text.replace("{name}", name).replace("{formula}", language.FORMULAS.get(name, ""))
 
 
-def said_of(generation: str, text: str) -> str:
+def text_for(generation: str, text: str) -> str:
     """Return the part of a text for a generation: before " | " for beta, behind it for current."""
     beta, _, current = text.partition(" | ")
     return current if current and generation == CURRENT else beta
@@ -108,7 +108,7 @@ def cost(cls: type[Op]) -> str:
 
 def names_of_laws(cls: type[Op]) -> list[str]:
     """Return the names that a class's own ``work`` builds its law from, without their variants, which follow a dot: the
-    first is ``law`` if ``work`` reads that. Other texts of ``work`` are no laws of a machine."""
+    first is ``law`` if ``work`` reads that. Other strings in ``work`` do not name laws."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
     assert isinstance(body, ast.FunctionDef)
     nodes = [node for statement in body.body[1:] for node in ast.walk(statement)]
@@ -178,10 +178,10 @@ def description(function: "Function", sentence: str) -> str:
     arguments, parameters = [], list(function.__signature__.parameters)[function.skip:]
     for parameter in parameters:
         kind = function.kind(parameter)
-        takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
+        takes = text_for(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
         arguments.append(f"{parameter}: {argument(kind.description if kind is not None else '', takes)}")
-    result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
-    errors = said_of(generation, page.errors)
+    result = filled(text_for(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
+    errors = text_for(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [errors] if errors == "None." else [errors, LOCATED]),
                   *(performance(page, parameters) if page.ops else []), Paragraph("Example", shown.splitlines()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the table of instructions says of one: its signatures, operands, commands, documentation and examples."""
+"""An entry of the table of instructions: signatures, operands, commands, documentation and examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from nki_mlir.scalar.dtypes import DType
 Extents: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the tiles' shapes and the attributes
 
-# What several instructions call errors.
+# Errors that several instructions share.
 STATES = "A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
 SAME = "Tiles of different shapes, and operands that are all in PSUM, are errors."
 SHAPES = "A tile of another shape, or in another memory, is an error."
@@ -58,7 +58,7 @@ class InstructionEntry:
     ``releases`` are its signatures in the form of ``signatures/table.py``; without ``regular`` both generations write
     the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; the
     operation's class checks those of an entry without any. ``example`` has the form that ``documentation/examples.txt``
-    describes; the beta generation has ``beta_example`` in its stead, and ``beta_page`` has the fields in which its page
+    describes; ``beta_example`` replaces it in the beta generation, and ``beta_page`` has the fields in which its page
     differs.
     """
 
@@ -80,7 +80,7 @@ class InstructionEntry:
 
 @dataclass(frozen=True)
 class Group:
-    """The entries of a page of the reference: its file, its title."""
+    """A page of the reference: its file, its title and its entries."""
 
     page: str
     title: str

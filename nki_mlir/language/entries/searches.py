@@ -182,17 +182,17 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             SHAPES),
         example="""
         x: float32[16, 64]
-        places: uint16[16, 2]
+        offsets: uint16[16, 2]
         y: float32[16, 32]
-        nisa.local_gather(dst=y, src_buffer=x, index=places)
-        y == x[:, places.flatten(order='F')]
+        nisa.local_gather(dst=y, src_buffer=x, index=offsets)
+        y == x[:, offsets.flatten(order='F')]
         """,
         beta_example="""
         x: float32[16, 64]
-        places: uint16[16, 2]
+        offsets: uint16[16, 2]
         y: float32[16, 2, 16, 1]
-        y = nisa.local_gather(src_buffer=x, index=places)
-        y == x[:, places.flatten(order='F')].reshape(16, 2, 16, 1)
+        y = nisa.local_gather(src_buffer=x, index=offsets)
+        y == x[:, offsets.flatten(order='F')].reshape(16, 2, 16, 1)
         """),
     "nc_n_gather": InstructionEntry(
         releases="""
@@ -209,10 +209,10 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "Indices of another dtype than uint32, and dst of another dtype than data, are errors."),
         example="""
         x: float32[128, 64]
-        places: uint32[128, 16]
+        offsets: uint32[128, 16]
         y: float32[128, 16]
-        nisa.nc_n_gather(dst=y, data=x, indices=places)
-        y == np.take_along_axis(x, places.astype(np.int64), axis=1)
+        nisa.nc_n_gather(dst=y, data=x, indices=offsets)
+        y == np.take_along_axis(x, offsets.astype(np.int64), axis=1)
         """),
     "nc_stream_shuffle": InstructionEntry(
         releases="""

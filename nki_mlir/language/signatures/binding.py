@@ -338,14 +338,14 @@ class Function:
         forms = tuple(distinct.values())
         if not forms or not forms[0].direct:
             return BindingPlan(forms, False, (), ())
-        telling = {at for form in forms[1:] for at in self.telling(forms[0], form)}
+        distinguishing = {at for form in forms[1:] for at in self.distinguishing(forms[0], form)}
         looks = [(g.at, g.take) for g in forms[0].arguments if g.take is not None and (
-            g.at in telling or (g.kind is not None and (not g.kind.only_tells or self.generation.word(g.kind))))]
+            g.at in distinguishing or (g.kind is not None and (not g.kind.only_tests or self.generation.word(g.kind))))]
         return BindingPlan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
                            tuple((at, take) for at, take in looks if isinstance(at, str)))
 
     @staticmethod
-    def telling(newest: BindingForm, other: BindingForm) -> list[int | str]:
+    def distinguishing(newest: BindingForm, other: BindingForm) -> list[int | str]:
         """Return the arguments that distinguish the newest form from another: one that is a tile only there, else all
         that differ."""
         kinds = {g.at: g.kind for g in other.arguments}
@@ -391,7 +391,7 @@ class Function:
         refused = [(g.parameter, g.kind, value) for g, value in zip(form.arguments, values)
                    if g.kind is not None and g.take is not None and g.take(value) is REFUSED]
         for k, (parameter, kind, value) in enumerate(refused):
-            if k == 0 or not kind.only_tells:           # the function relies on values that are converted
+            if k == 0 or not kind.only_tests:           # the function relies on values that are converted
                 self.generation.refuse(self, parameter, kind, value)
         return *placed(form, values), form              # the function itself says what is wrong
 

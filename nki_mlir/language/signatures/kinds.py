@@ -56,7 +56,7 @@ class ParameterKind:
     label: str = ""
     holds_none: bool = False            # None stands for the default, even if that is another value
     is_tile: bool = False
-    only_tells: bool = False            # values are tested, but not converted
+    only_tests: bool = False            # values are tested, but not converted
     enumeration: str = ""               # of ``nisa``, whose members they are
 
 
@@ -241,7 +241,7 @@ INDEX = ParameterKind("an integer or an index expression", where(is_index))
 START = ParameterKind("an integer, an index expression or a [1, 1] tile", starts)
 INDICES = ParameterKind("a loop variable or a tuple of them", where(lambda value: all(
     is_index(v) for v in (value if isinstance(value, (tuple, list)) else [value]))))
-TILE = ParameterKind("a tile", tiles, is_tile=True, only_tells=True)
+TILE = ParameterKind("a tile", tiles, is_tile=True, only_tests=True)
 TENSOR = ParameterKind("a tile", tiles, "'tensor'", is_tile=True)
 SCALAR = ParameterKind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
 MAYBE = ParameterKind("a number, a tile or None", lambda values: or_none(scalars(values), None), "'number' or 'tensor'",
@@ -254,17 +254,17 @@ ARRAY = ParameterKind("an array of numbers", where(are_numbers))
 NAME = ParameterKind("a string", lambda values: name_value, "'string'", holds_none=True)
 TEXT = ParameterKind("a string", lambda values: name_value, "'string'")
 FUNCTION = ParameterKind("a function", where(callable), "'function'")
-OPERATOR = ParameterKind("", where(is_operator), only_tells=True)
+OPERATOR = ParameterKind("", where(is_operator), only_tests=True)
 REGION = ParameterKind("", lambda values: values.region, holds_none=True)
-SOURCES = ParameterKind("a list of tiles", where(are_sources), only_tells=True)
+SOURCES = ParameterKind("a list of tiles", where(are_sources), only_tests=True)
 SCALES = ParameterKind("a list of numbers", where(lambda value: value is None or (
     isinstance(value, (list, tuple)) and all(map(is_number, value)))))
 MASK = ParameterKind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True,
-                     only_tells=True)
+                     only_tests=True)
 PATTERN = ParameterKind("a list of [step, count] pairs", where(lambda value: isinstance(value, (list, tuple)) and all(
     isinstance(p, (list, tuple)) for p in value)))
 TRANSPORT = ParameterKind("True or False", transport)
-ANY = ParameterKind("", lambda values: lambda value: value, only_tells=True)
+ANY = ParameterKind("", lambda values: lambda value: value, only_tests=True)
 
 _GROUPS: list[tuple[ParameterKind, str]] = [
     (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "

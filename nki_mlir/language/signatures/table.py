@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of public names, and what calls in use have beyond it.
+"""The history of public names, and calls in use that no release documents.
 
-The texts beside this file have it, and of instructions their entries (``language/entries``).
+The texts beside this file contain the history; for instructions, their entries (``language/entries``) do.
 
 A text has modules in brackets, lines of names that share a history, and an entry for each release that changed them::
 
@@ -11,15 +11,15 @@ A text has modules in brackets, lines of names that share a history, and an entr
         2.29   (x, y) + name            back; the description has a keyword that the signature does not have
 
 ``{}`` is the name itself; ``token``: a value for ``op=`` in that release, not said to be callable. Names are those of
-the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation. In front of them stand the kinds
+the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation. Before them are the kinds
 (``kinds.py``) of parameters that do not take what their names say, in both generations or in one (``beta``,
 ``current``)::
 
     rms_norm
         kinds  DIVISOR n
 
-and what asks for a generation of the core: a value of a parameter, any that is given, or every call; with how messages
-call it, and what to do on older ones::
+and the calls that need a generation of the core: those with a value of a parameter, with any value, or all; with the
+feature's name in messages, and what to do on older cores::
 
     dma_copy
         needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Nests with facts about the memory of their operands: what streaming stores write, what a loop prefetches.
 
-Stores past the caches are for outputs that are too large for them: the old contents of a line need not be read first.
-The processor has them for whole vectors at multiples of their size only. Where the arrays of a call are not aligned
-so, ordinary stores are used.
+Outputs that exceed the caches are written by streaming stores, for which the processor does not load a line first. It
+has them for whole vectors at multiples of their size only. If the arrays of a call are not aligned so, ordinary stores
+are used.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class AddressedNest:
 
 def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
                   results: Sequence[Type] = ()) -> list[Value]:
-    """Emit ``version(True)``, which stores past the caches, where each output's address is a multiple of its number,
+    """Emit ``version(True)``, which uses streaming stores, where each output's address is a multiple of its number,
     else ``version(False)``; either returns values of the types of ``results``."""
     beyond = code.i64(0)                        # bits that no output's address may have
     for address, size in outputs:
@@ -60,7 +60,7 @@ def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], v
     for streams, block in ((True, branch.then_block), (False, branch.else_block)):
         with ir.InsertionPoint(block):
             yielded = version(streams)
-            if streams:         # other threads may see what they wait for before stores of this kind
+            if streams:         # a later store, for which other threads wait, may become visible first
                 ir.Operation.create("llvm.fence", attributes={
                     "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
             code.scf.YieldOp(yielded)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A function's program: its instructions and labels in order, where its buffers are, then words.
+"""A function's program: its instructions and labels in order, the offsets of its buffers, then words.
 
-Nothing is decided here but offsets of buffers: of those that are not live at one time, two may have the same memory.
+The only decision here is the offsets of buffers: two that are never live at the same time may share memory.
 """
 
 from collections.abc import Sequence

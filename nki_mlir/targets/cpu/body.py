@@ -23,7 +23,7 @@ class Point:
     """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on those
     axes whose loops are open.
 
-    ``values`` has the body's values that code computes already; all lanes share a scalar among them. ``lanes`` and
+    ``values`` has the body's values that code has computed; all lanes share a scalar among them. ``lanes`` and
     ``active`` belong to the vector axis once its loop is open.
     """
 
@@ -58,7 +58,7 @@ class NestEvaluator:
     def _needed_values(self) -> set[int]:
         """Return the values from which the results are computed.
 
-        A rounding that is only read in float32 is none of them: code rounds in float32.
+        A rounding that is only read in float32 is not among them: code rounds in float32.
         """
         needed: set[int] = set()
         pending = list(self.nest.results)

@@ -4,7 +4,7 @@
 before:  for chunk k:  maximum(x[k], m);  exp(x[k], m, t, sum);  multiply(t, sum, y[k])
 after:   maximum(x[0], m);  for chunk k:  exp and sum of k, beside them the store of k - 1 and the maximum of k + 1
 
-What only moves data waits for the memory. Beside a function, in one routine with it, it costs little.
+An operation that only moves data waits for memory. In one routine with a function it costs little.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ class ChunkLoop:
     """A loop over chunks: calls of nests on all rows, each with its part for one chunk. All chunks use ``common``
     buffers.
 
-    Where the last call stores past the caches, the loop is a pipeline: one routine computes the heaviest call of a
-    chunk, the last call of the chunk before, and of the chunk behind the fold that reads the kernel's array first.
+    If the last call uses streaming stores, the loop is a pipeline: one routine computes the heaviest call of a chunk,
+       the last call of the previous chunk, and of the next chunk the fold that reads the kernel's array first.
     """
 
     code: NativeFunction
@@ -75,8 +75,8 @@ class ChunkLoop:
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
-        """Emit the heaviest call with the last one of the chunk before, if there is one, and the early one of the
-        chunk behind."""
+        """Emit the heaviest call with the last one of the previous chunk, if there is one, and the early one of the
+        next chunk."""
         chunk_call, last_call = (heavy, self.arguments(heavy, chunk, turn)), (-1,
                 self.arguments(-1, chunk.plus(Linear(-1))))
         behind = []
@@ -99,8 +99,8 @@ class ChunkLoop:
                        *[a for passed, n in inputs for a in passed[n:]])
 
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
-        """Join some calls to one routine. Where the first and another one read an array, the other one, which is
-        ahead, prefetches."""
+        """Join some calls to one routine. If the first and another one read the same array, the other one, which is a
+        chunk ahead, prefetches it."""
         first_routine, *later_routines = [with_memory(self.routines[k]) for k in numbers]
         nest, use = first_routine.nest, first_routine.use
         for k, routine in zip(numbers[1:], later_routines):

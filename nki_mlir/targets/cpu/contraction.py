@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Matrix products: a tile of the result stays in registers while the summed axes are run through.
+"""Matrix products: a tile of the result stays in registers through the loops over the summed axes.
 
 ``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one
 along which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``;
@@ -70,7 +70,7 @@ class NestContraction:
 def contraction_of(nest: Nest) -> NestContraction | None:
     """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32.
 
-    Sums of integers are none: loops keep them in float64.
+    Sums of integers are not: loops accumulate them in float64.
     """
     product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
     if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1] or integer_sums(nest):
@@ -115,7 +115,7 @@ class PanelProduct:
 
 @dataclass(frozen=True)
 class FreshProduct:
-    """A product whose sums start from 0, and are stored without reading what is there."""
+    """A product whose sums start from 0, and are stored without reading the old result."""
 
     nest: Nest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel function as records: blocks of calls, loops and branches over buffers. What the passes of the CPU work on.
+"""A kernel function as records: blocks of calls, loops and branches over buffers. Passes of the CPU rewrite them.
 
 Index values are linear forms of slots of a program's frame, which are numbered in the order in which they are computed.
 Addresses are such forms, too: a buffer's address is a symbol, whose value is known when all buffers have offsets.
@@ -45,12 +45,12 @@ def slot_address(slot: int) -> Linear:
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class ScratchBuffer:
-    """A buffer of a program, ``number`` among its like, in the memory whose address the slot ``memory`` has."""
+    """A buffer of a program with its number, in the memory whose address is in the slot ``memory``."""
 
     size: int
     number: int
     memory: int = MEMORY
-    zeroed: bool = False                # when it comes into being
+    zeroed: bool = False                # when it is allocated
 
     @property
     def base(self) -> Linear:
@@ -85,7 +85,7 @@ class ProgramLabel:
 
 @dataclass(frozen=True)
 class Extent:
-    """A number that is known when everything has an offset: how many slots the frame has, or the size of a memory."""
+    """A number that is known once all offsets are assigned: how many slots the frame has, or the size of a memory."""
 
     memory: int | None = None
 
@@ -158,7 +158,7 @@ class Spread(RoutineCall):
 
 @dataclass(eq=False)
 class FixedCompute(RoutineCall):
-    """A nest on the regions of its operands that no pass changes: one that passes wrote, in a module."""
+    """A nest on the regions of its operands that no pass changes, because passes wrote it to a module."""
 
     nest: Nest
     regions: Sequence[ByteRegion]
@@ -368,7 +368,7 @@ class NativeFunction:
         return {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(self.axes)},
                 **{FIRST_ID + self.axes + k: name for k, name in enumerate(arguments)}}
 
-    # -- what is known of all operations -------------------------------------------------------------------------------
+    # -- facts about all operations ------------------------------------------------------------------------------------
     @cached_property
     def only_written(self) -> set[str]:
         """Return the kernel's outputs that none of its operations reads."""
@@ -396,15 +396,15 @@ class NativeFunction:
         return roots
 
     def replace_calls(self, new_calls: Mapping[RoutineCall, Compute]) -> None:
-        """Put new calls in the place of others."""
+        """Replace calls by new ones."""
         for block in blocks(self.body) if new_calls else ():
             block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node
                               for node in block.nodes]
 
     def tile_writers(self, is_wanted: Callable[[Compute], bool]
                      ) -> Iterator[tuple[NativeBlock, Compute, ScratchBuffer, Sequence[RoutineCall]]]:
-        """Yield the computations that are wanted and write a buffer of the function: the block of each, it, the buffer
-        and the calls that use that."""
+        """Yield (block, computation, buffer, calls that use the buffer) for each wanted computation that writes a
+        buffer of the function."""
         writers = [(block, node, node.regions[-1].root) for block in blocks(self.body) for node in block.nodes
                    if isinstance(node, Compute) and is_wanted(node)]
         users = self.users() if writers else {}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measurements of this host, memoized in the cache of compiled code.
 
-Processors that have an instruction do not all gain by it: the product of pairs of bfloat16 runs at twice the rate of
-multiply-adds on some, at a fraction of it on others. Caches of one size differ several times in what they give a core.
-What is measured decides on speed alone, but for pairs, whose products are added in another order: a product of
-bfloat16 may differ in its last bit from host to host.
+Not every processor gains by an instruction that it has: the product of pairs of bfloat16 runs at twice the rate of
+multiply-adds on some, at a fraction of it on others. The bandwidth of caches of one size differs several times.
+Measurements affect speed alone, except for pairs, whose products are added in another order: a product of bfloat16 may
+differ in its last bit from host to host.
 """
 
 import ctypes
@@ -33,12 +33,12 @@ CLOSE = 0.97                        # a rate of this share of the best counts as
 ARGUMENTS = 1 << 13                 # arguments of a timed function: they and its table fit the first cache
 SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
 MOST_READ = 128 << 20              # bytes to measure memory by
-LEAST_FIRST = 32 << 10              # bytes of the first cache, which loads of this kind do not tell from the second
+LEAST_FIRST = 32 << 10              # bytes assumed of the first cache: these loads do not see where it ends
 FALLS = 0.7                         # a cache ends where the rate of reading falls below this share
 
 
 def caches() -> Caches:
-    """Return the caches that ``NKI_MLIR_CACHES`` says, or that the system reports, or that the rate of reading memory
+    """Return the caches that ``NKI_MLIR_CACHES`` lists, or that the system reports, or that the rate of reading memory
     shows."""
     return host.chosen_caches() or host.reported_caches() or Caches(*map(int, memoized("caches")))
 
@@ -71,7 +71,7 @@ def rate_of_unit(unit: str) -> float:
 
 
 def gain_of_table(function: TabulatedFunction) -> float:
-    """Return the time of a function in times of that of lookups in its table."""
+    """Return the ratio of a function's time to that of lookups in its table."""
     return _gain_of_table(function.over(ARGUMENTS), function.lookups(ARGUMENTS), function.alone)
 
 
@@ -87,7 +87,7 @@ def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
 
 @cache
 def memoized(measurement: str) -> list[float]:
-    """Return what a measurement of this module gave in an earlier process, or measure and keep the result."""
+    """Return the result of a measurement of this module in an earlier process, or measure and store it."""
     measures: dict[str, Callable[[], Sequence[float]]] = {
         "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs, "amx": _amx}
     return measured_once(measurement, measures[measurement])

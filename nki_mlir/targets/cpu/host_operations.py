@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations that stay tile operations are run by the interpreter, called back from the compiled program.
+"""Runs operations that stay tile operations in the interpreter, which the compiled program calls back.
 
-``nki.device_print`` is one, and so is whatever has no lowering to linalg. Programs with such operations do not use the
-worker pool: the callback needs Python's lock, which a waiting caller may hold.
+``nki.device_print`` is one, and so are operations without a lowering to linalg. Programs with such operations do not
+use the worker pool: the callback needs Python's lock, which a waiting caller may hold.
 """
 
 import ctypes
@@ -24,7 +24,8 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 class OnlyChanges:
-    """An operand that an operation writes: it works on a copy, and only elements that changed are written back."""
+    """An operand that an operation writes: the operation works on a copy, and only elements that changed are written
+    back."""
 
     def __init__(self, arrays: list[np.ndarray], number: int) -> None:
         self.array = arrays[number]
@@ -39,7 +40,7 @@ class OnlyChanges:
 
 @dataclass
 class HostOperations:
-    """The operations of one kernel by site, the function that runs them, and what they raised."""
+    """The operations of one kernel by site, the function that runs them, and their exceptions."""
 
     runners: dict[int, Callable[[int], None]] = field(default_factory=dict)
     failures: dict[tuple[int, int], BaseException] = field(default_factory=dict)       # by thread and site
@@ -66,7 +67,7 @@ class HostOperations:
         def runner(words: int) -> None:
             numbers = (ctypes.c_int64 * count).from_address(words)
             arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
-            # An operation that finds its address at run time writes all of a tensor, of which others write parts now.
+            # An operation with a run-time address writes back all of a tensor, parts of which others may be writing.
             apart = [OnlyChanges(arrays, k) for k in shared] if self.meets else []
             try:
                 run(arrays, numbers[1 + len(tiles):])

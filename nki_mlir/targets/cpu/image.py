@@ -22,7 +22,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
-SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: bits of the check that failed, its most excess
+SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: the bits of the failed check, the largest excess
 MOST_BYTES = object_cache.MOST_BYTES >> 4
 
 # A target is a function of the machine by name, a constant by number, or a routine by the key of its batch, the number
@@ -87,7 +87,7 @@ def key_of(modules: Sequence[Module], launch: object) -> str | None:
     digest = hashlib.sha256(repr((launch, host.threads(), host.cache_bytes(), host.chosen_caches(), PIPELINE)).encode())
     for module in modules:
         text = io.BytesIO()
-        module.operation.write_bytecode(text)           # with the places in sources, which errors name
+        module.operation.write_bytecode(text)           # with source locations, which errors name
         digest.update(hashlib.sha256(text.getvalue()).digest())
     return object_cache.key_of(digest.digest())
 
@@ -106,7 +106,7 @@ def find(key: str | None) -> KernelImage:
     """Return the image of a key; raise ``NotLoadable`` where the cache has none."""
     content = object_cache.find(key) if key is not None else None
     if content is None:
-        raise NotLoadable("no image is kept")
+        raise NotLoadable("the cache has no image")
     try:
         programs, targets, constants, sites, *fields = marshal.loads(content)
         return KernelImage(

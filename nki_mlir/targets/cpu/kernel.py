@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from nki_mlir.targets.cpu.host_operations import HostOperations
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-OVERLAP_FAILED = -1             # the status of a launch whose error is kept in Python
+OVERLAP_FAILED = -1             # the status of a launch whose error Python stores
 MOST_FAILURES = 256
-WORTH_WATCHING = 5e6            # nanoseconds, roughly, of work during which Ctrl-C is noticed
+WORTH_WATCHING = 5e6            # nanoseconds of work, roughly, from which on a launch notices Ctrl-C
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -43,8 +43,8 @@ class NativeKernel:
     """
 
     def __init__(self, captured: CapturedKernel, grid: tuple[int, ...], may_alias: bool = False) -> None:
-        """Compile the kernel, or load it. With ``may_alias`` it is right also for inputs that overlap one that is
-        written, and slower."""
+        """Compile the kernel, or load it. With ``may_alias`` its code is correct also for inputs that overlap a written
+        one, and slower."""
         self.captured, self.grid = captured, grid
         modules = list(dict.fromkeys(v.module for v in captured.variants.values()))
         order = [0] * prod(grid) if len(modules) == 1 else [
@@ -56,7 +56,7 @@ class NativeKernel:
             self.image = find(key)
             self.words = self.linked_programs()
         except NotLoadable:                     # the kernel is compiled again, and the entry replaced
-            from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel that is kept needs none of it
+            from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel from the cache does not need it
             self.image, self.hosts = image_of(modules, len(grid), may_alias)
             self.words = self.linked_programs()
             keep(key, self.image)

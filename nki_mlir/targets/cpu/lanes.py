@@ -18,7 +18,7 @@ Value = Any
 NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
 NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
-MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
+MOST_SHUFFLED = 4                   # steps up to this: whole vectors are loaded and elements selected, else gathered
 
 
 class FunctionEmitter(ScalarEmitter):
@@ -195,7 +195,7 @@ class FunctionEmitter(ScalarEmitter):
         """Return the columns of the matrix whose rows are n vectors of n elements; n a power of two.
 
         Each round interleaves the first half of the vectors with the second. Words of 16 bits in half a register are
-        widened before: shuffles of 32 bits take fewer instructions, and what follows widens such words anyhow.
+        widened before: shuffles of 32 bits take fewer instructions, and later steps widen such words anyway.
         """
         lanes, turned = len(rows), list(rows)
         if lanes == host.lanes() and rows[0].type == ir.VectorType.get([lanes], ir.IntegerType.get_signless(16)):

@@ -73,7 +73,7 @@ def can_be_flat(node: Node) -> bool:
 
 
 def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
-    """Return the product that all of the nodes are together: between memory from outside, each sum from 0."""
+    """Return the product that all nodes compute together, on memory from outside, with sums that start from 0."""
     flat = _flat(nodes)
     if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
         return None
@@ -101,7 +101,7 @@ def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
 
 
 def _can_part(items: Sequence[PlacedNest]) -> bool:
-    """Whether a loop around the items may be one around each: none touches what another one writes."""
+    """Whether a loop around the items may be split into one around each: none touches memory that another writes."""
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 

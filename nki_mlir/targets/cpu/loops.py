@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise operations, copies and folds as loops over vectors.
 
-What does not change in the inner loops is loaded and computed before them: every operation reads its sources before it
-writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
+Values that do not change in the inner loops are loaded and computed before them: every operation reads its sources
+before it writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
-from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, turned_operands, weight_of
+from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
@@ -52,10 +52,10 @@ class Loops:
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan)
         self.tables = {step.operands[1] for step in nest.steps if step.kind == "lookup"}
-        # Rounding to bfloat16 branches: what is loaded before would be converted behind the branch, from registers.
+        # Rounding to bfloat16 branches: values loaded before would be converted behind the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
-        self.blocked = turned_operands(nest, plan)
+        self.blocked = transposed_operands(nest, plan)
         self.block_results = dict[int, list[Value]]()   # the results of a block by output, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
@@ -178,10 +178,10 @@ class Loops:
 
     def fetch(self, operand: int, point: Point) -> Value:
         dtype = self.nest.operands[operand].dtype
-        self.ask_ahead(operand, point)
+        self.prefetch_ahead(operand, point)
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
 
-    def ask_ahead(self, operand: int, point: Point) -> None:
+    def prefetch_ahead(self, operand: int, point: Point) -> None:
         """Prefetch the lines of a vector's elements further on: in another chunk, or in one of the next rows."""
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
@@ -217,7 +217,7 @@ class Loops:
         for base_input in dict.fromkeys(base for k in wanted_inputs if k in self.fields
                                         for base, _ in (self.fields[k],)):
             tile = self.nest.operands[base_input]
-            self.ask_ahead(base_input, point)
+            self.prefetch_ahead(base_input, point)
             fields = self.code.fields(point.pointers[base_input], self.step_of(base_input, point), tile.dtype,
                                       point.lanes,
                                       1 + max(offset for base, offset in self.fields.values() if base == base_input))

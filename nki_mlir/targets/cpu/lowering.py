@@ -24,7 +24,7 @@ from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_c
 from nki_mlir.waist.nest_reader import Reader
 
 WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
-WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
+WORTH_FUSING = 1 << 12      # elements that an operation computes; with fewer, routines that kernels share save more
 
 
 def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
@@ -33,7 +33,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     The modules, of any level above the instruction stream, stay as they are. ``may_alias``: inputs may overlap.
     """
     common = CommonParts()
-    copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
+    copies = [at_waist(module, may_alias=may_alias) for module in modules]      # functions keep no module alive
     functions = read_functions(map(the_kernel, copies), axes, common)
     costs = [running_cost(function.body) for function in functions]
     unbounded = any(isinstance(node, NativeWhile) for function in functions for node in nodes_in(*function.body.nodes))
@@ -98,7 +98,7 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
     names = [*TO_RECORDS]
     if not is_at_waist(copy):
-        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: others take time for each
+        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: other passes take time
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)

@@ -53,7 +53,7 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
         raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")
     ahead = tuple(_pairs(op, native.AHEAD)) if native.AHEAD in marks else ()
     if not all(0 <= k < len(nest.inputs) for k, _ in ahead):
-        raise malformed(op, f"{native.AHEAD} names an input that the nest has not")
+        raise malformed(op, f"{native.AHEAD} names an input that the nest does not have")
     beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
     use = MemoryUse(streams, ahead, beside)
     routine = AddressedNest(nest, use) if use != MemoryUse() else nest
@@ -137,7 +137,7 @@ def limits_of(op: Operation) -> Limits:
     for constraint in (*mask, *limits):
         if any(axis >= len(extents) for axis, _ in constraint.form.axes) or any(
                 position >= symbols for position, _ in constraint.form.symbols):
-            raise malformed(op, "a form uses an axis or a symbol that the operation has not")
+            raise malformed(op, "a form uses an axis or a symbol that the operation does not have")
     return Limits(extents, mask, limits, symbols)
 
 

@@ -196,7 +196,7 @@ class NativeReader:
     def view(self, value: ir.Value, start: int) -> ByteRegion:
         """Return the region of a memref operand, ``start`` bytes behind its beginning."""
         if value not in self.values.views:
-            raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
+            raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
         region = self.values.views[value]
         return replace(region, offset=region.offset.plus(Linear(start))) if start else region

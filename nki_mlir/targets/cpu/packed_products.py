@@ -42,7 +42,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 LEAST_DEPTH = 32
 PIECE = 16                         # positions of k that are packed at a time: as many streams of reads
 UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
-PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
+PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and floats that it represents exactly
 
 JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", INT32, (), "", 16),
         Step("wrap", UINT32, (5,)), Step("alu", UINT32, (4, 6), "left_shift"),
@@ -163,7 +163,7 @@ class PackedProduct:
         a, b = (0, 1) if moves else (1, 0)
         inputs, (self.rows, self.columns, depth) = product.nest.inputs, product.nest.extents
         tile = options.tile(self.columns)
-        assert tile is not None                                 # can_pack has asked
+        assert tile is not None                                 # can_pack has checked that there is one
         self.options, self.tile = options, tile
         self.unit = options.unit([o.dtype for o in inputs], product.nest.extents)
         pairs, on_tiles = self.unit != "float32", self.unit == "amx"

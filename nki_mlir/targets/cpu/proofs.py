@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a program may touch, proved when it is assembled, else checked when it runs.
+"""Proves the bounds of accesses when a program is assembled; the program checks the others when it runs.
 
 No operation touches memory outside of its buffers.
 

@@ -50,7 +50,7 @@ class RowCopies:
     row: Nest                   # the nest of a row, with one source and one destination
     gathers: bool
     skips: bool                 # whether numbers outside of the table are skipped; else they are an error
-    streams: bool = False       # whether the piece is stored past the caches
+    streams: bool = False       # whether streaming stores write the piece
 
     @property
     def title(self) -> str:

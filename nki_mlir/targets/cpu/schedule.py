@@ -78,7 +78,7 @@ def has_wide_registers(nest: Nest) -> bool:
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
     """Whether most steps of a body wait for the one before, as those of functions and of conversions to narrow floats
-    do, and there are registers to do two of it at a time."""
+    do, and there are registers to run two of them at a time."""
     functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
@@ -93,7 +93,7 @@ def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int
     return 2 * lanes if is_narrow and fits else lanes
 
 
-def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
+def transposed_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
     """Return the operands that lie along the innermost axis, lanes far apart: code reads blocks of them as rows.
 
     None where the vector axis is innermost, bodies are heavy, or an output is read as well.

@@ -103,7 +103,7 @@ def _is_narrow(dtype: DType) -> bool:
 
 
 def _computed_from(nest: Nest, argument: int) -> set[int]:
-    """Return the steps that read the argument, constants and each other alone, but for constants."""
+    """Return the steps, other than constants, that read only the argument, constants and each other."""
     constants = {nest.first_step + k for k, step in enumerate(nest.steps) if step.kind == "constant"}
     following: set[int] = set()
     for k, step in enumerate(nest.steps):

@@ -3,8 +3,8 @@
 
 A register has 16 rows of 64 bytes. One instruction adds to each of 16 x 16 float32 the products of 32 bfloat16: of a
 row of ``a``, and of 16 rows of ``b`` that have pairs of neighbours along the summed axis. Numbers and sums below 2^-126
-are 0 to it; each of the two neighbours' products is added up by itself, and both sums are added to the old one
-(Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
+count as 0; each of the two neighbours' products is added up by itself, and both sums are added to the old one (Intel 64
+and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index values and memrefs while a function is read: linear forms of slots, addresses, and what is known of both.
+"""Index values and memrefs while a function is read: linear forms of slots, addresses, and facts about both.
 
 Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
 """
@@ -93,7 +93,7 @@ class Values:
         return isinstance(node, ScalarConstant | IndexMap)
 
     def define(self, node: ScalarValue) -> None:
-        """Define a value as a form; compute it here where it is not linear. Constants that are floats have none."""
+        """Define a value as a form; compute it here where it is not linear. Float constants have none."""
         match node:
             case ScalarConstant(number=int(number)):
                 self.forms[node.result] = Linear(int(number))

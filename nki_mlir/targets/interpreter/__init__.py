@@ -18,7 +18,7 @@ Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 
 class FreeRun(Protocol):
-    """Runs a kernel with what a device is free to choose."""
+    """Runs a kernel with choices that a device is free to make."""
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray], freedom: "Freedom" = ...) -> None:
         ...

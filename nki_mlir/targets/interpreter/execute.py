@@ -47,7 +47,8 @@ def compile_op(op: Op) -> Runner:
     for name, tile in op.sources():
         pattern, number = patterns[name]
         fetch.append((pattern.at, number, compute is not None and compute is not tile.dtype, tile.dtype))
-    # Of each target what it is stored as it is from; a float32 may have more bits than a tfloat32, which it looks like.
+    # For each target, the NumPy dtype of results that need no conversion: none for tfloat32, whose arrays are float32
+    # as well, but with fewer bits.
     store = [(patterns[name][0].at, patterns[name][1], tile.dtype, None if tile.dtype is TFLOAT32 else tile.dtype.numpy)
              for name, tile in op.targets()]
     forms = op.index_forms()
@@ -90,7 +91,7 @@ Start = Callable[[Sequence[int]], int]
 
 
 def compile_linear(form: Linear) -> Start:
-    """Return the form's value as a function of the symbols' values. Its axes are no part of it."""
+    """Return the form's value as a function of the symbols' values. It leaves out the axes."""
     const, symbols = form.const, form.symbols
     match symbols:
         case ():

@@ -63,7 +63,7 @@ class StepObserver(Protocol):
 
 
 class Freedom(NamedTuple):
-    """What a device is free to choose, on which no result may depend."""
+    """Choices that a device is free to make, on which no result may depend."""
 
     backwards: bool = False             # parallel loops and programs that do not meet run from the last to the first
     fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written

@@ -218,13 +218,13 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
 
 @dataclass
 class BodyOutput:
-    """One result: ``value`` is its number, or that of what is folded in by the ALU operation ``fold``."""
+    """One result: ``value`` is its number, or that of the value that the ALU operation ``fold`` folds in."""
 
     value: int
     reads: bool                         # whether the output's value before is used, other than by the fold
     fold: str | None = None
     identity: Any = None
-    of_integers: bool = False           # what is folded in is computed from integers alone
+    of_integers: bool = False           # the folded value is computed from integers alone
 
 
 class Body:

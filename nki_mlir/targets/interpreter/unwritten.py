@@ -29,8 +29,8 @@ from nki_mlir.targets.interpreter.execute import (
     within_domain,
 )
 
-# What unwritten bytes hold in two trials of an operation, as (of sources, of targets): what differs was read, what has
-# changed was written.
+# The values of unwritten bytes in two trials of an operation, as (of sources, of targets). If results differ, bytes
+# were read; bytes that change were written.
 TRIALS = (0x00, 0x5A), (0xA5, 0x3C)
 
 
@@ -86,7 +86,7 @@ def tracked(array: np.ndarray, label: str) -> Tracked:
 
 
 class PreparedOperation:
-    """An operation prepared once for all that differ in their buffers or in where their tiles start only."""
+    """An operation prepared once for all that differ only in their buffers or in where their tiles start."""
 
     def __init__(self, op: Op, run: Runner | None = None) -> None:
         self.op, self.run, self.bounded = op, run or compile_op(op), has_domain(op)

@@ -29,7 +29,7 @@ class FreshTile:
     """A tile whose elements start unwritten: where it was allocated, and where an unwritten one was read first."""
 
     name: str
-    made_at: Location | None
+    allocated_at: Location | None
     read_at: Location | None = None
     element: tuple[int, ...] = ()
     is_reported: bool = False
@@ -167,9 +167,9 @@ class UnwrittenTiles:
         if origin.is_reported:
             return
         origin.is_reported = True
-        made_at = origin.made_at or Location("<unknown>", 0, 0)
-        read_at = origin.read_at or made_at
-        error = UnwrittenTile(element=list(origin.element), name=origin.name, line=made_at.line)
+        allocated_at = origin.allocated_at or Location("<unknown>", 0, 0)
+        read_at = origin.read_at or allocated_at
+        error = UnwrittenTile(element=list(origin.element), name=origin.name, line=allocated_at.line)
         if os.environ.get("NKI_MLIR_STRICT"):
             raise error.located(read_at)
         warn_once(f"{error.headline}: zeros where the kernel is compiled, anything on a device", UnwrittenRead, read_at)

@@ -2,8 +2,8 @@
 """How iterations walk memrefs.
 
 A view of a buffer (a memref with a strided layout) is (array, offset in elements) at run time. The array is the whole
-buffer; sizes and strides are static and come from the type. Nothing is formed before the elements are accessed, because
-a view may name elements outside of its buffer that a mask takes out.
+buffer; sizes and strides are static and come from the type. No NumPy view is created before the elements are
+accessed, because it could contain elements outside of its buffer that a mask excludes.
 """
 
 from collections.abc import Sequence

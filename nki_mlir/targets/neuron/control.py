@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What instructions do to registers and semaphores, for all who run a stream.
+"""The effects of instructions on registers and semaphores, for all executors of a stream.
 
 The simulator has numbers in its registers. The timed machine runs without memory, the checker for all values of it:
-what a register holds after a load is unknown to the one and a symbol to the other. So each says how it computes.
+the value of a register after a load is unknown to the former and a symbol to the latter. So each passes a function that
+computes.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the host CPU offers: vector lanes, cores, and the few words that differ between systems."""
+"""The properties of the host CPU: vector lanes, cores, and the few words of code that differ between systems."""
 
 import ctypes
 import os
@@ -14,11 +14,11 @@ from nki_mlir.diagnostics import NkiMlirError
 
 # The pool's code waits on a word by a system call's number, and marks a spinning loop by an instruction.
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
-MOST_THREADS = 256                  # places in the pool
+MOST_THREADS = 256                  # slots of the pool
 LINE = 64                           # bytes every buffer starts at a multiple of
 PAGE = 4096
 MOST_CACHE = 32 << 20               # bytes of the last cache, where it is not known
-WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
+WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads get none
 
 
 class BadThreadCount(NkiMlirError, ValueError):
@@ -30,7 +30,7 @@ class BadThreadCount(NkiMlirError, ValueError):
 class BadCacheSizes(NkiMlirError, ValueError):
     code = "NKI-CACHES"
     message = "NKI_MLIR_CACHES is '{text}'"
-    why = "It has the bytes of the first, second and third cache that a core uses, each larger than the one before."
+    why = "it lists the bytes of the first, second and third cache of a core, each larger than the one before"
     fix = "set it to three sizes, for example 48K,2M,32M"
 
 

@@ -71,7 +71,7 @@ def _pass_managers() -> list[tuple[str, Any]]:
 
 def lower(module: Module, observer: "PassObserver | None" = None) -> None:
     """Lower vector, scf and arith operations to the LLVM dialect, in place."""
-    from nki_mlir.passes.pass_manager import PassObserver  # start-up: code that is kept needs no passes
+    from nki_mlir.passes.pass_manager import PassObserver  # start-up: cached code needs no passes
     observer = observer or PassObserver()
     for name, manager in _pass_managers():
         try:
@@ -86,7 +86,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     """Return the functions of a module in the order of ``names``. Their addresses stay valid for good.
 
     The module is built, lowered and compiled where the cache on disk has no code of ``description``, which
-    says all that it depends on but for sources and host. Its text must have had ``addresses_text(names)`` in it.
+    names all that it depends on except sources and host. Its text must have had ``addresses_text(names)`` in it.
     """
     key = object_cache.key_of(description.encode())
     try:
@@ -101,7 +101,7 @@ def find_batch(key: str, count: int) -> Batch:
     if key not in _batches:
         image = object_cache.find(key)
         if image is None:
-            raise NotLoadable("no code is kept")
+            raise NotLoadable("the cache has no code")
         entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
         _loaded.append(memory)
         _keep_for_good(memory)

@@ -50,7 +50,7 @@ class ElfSymbol(NamedTuple):
 
 
 class NotLoadable(Exception):
-    """The file is damaged, or needs what is not done here: the code is to be compiled."""
+    """The file is damaged, or needs what this loader does not support: the code has to be compiled."""
 
 
 def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:

@@ -130,7 +130,7 @@ def test_check__is_a_fact_for_what_follows() -> None:
 
 
 @pytest.mark.parametrize("old, new, problem", [
-    ("native.ahead = [[0, 256]]", "native.ahead = [[1, 256]]", "native.ahead names an input that the nest has not"),
+    ("native.ahead = [[0, 256]]", "native.ahead = [[1, 256]]", "native.ahead names an input that the nest does not have"),
     ("native.ahead = [[0, 256]]", "native.ahead = [3 : i64]", "not an array of pairs of integers"),
     ("native.ahead = [[0, 256]]", "native.ahead = 3 : i64", "not an array of pairs of integers"),
     ("native.ahead = [[0, 256]]", "native.fresh", "not a product of float32"),

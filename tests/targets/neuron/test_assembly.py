@@ -73,7 +73,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (".semaphore 1", ".semaphore 2", 11, "2 q", "the next number is 1"),
     ("qSyncIO0 sp 1", "qSyncIO0 ssp 1", 12, "ssp", "there is no engine ssp; there are pe, act, dve, pool, sp"),
     ("qSyncIO0 sp 1", "qSyncIO0 sp 7", 2, "", "there is no semaphore 7"),
-    ("dve 0001:", "dve 0003:", 15, "0003", "the place of this instruction is 0001"),
+    ("dve 0001:", "dve 0003:", 15, "0003", "the index of this instruction is 0001"),
     ("dve 0001:", "act 0001:", 15, "", "expected 'dve', found 'act'"),
     ("S[1] (qSyncIO0)>=16", "S[0] (qSyncIO0)>=16", 15, "S[0] (q", "semaphore 0 is Vector, not qSyncIO0"),
     ("S[1] (qSyncIO0)>=16", "S[9] (qSyncIO0)>=16", 15, "S[9]", "there is no semaphore 9"),
@@ -110,7 +110,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     ("queue=0 ", "queue=3 ", 20, "", "DMA names no queue of the program"),
     ("descriptors=128*256", "descriptors=64*512", 20, "64*512", "expected descriptors=128*256, found '64*512'"),
     (" S[1] (qSyncIO0)+=16@complete", "", 20, "", "a transfer of qSyncIO0 must count up semaphore 1"),
-    (".stream sp", ".stream dve", 19, "dve", "the stream of dve stands twice"),
+    (".stream sp", ".stream dve", 19, "dve", "the stream of dve occurs twice"),
     ("sp 0000: DMA queue=0", "sp 0000: MOVE queue=0 dst=r1 value=0 //", 20, "//", "unexpected '//"),
     ("dve 0000: MOVE", "dve 0000: MOVE queue=0", 14, "", "MOVE has no queue"),
     (".stream sp\nsp", ".stream act\nact", 20, "", "queue qSyncIO0 belongs to another engine"),
@@ -158,7 +158,7 @@ def test_cores__are_limited_and_name_their_lines():
 
 
 def test_error__instruction_before_the_first_stream():
-    with pytest.raises(AssemblyError, match=r"a:2:1: error: an instruction stands before the first .stream"):
+    with pytest.raises(AssemblyError, match=r"a:2:1: error: an instruction precedes the first .stream"):
         parse_program(".nki_isa 1\ndve 0000: MOVE dst=r1 value=0\n", "a")
 
 

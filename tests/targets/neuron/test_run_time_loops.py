@@ -207,7 +207,7 @@ def test_error__load_of_what_is_no_integer_at_a_fixed_place():
                        ("int32@0x0[1][2]*1", "TENSOR_LOAD reads one integer on chip"),
                        ("int32@0x0[1][1]*2", "TENSOR_LOAD reads one integer on chip"),
                        ("int32@0x1fffff8[1][1]*1", "Out-of-bound access for tensor `src`"),
-                       ("int32@0x0+4*r1[1][1]*1", "expected a fixed place")):
+                       ("int32@0x0+4*r1[1][1]*1", "expected a fixed address")):
         with pytest.raises(AssemblyError, match=what):
             parse_program(HEADER + f"act 0000: TENSOR_LOAD dst=r0 src={tile}\n")
     program = parse_program(HEADER + "act 0000: TENSOR_LOAD dst=r31 src=uint8@0x40003[1][1]*1\n")

@@ -4,10 +4,10 @@
 before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
 
-What one makes is in the cache for the next. That is so where a chunk of each operation needs nothing but what the same
-chunk of the earlier ones wrote. Chunks are compared by the bytes they touch: of memory that is written, those of one
-chunk lie apart from those of any other. A buffer that nothing else uses is that of the first chunk for all of them,
-which stays in the cache.
+The results of one operation are in the cache for the next. The pass requires that a chunk of each operation
+reads nothing but what the same chunk of earlier ones wrote. Chunks are compared by the bytes they touch: of memory
+that is written, those of one chunk lie apart from those of any other. All chunks use the first chunk's part of a buffer
+that nothing else uses; it stays in the cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -195,16 +195,17 @@ class Run:
                 self.function.add(node)
         for k in sorted(front):
             self.function.add(self.nodes[k])
-        ahead = self.asked_ahead(parts)
+        ahead = self.prefetch_distances(parts)
         routines = [addressed(part.nest, self.call(k).streams and can_stream(part.nest),
                               tuple(ahead.get(k, {}).items())) for k, part in parts.items()]
         ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common).write()
 
-    def asked_ahead(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
-        """By numbers of calls and operands: how many bytes ahead is what this thread reads next of a kernel's array.
+    def prefetch_distances(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
+        """Return the distances in bytes to what this thread reads next of a kernel's array, by numbers of call and
+        operand.
 
-        That is the next chunk, or where the iteration has read them before, those of a later one. While a chunk is
-        computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
+        That is the next chunk or, if the iteration has read the array before, the chunk of a later iteration. Memory
+        would be idle while a chunk is computed, so the heaviest nest that reads an array prefetches it.
         """
         heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
         for number, part in parts.items():

@@ -140,7 +140,7 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
     copied, source_strides = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
         return None
-    if copied == source_strides:                    # all of it lies alike
+    if copied == source_strides:                    # all of it has the same layout
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
     if not user.forms:
         user = divided_by_rows(user, user.inputs[operand].strides, copied[0])

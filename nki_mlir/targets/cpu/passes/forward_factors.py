@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """forward-factors: let a product read a factor from its tile instead of from a transposed copy.
 
-before:  copy(weights + 512 * j, turned); out += turned.T @ values
+before:  copy(weights + 512 * j, copied); out += copied.T @ values
 after:   out += (weights + 512 * j) @ values
 
 A product broadcasts single elements of one factor, which it reads equally fast along rows and along columns. The pass

@@ -6,7 +6,7 @@ after:   program i:       add(a + 512 KiB * i, ...)                  on tiles of
 
 A core reads whole rows in the order in which they lie in memory, and prefetches nothing in vain between the tiles. The
 pass merges all programs along the last axis of the grid. Programs of a launch run in any order, so that merged ones may
-take turns; the pass asks that they only compute on the kernel's arrays, and read nothing that they write.
+take turns; the pass requires that they only compute on the kernel's arrays, and read nothing that they write.
 """
 
 from dataclasses import replace

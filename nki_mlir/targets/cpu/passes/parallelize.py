@@ -4,9 +4,9 @@
 before:  for i in 0..8: exp(x + 4096 * i, y + 4096 * i)
 after:   for i in 0..8 on the pool: exp(x + 4096 * i, y + 4096 * i)
 
-A loop that the kernel's author calls parallel is only taken at its word where it can be shown that iterations keep
-apart: sums that iterations build together in one buffer, for example, are not. The arrays of a kernel are taken to be
-different memory.
+The pass runs a loop that the kernel's author calls parallel on the pool only if it proves that iterations touch
+disjoint memory; iterations that accumulate in one buffer, for example, do not. It assumes that the arrays of a kernel
+are different memory.
 """
 
 from collections.abc import Iterator

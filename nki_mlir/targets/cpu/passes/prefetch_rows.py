@@ -5,8 +5,8 @@ before:  add(a, b, y)  on a tile of 128 rows of 1 KiB, 8 KiB apart
 after:   the same, which prefetches the lines of a and b two rows ahead while it reads a row
 
 The processor prefetches what follows in memory, and stops at the end of a page: for rows on separate pages, each row
-would begin with a wait. ``short`` are the bytes of a row up to which that wait counts, and how far ahead of the
-computation the prefetches are. What the last rows prefetch may lie behind the tile, or behind the array, where a
+would begin with a wait. ``short`` is the length in bytes of the longest rows that are prefetched, and the distance of
+the prefetches from the computation. The last rows may prefetch memory behind the tile, or behind the array, where a
 prefetch does nothing. Nests that prefetch already, as those of chunks do, stay as they are.
 """
 
@@ -24,7 +24,7 @@ LEAST_ROWS = 8                      # rows that a tile has at least, since its f
 
 
 class PrefetchRows(FunctionPass, name="prefetch-rows"):
-    short: int = 1_024          # most bytes of a row that is waited for, and how far ahead of it prefetches are
+    short: int = 1_024          # bytes of the longest rows that are prefetched, and the distance of prefetches
 
     def rewrite(self, function: NativeFunction) -> None:
         for call in calls_in(*function.body.nodes):

@@ -5,7 +5,7 @@ before:  gather(index, table, tile); copy(tile, y + 4096 * i)
 after:   gather(index, table, y + 4096 * i)
 
 The copy must follow at once and copy all of the tile, which nothing else uses, to an output that the kernel does not
-read. Such rows may be streamed, too.
+read. Streaming stores may write such rows, too.
 """
 
 from dataclasses import replace

@@ -3,9 +3,9 @@
 
 before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
 
-Their memory has what other buffers, calls and kernels left in it, so they are zeroed where there is no proof. A proof
-is the first operation on a buffer: it writes all of it, alone or over the iterations of the loops around it, of which
-each has read no more than it has written.
+Their memory contains values of other buffers, calls and kernels, so the pass zeroes each buffer without a proof. A
+proof is the first operation on a buffer: it writes all of it, alone or over the iterations of the loops around it, of
+which each has read no more than it has written.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class OpenBlock:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Written piece by piece: all of it when the block has ended, until then what an iteration's piece has."""
+    """A buffer is written piece by piece: all of it once the block has ended, before that an iteration's piece."""
 
     block: OpenBlock
     piece: Piece
@@ -63,7 +63,7 @@ class Piecewise:
 
 @dataclass
 class Fresh:
-    """What is known of one buffer."""
+    """The facts about one buffer."""
 
     depth: int                          # the number of open blocks
     zeroed: bool = False

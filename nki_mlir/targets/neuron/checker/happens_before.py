@@ -2,9 +2,9 @@
 """What is complete for certain when an instruction starts, in every order that the semaphores allow.
 
 Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen
-DMA engines report. A wait for S >= v implies an update u of S where S cannot reach v without u: everything that happens
-after u, or after the wait, is left out, everything else counts as done. Of a queue's transfer each DMA engine may be
-missing alone, and each reports in order, so that fifteen may be far ahead.
+DMA engines report. A wait for S >= v implies an update u of S if S cannot reach v without u and without everything
+that happens after u, or after the wait; all other updates count as done. Each DMA engine of a queue may lag alone, and
+each reports in order, so that the fifteen others may be far ahead.
 
 Which updates are implied depends on what happens after what, and that on which are implied. The relation is computed
 from a guess, in which each wait implies as much as it can; guesses that do not hold in the relation are withdrawn until
@@ -67,7 +67,7 @@ class HappensBefore:
         while self.withdraw():
             self.propagate()
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
     @staticmethod
     def knows(event: Event, lane: int, index: int) -> bool:
         """Return whether event ``index`` of a lane is complete when another event starts."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses of one on-chip memory while instructions are put in order: which ranges are free now, and who had what.
+"""Addresses of one on-chip memory while instructions are scheduled: the free ranges, and the last owners of bytes.
 
-``FreeRanges`` gives a buffer an address when its first instruction starts, and takes it back when its last is complete.
-Buffers that are needed for long come from one end and the others from the other, so that gaps stay large.
-``Predecessors`` follows an order whose addresses are known: which buffers had the bytes that a buffer gets.
+``FreeRanges`` allocates a buffer when its first instruction starts, and releases it when its last is complete.
+Buffers with long live ranges come from one end and the others from the other, so that gaps stay large.
+``Predecessors`` follows an order whose addresses are known, and finds the buffers that had the bytes of a new buffer
+before.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -85,7 +86,7 @@ class FreeRanges:
         return at if start <= at and at + size <= end else None
 
     def give(self, address: int, size: int) -> None:
-        """Take a buffer's bytes back."""
+        """Release a buffer's bytes."""
         ranges, end = self.ranges, address + size
         if self.bank:
             self.releases += 1

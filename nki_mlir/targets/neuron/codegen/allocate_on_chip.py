@@ -9,8 +9,8 @@ Buffers that are needed at the same time do not share a byte. An address that th
 multiples of 32 bytes where that costs nothing, else of the machine's alignment. A memory that is too small is an error
 which names the buffers that are needed at once.
 
-There is no fast way that always finds room where there is some. Several are tried, one after the other; each suits
-other mixtures of sizes and lifetimes.
+No fast algorithm finds a packing whenever there is one. The pass tries several, one after the other; each suits
+other mixtures of sizes and live ranges.
 """
 
 from collections.abc import Iterator, Sequence
@@ -195,8 +195,7 @@ def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Pla
     if memory.bank:
         yield Packing(memory, memory.limit, memory.bank, BEHIND).in_order(lives, fixed)
     else:
-        # Twice of what is needed at once leaves a freed buffer alone for a while: its last readers need not be waited
-        # for.
+        # Room for twice the live bytes leaves a freed buffer unused for a while: nothing waits for its last readers.
         yield Packing(memory, min(memory.limit, 2 * needed + GENEROUS), GENEROUS, BEHIND).in_order(lives, fixed)
     lowest = Packing(memory, memory.limit, GENEROUS, LOWEST)
     yield lowest.in_order(lives, fixed)

@@ -40,7 +40,7 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
         dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
             for at, copy in enumerate(run):
-                if not _may_go(copy):
+                if not _may_be_dropped(copy):
                     continue
                 uses = uses or uses_of(code)
                 before = [step for step in run[max(0, at - apart):at] if step not in dropped_copies]
@@ -53,7 +53,7 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     return dropped
 
 
-def _may_go(step: InstructionStep) -> bool:
+def _may_be_dropped(step: InstructionStep) -> bool:
     """Return whether a step is a copy in one memory that may be left out."""
     op = step.op
     return type(op) is TensorCopyOp and op.compute is None and op.dst.dtype is op.src.dtype and not (

@@ -41,7 +41,8 @@ NOBODY: dict[Hashable, int] = {}        # instead of a new dictionary; never cha
 
 class RegionUses:
     """The latest nodes that read and wrote a region, by stream, but for those that a later write covers. ``touching``:
-    uses of regions that share a byte with it, its own among them; ``covered``: of those all of whose bytes it has."""
+    uses of regions that share a byte with it, its own among them; ``covered``: those of them whose bytes it
+    contains."""
 
     __slots__ = ("covered", "readers", "region", "touching", "writers")
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From nisa-level modules to a program: the emission passes on records, without MLIR in between.
 
-Its steps are observed as passes are: their records are written as modules where one looks.
-
-Their order, engines and addresses are chosen by timing several (``fastest``).
+An observer sees its steps like passes, with the records written as modules. ``fastest`` times several candidates
+and chooses order, engines and addresses.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,13 +43,13 @@ Result = TypeVar("Result")
 
 
 class Observation:
-    """The observer of steps, and the module that the records were read from; nobody without them."""
+    """The observer of steps, and the module that the records were read from; both may be None."""
 
     def __init__(self, observer: PassObserver | None = None, module: Module | None = None) -> None:
         self.observer, self.module = observer, module
 
     def step(self, name: str, code: Code, run: Callable[[], Result]) -> Result:
-        """Run a step; what it does not return it has done in place."""
+        """Run a step, which returns new code or changes the code in place."""
         if self.observer is None:
             return run()
         self.observer.before(name, lambda: self.as_module(code))
@@ -70,7 +69,7 @@ class Observation:
             return copy
 
 
-WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
+WRITTEN_OUT = 400_000           # instructions: published profiles show static loops unrolled
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
 OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
                  "pipeline", "overwrite")
@@ -102,13 +101,13 @@ class Emission:
     @classmethod
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
-        order of loops stay, and loops are written out."""
+        order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, transposes=False, loads=False, evict=False,
                    overwrite=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
-        """Return options for program order, written out, on each instruction's first engine, with which optimizations
+        """Return options for program order, unrolled, on each instruction's first engine, with which optimizations
         are compared."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, transposes=False, reorder=False,
                    engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
@@ -116,7 +115,7 @@ class Emission:
 
     @classmethod
     def of_loops(cls) -> "Emission":
-        """Loops as loops of the device."""
+        """Return options that keep loops as loops of the device."""
         return cls(unroll_limit=FOR_VALUES)
 
     @classmethod

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The fastest program of several: code written out in orders that differ, program order, loops of the device.
+"""Finds the fastest of several programs: unrolled code in different orders, program order, loops of the device.
 
-How much overlap pays depends on what waits for what, and on memory, so that no one way to order is best. Each way says
-how long its order takes; of those that are good by that, the timed machine decides, on real streams. A candidate is
-never worse than program order: that is one, too.
+How much overlap pays depends on dependences and on memory, so that no single heuristic is best. Each heuristic
+estimates the time of its order; among those with good estimates the timed machine decides, on real streams. Program
+order is a candidate, too, so the result is never slower.
 
 Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates:
-what is compiled then does not grow with how often loops run. Program order, which would be written out, is timed there
-on a window of the code: with loops of few iterations, and of twice as many, of which the difference is how long it
-takes in its steady state. Where it is faster after all, it is emitted.
+the time to compile then does not grow with trip counts. Program order, which would be unrolled, is timed there on a
+window of the code: with loops of few iterations, and of twice as many; the difference is the time of its steady state.
+If it is faster after all, it is emitted.
 
 The first candidate of all but short code has short bodies: where these are close to the bound, nothing else is tried,
 and few instructions are compiled. Of each candidate with loops the best order is timed with engines that meet
@@ -65,7 +65,7 @@ NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the sea
 CLOSE = 1.01                    # the same of short bodies: longer ones are often faster
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
-STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
+STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # further percent of SBUF that an order may fill with early loads
 ROUNDS = 1.08                   # times the bound of balanced engines: behind pipelined loops no longer bodies are tried
@@ -83,7 +83,7 @@ FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
 class Candidate(NamedTuple):
-    """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
+    """How loops are unrolled: the largest stay above ``limit`` instructions, with bodies of about ``body``.
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
     none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
     of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
@@ -104,7 +104,7 @@ def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
 
 
 def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
-    """Return the code with the loops written out that the candidate writes out."""
+    """Return the code with the loops unrolled that the candidate unrolls."""
     code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
@@ -124,7 +124,7 @@ class Prepared:
                                                              lambda: overwrite_operands(code))
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
-        self.pipelined = 0                              # the loops that are written out
+        self.pipelined = 0                              # how many loops are pipelined
         if candidate.pipelined:
             self.balanced = Schedules(code, choice).bound(balanced=True)
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
@@ -221,7 +221,7 @@ class Fastest(NamedTuple):
 
 class TimedCandidates:
     """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit;
-    ``overlap``: iterations of loops may; ``overwrites``: results may be written over operands."""
+    ``overlap``: iterations of loops may overlap; ``overwrites``: results may be written over operands."""
 
     def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool, overlap: bool, overwrites: bool
                  ) -> None:
@@ -241,7 +241,7 @@ class TimedCandidates:
         return min(self.timed, key=lambda entry: (entry[0], entry[1].candidate in self.variants))
 
     def prepared(self, candidate: Candidate) -> Prepared:
-        """Candidates that write out the same loops share the expanded code."""
+        """Return the code of a candidate; candidates that unroll the same loops share it."""
         if candidate in self.postponed:
             return self.postponed.pop(candidate)
         loops = candidate.limit, candidate.body
@@ -355,10 +355,10 @@ class TimedCandidates:
 def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
             spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True,
             overwrite: bool = True) -> Fastest:
-    """Return the fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops
-    are written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not
-    fit may leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops
-    may; ``pipeline``: loops may be pipelined; ``overwrite``: results may be written over operands.
+    """Return the fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
+    unrolled, None: whichever is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
+    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may
+    overlap; ``pipeline``: loops may be pipelined; ``overwrite``: results may be written over operands.
 
     Raises the error of program order where none has a program.
     """
@@ -424,7 +424,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
-    """Return the candidates of code that does not fit: tiles spill. Loops are written out up to ``UNROLL_LIMIT``
+    """Return the candidates of code that does not fit: tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
     instructions, since tiles that runs share spill at each end of a run."""
     if limit is None:
         full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
@@ -446,7 +446,7 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
-    """Return candidates for the loops to write out that give different code, the fastest to compile first."""
+    """Return candidates for the loops to unroll that give different code, the fastest to compile first."""
     straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
         return [straight._replace(limit=limit)]
@@ -473,8 +473,7 @@ def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
 
 
 def end_of(program: Program) -> float:
-    """When a program ends, for which meetings with other cores take no time. Of one that runs for very long this is not
-    known."""
+    """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
     run = TimedMachine([program], limit=EXECUTED)
     try:
         run.run()
@@ -485,8 +484,8 @@ def end_of(program: Program) -> float:
 
 # -- program order of much code ----------------------------------------------------------------------------------------
 def in_program_order(rolled: Code, choice: EngineChoice) -> float:
-    """About how long program order takes that is written out, by a window of it and its steady state; it is not known
-    of code that has no loop to cut short, or that does not fit."""
+    """Estimate the time of unrolled program order by a window of it and its steady state; infinite for code that has no
+    loop to cut short, or that does not fit."""
     parts = [cut_short(rolled, instructions) for instructions in (WINDOW, 2 * WINDOW)]
     size, short, long = (written_out(code.body) for code in (rolled, *parts))
     if long <= short or long > 4 * WINDOW:

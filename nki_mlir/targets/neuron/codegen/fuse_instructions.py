@@ -6,16 +6,16 @@ before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m)
 
 | first | second | one |
 |---|---|---|
-| any | tensor_copy | the first, which writes where the copy went |
+| any | tensor_copy | the first, which writes the copy's destination |
 | tensor_scalar that multiplies, adds a negated tile, or both | activation | activation with scale and bias |
 | activation, tensor_scalar | tensor_reduce of the result, which others may read, too | the two that also reduce |
 | tensor_scalar | tensor_scalar | tensor_scalar of two operations |
 | tensor_scalar | tensor_tensor | scalar_tensor_tensor |
 
-Tiles between are float32, which is what instructions compute in, so that nothing is rounded less often than the kernel
-says. What is subtracted is negated where it is computed (``negate`` of a reduction). An activation that only copies
-becomes a tensor_copy, which more engines have. Both instructions stay where the one would take longer, is against a
-rule of the target, or on another engine than the kernel names for one of them.
+Intermediate tiles are float32, in which instructions compute, so that no value is rounded less often than the kernel
+says. A subtrahend is negated where it is computed (``negate`` of a reduction). An activation that only copies becomes a
+tensor_copy, which more engines have. Both instructions stay if the fused one would take longer, break a rule of the
+target, or run on another engine than the kernel names for one of them.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def fuse_instructions(code: Code) -> int:
 @dataclass(eq=False)
 class BufferUses:
     """The users of a buffer: the steps that write it, those that read it, in order, as keys of dicts from which a
-    step is removed in constant time; ``free``: nobody else does, and the compiler places it."""
+    step is removed in constant time; ``free``: no other code uses it, and the compiler chooses its address."""
 
     writers: dict[InstructionStep, None] = field(default_factory=dict)
     readers: dict[InstructionStep, None] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class _FusedRun:
                 return True
         return False
 
-    # -- the first step takes over -------------------------------------------------------------------------------------
+    # -- the first step replaces both ---------------------------------------------------------------------------------
     def fuse_copy(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
         """Let the first step write to the destination of the copy of its result; return whether that is possible."""
         pair = self.pairs.decided(redirected, first.op, second.op, intermediate)
@@ -160,7 +160,7 @@ class _FusedRun:
             return False
         return self.put(first, second, pair)
 
-    # -- the second step takes over ------------------------------------------------------------------------------------
+    # -- the second step replaces both --------------------------------------------------------------------------------
     def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile, pattern: "Pattern") -> bool:
         """Put one step in place of the second, if the sources of the first are unchanged; return whether it did."""
         pair = self.pairs.decided(pattern, first.op, second.op, intermediate)
@@ -177,7 +177,7 @@ class _FusedRun:
         return True
 
     def can_negate(self, tile: Tile, reader: InstructionStep) -> bool:
-        """Return whether a tile is a reduction that nobody but one step reads."""
+        """Return whether a tile is a reduction that only this step reads."""
         uses = self.uses[tile.handle]
         if not uses.free or len(uses.writers) != 1 or list(uses.readers) != [reader]:
             return False
@@ -185,7 +185,7 @@ class _FusedRun:
         return (type(writer.op) is TensorReduceOp and writer.op.compute is FLOAT32 and writer.op.dst.dtype is FLOAT32
                 and self.position.get(writer, APART) < self.position[reader])
 
-    # -- what is common ------------------------------------------------------------------------------------------------
+    # -- both cases ---------------------------------------------------------------------------------------------------
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
         """Put an operation in place of two, unless the kernel chose the address of a tile of the one that goes."""
         where, other = (second, first) if pair.step else (first, second)
@@ -214,7 +214,7 @@ class _FusedRun:
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
 class PairForm(NamedTuple):
-    """What pairs become that differ in their buffers alone: the operation of one of them. ``tiles``: the field of each
+    """The fused operation of one of the pairs that differ in their buffers alone. ``tiles``: the field of each
     of its tiles, which operation (0 or 1) has that tile in which field, and its pattern if it has another one;
     ``negated``: likewise the tile to negate."""
 
@@ -233,7 +233,8 @@ class FusedPairs:
         self.forms: dict[object, PairForm | None] = {}
 
     def decided(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-        """Return what a pattern makes of two operations, if the target has it and it takes no longer than the two."""
+        """Return the fused operation of a pattern for two operations, if the target has it and it takes no longer than
+        the two."""
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)
         numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
@@ -274,7 +275,7 @@ class FusedPairs:
 def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
     """Return the form of a pair of operations."""
     sources = [(number, source.name, tile) for number, op in enumerate(ops) for source, tile in op.operands()]
-    pair.op.kind()                              # known to copies, too
+    pair.op.kind()                              # copies of the operation share the memo
     tiles: list[tuple[str, int, str, Access | None]] = []
     for tile_field, tile in pair.op.operands():
         same = [(number, name, None) for number, name, other in sources if other is tile]
@@ -285,7 +286,7 @@ def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
 
 
 def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
-    """Return what a pair of that form becomes."""
+    """Return the fused operation of a pair of that form."""
     op = object.__new__(type(form.op))
     values, sources = op.__dict__, (ops[0].__dict__, ops[1].__dict__)
     values.update(form.op.__dict__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The patterns of two instructions that one instruction replaces: what it is, where the values stay equal."""
+"""The patterns of two instructions that one instruction replaces: the fused operation, if the values stay equal."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,12 +15,12 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.records import value_range
 
 REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp, TensorReduceOp,
-              TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # whose result goes where a copy of it went
+              TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # which may write where a copy puts their result
 
 
 class FusedPair(NamedTuple):
-    """The operation that two become. ``step``: which one (0 or 1) becomes it, and gives it its discardable attributes;
-    ``negated``: a tile of the first that has to be negated for it."""
+    """The operation that replaces two. ``step``: which of the two (0 or 1) it replaces, whose discardable attributes it
+    gets; ``negated``: a tile of the first that has to be negated for it."""
 
     op: Op
     step: int
@@ -45,7 +45,7 @@ def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
 
 
 def is_dense(tile: Tile) -> bool:
-    """Return whether the elements of a partition lie one behind the other, in the order of the tile's axes."""
+    """Return whether the elements of a partition are contiguous, in the order of the tile's axes."""
     return all(count == 1 or step == other for (step, count), other in zip(
         tile.access.dims[1:], dense(tile.shape[1:])))
 

@@ -17,7 +17,7 @@ def plain(name: str) -> str:
 
 
 def variables_of(code: Code, used: Iterable[DeviceBuffer]) -> dict[DeviceBuffer, Variable]:
-    """Return the HBM variables of a program: what comes from outside, then the internal ones that are used; unique
+    """Return the HBM variables of a program: those from outside, then the internal ones that are used, with unique
     names."""
     buffers = dict.fromkeys(code.globals)
     buffers |= dict.fromkeys([buffer for buffer in used if buffer.space == HBM])

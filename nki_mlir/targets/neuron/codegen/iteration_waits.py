@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which instructions of a loop's body wait for which others, of the same iteration and of the one before.
 
-Engines do not meet between iterations: each begins the next one as soon as what it depends on is complete. Where a step
-depends on a step of an earlier iteration, it depends on that of the iteration before, which comes after the others.
+Engines do not meet between iterations: each begins the next one as soon as the steps that it depends on are complete. A
+step that depends on a step of an earlier iteration depends on the one of the previous iteration, which comes after the
+others.
 
 A semaphore has one engine that waits for it: one for each pair of an engine that signals and one that waits, and one
 for each DMA queue. The engine that waits for it counts it down at the end of each iteration by what an iteration adds,
-so that the same values hold in all of them. For results that leave the chip the engine waits that issues them: others
-overwrite them late. Loads are put into queues by the engine that needs them first. These tell others that a transfer is
-complete.
+so that the same values hold in all of them. For stores to HBM the issuing engine waits, since others overwrite their
+sources late. The engine that needs a load first issues it. The waiting engines tell others that a transfer is complete.
 
 The waits come from vector clocks, as in straight-line code (``segment_waits.py``), over as many iterations as it takes
-until two of them have the same waits: what an iteration then relies on, the one before provides.
+until two of them have the same waits: the previous iteration then guarantees what an iteration relies on.
 """
 
 from bisect import bisect_left

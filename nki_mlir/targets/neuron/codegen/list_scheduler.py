@@ -6,10 +6,10 @@ engine prefers a step whose functions are loaded. A step that may run on several
 it first. The scheduler uses the times of the timed machine: laws, results, ramps, DMA engines, queues, the PSUM port,
 loads of functions.
 
-On-chip memory is a resource. A buffer gets its address when its first step starts, and loses it when its last user
-is complete, so that no step of the order waits for an address. A step that needs a new buffer waits while there is
-no room, and while the buffer would take the room that the remaining steps need in program order. If the free bytes
-are too scattered, the scheduler goes on with their number alone, and returns no addresses.
+On-chip memory is a resource. A buffer gets its address when its first step starts, and is released when its last user
+is complete, so that no step of the order waits for an address. A step that needs a new buffer waits while there is no
+room, and while the buffer would take the room that the remaining steps need in program order. If the free bytes are too
+fragmented, the scheduler continues with their number alone, and returns no addresses.
 """
 
 from array import array
@@ -38,7 +38,7 @@ FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
     run = _ListScheduler(graph, order, base)
-    if not run.run():                               # too scattered: without rotation of the banks gaps are larger
+    if not run.run():                               # too fragmented: without rotation of the banks gaps are larger
         packed = _ListScheduler(graph, order, base, rotates=False)
         if packed.run():
             run = packed
@@ -102,7 +102,8 @@ class _ListScheduler:
                 self.make_ready(k)
 
     def name_choices(self, choices: list[Choices]) -> None:
-        """By step: the engines that it may run on, the only one of them or -1, and its choice on each engine."""
+        """Note for each step the engines that it may run on, the only one of them or -1, and its choice on each
+        engine."""
         forms: dict[Choices, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
         for step_choices in set(choices):
             numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
@@ -153,8 +154,8 @@ class _ListScheduler:
         return [busy / most for busy in alone]
 
     def run(self) -> bool:
-        """Start all steps. Return False where the free bytes become too scattered; it goes on from there if it is
-        called again without ``free_ranges``."""
+        """Start all steps. Return False where the free bytes become too fragmented; a second call without
+        ``free_ranges`` continues from there."""
         with phase("scheduling", self.count, "instructions") as advance:
             if not self.order:
                 self.start_all(0.0)
@@ -186,7 +187,7 @@ class _ListScheduler:
                         self.retry()
 
     def retry(self) -> None:
-        """Nothing could start, and nothing will end: try all steps again."""
+        """Try all steps again, since nothing could start, and nothing will end."""
         self.refused = [None] * len(self.engines)
         self.no_room = [-1] * self.count
         self.start_all(self.stopped)
@@ -234,8 +235,8 @@ class _ListScheduler:
         return changed
 
     def ended(self, k: int) -> None:
-        """Free the engine of a step. The engine itself may take what the step was the last to use, although others do
-        not see the step as complete."""
+        """Free the engine of a step. The engine itself may reuse buffers that the step was the last to use, although
+        others do not see the step as complete."""
         engine = self.engine_of[k]
         self.free[engine] = True
         choice = self.on[k][engine]
@@ -479,7 +480,8 @@ class _ListScheduler:
             heappush(self.events, (free + choice.result, k + 2 * self.count))
 
     def move(self, time: float) -> None:
-        """Move what was triggered now. DMA engines take what is triggered at one time in the order of the engines."""
+        """Move the transfers that were triggered now. DMA engines take those of one time in the order of the
+        engines."""
         dma = self.machine.costs.dma
         for _, k in sorted(self.triggered):
             transfer = self.graph.transfers[k]

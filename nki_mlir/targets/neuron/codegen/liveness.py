@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From which instruction to which each on-chip buffer is needed, in the order of the code.
+"""The live range of each on-chip buffer: its first and last instruction in the order of the code.
 
 Steps are numbered in order, loop bodies once. A buffer that a register loop uses but does not allocate is needed from
 the loop's first to its last step; one that its body allocates is new in each iteration.
@@ -84,7 +84,7 @@ class Liveness:
 
 def peak(lives: Sequence[Lifetime],
          room: Callable[[DeviceBuffer], int] = lambda buffer: buffer.bytes_per_partition) -> tuple[int, int]:
-    """(most bytes per partition that are needed at once, the step where)."""
+    """Return (the most bytes per partition that are live at once, the step where they are)."""
     changes = defaultdict[int, int](int)
     for life in lives:
         size = room(life.buffer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel that is lowered for the emission: equal operations once (``conversion/repeated_operations.py``)."""
+"""A kernel that is lowered for the emission, equal operations only once (``conversion/repeated_operations.py``)."""
 
 from functools import cached_property
 
@@ -49,7 +49,7 @@ class LoweredKernel:
         """
         try:
             return read_code(self.kernel, like, self.repeats)
-        except NoTemplate:                  # some operation becomes more than a template can say: lower all of them
+        except NoTemplate:                  # no template expresses some operation: lower all of them
             self.module, self.repeats = at_nisa(self.captured), None
             del self.kernel
             return read_code(self.kernel, like)

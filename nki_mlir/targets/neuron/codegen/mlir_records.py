@@ -56,7 +56,7 @@ FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *
 
 
 def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None) -> Code:
-    """Return the records of a kernel function; raises ``Unsupported`` for what has no instruction.
+    """Return the records of a kernel function; raises ``Unsupported`` for an operation without an instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
     ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` where they have
@@ -166,7 +166,7 @@ class _Reader:
         buffer, starts = self.buffers[node.memref], [self.values[v] for v in node.subscripts]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
             raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
-                              instead="load it from an integer at a fixed place on chip").located(location_of(node.op))
+                              instead="load it from a fixed address on chip").located(location_of(node.op))
         free = 0
         for extent, start in zip(buffer.shape[1:], starts[1:]):
             free = free * extent + start                                # type: ignore[operator]
@@ -211,7 +211,7 @@ class _Reader:
         return buffer
 
     def block_address(self, numbers: list[int]) -> tuple[int, int]:
-        """(partition, byte) of a block; a bank comes first in PSUM."""
+        """Return (partition, byte) of a block; in PSUM the numbers begin with a bank."""
         partition, byte = numbers[-2:]
         return partition, byte + (numbers[0] * self.code.machine.psum_bank_bytes if len(numbers) == 3 else 0)
 

@@ -4,13 +4,13 @@
 before:  p0 = l.T @ m0 ... p8 = l.T @ m8              after:  p0 = l.T @ m0; t0 = copy p0 ... p8 = l.T @ m8; t8 = ...
          max of p0 ... max of p8                              max of t0 ... max of t8
 
-A result is moved when its last product is done, and read from SBUF by all that comes behind that. What is moved are all
-tiles of the kernel's line that holds most of PSUM where most is needed, then those of the next line, until the rest
-fits in program order. Tiles that are still added to, that have an address of the kernel's choice, or that other runs of
-instructions use as well, stay; PSUM may then be too small, which ``allocate-on-chip`` says.
+A result is moved when its last product is done; all later instructions read it from SBUF. The pass moves all tiles of
+the line of the kernel that occupies most of PSUM at the peak, then those of the next line, until the others fit in
+program order. Tiles to which later products add, whose address the kernel chose, or that other runs of instructions use
+as well, stay; if PSUM is then too small, ``allocate-on-chip`` raises the error.
 
-``percent`` below 100 keeps the other part of PSUM free: products of the next iteration start there while the results of
-this one are read.
+A ``percent`` below 100 keeps the other part of PSUM free: products of the next iteration start there while the results
+of this one are read.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def move_psum_results(code: Code, percent: int = 100) -> bool:
 
 
 def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
-    """Return the tiles that PSUM holds where it holds most; none where all has room in ``percent`` of it."""
+    """Return the tiles in PSUM at its peak; none if they fit in ``percent`` of it."""
     limit = code.machine.psum_bytes_per_partition * percent // 100
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
@@ -92,7 +92,7 @@ def line(buffer: DeviceBuffer) -> object:
 
 
 def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
-    """Return the tiles in PSUM that can be moved: one run makes them, and reads them when they are done."""
+    """Return the tiles in PSUM that can be moved: one run computes them, and reads them when they are complete."""
     result_of: dict[DeviceBuffer, PsumResult] = {}
     block_of = {buffer: block for block in blocks(code.body) for buffer in block.buffers}
     elsewhere: set[DeviceBuffer] = set()
@@ -123,7 +123,7 @@ def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep
 
 
 def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
-    """Copy tiles to SBUF behind their last products, for all that reads them."""
+    """Copy tiles to SBUF behind their last products, and let all later steps read the copies."""
     behind: dict[InstructionStep, InstructionStep] = {}
     for buffer, result in chosen.items():
         sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)

@@ -3,11 +3,11 @@
 
 before:  b = a * s; c = b + t; store c                after:  a = a * s; a = a + t; store a
 
-An instruction writes over an operand if it computes each element of its result from the element at the same place of
+An instruction writes over an operand if it computes each element of its result from the element at the same position of
 the operand, in the same pattern. The operand and the result have equal partitions, bytes and dtypes, the kernel chose
 the address of neither, and only instructions of one run use them: the operand none behind this one, the result none in
 front of it, which writes all of it. Values stay the same. The instruction now comes after all others that read the
-operand, so that it depends on the kernel whether it is faster: it is where two iterations do not fit in SBUF.
+operand, so whether it is faster depends on the kernel: it is if two iterations do not fit in SBUF.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def result_of(op: Op) -> Tile | None:
 
 
 def overwritable(op: Op, result: Tile) -> list[Tile]:
-    """Return the operands whose elements the instruction reads at the places where it writes. Another operand in the
+    """Return the operands whose elements the instruction reads at the positions that it writes. Another operand in the
     same buffer would be read after it is overwritten."""
     axes = op.iteration().axes
     (target, _), *_ = op.targets()

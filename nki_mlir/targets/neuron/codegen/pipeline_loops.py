@@ -7,14 +7,14 @@ after:   load A[0]
          for i = 0 to 7: exp A[i]; load A[i + 1]; store A[i]
          exp A[7]; store A[7]
 
-A few iterations, written out, are put in order by list scheduling, for all engines and memory. The times at which the
+List scheduling orders a few unrolled iterations, for all engines and memory. The times at which the
 steps of one in the middle start, and the interval from one iteration to the next, give each step a stage and a time in
 its round: round ``r`` has the steps of stage ``s`` of iteration ``r - s``. The rounds that have steps of all stages are
-the new loop; the first and last ones, the prologue and the epilogue, are written out.
+the new loop; the first and last ones, the prologue and the epilogue, are unrolled.
 
 A buffer that several stages use has as many copies as iterations use it at once, and iterations take turns with them: a
-body of the loop is as many rounds as there are copies. PSUM has too few banks for copies: what uses one of its buffers
-is one stage.
+body of the loop is as many rounds as there are copies. PSUM has too few banks for copies: all steps that use one of its
+buffers are in one stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
 
 
 def pipeline_loops(code: Code, choice: EngineChoice, memory: int = MEMORY) -> int:
-    """Pipeline the register loops whose bodies are straight-line code, in place; how many were pipelined."""
+    """Pipeline the register loops whose bodies are straight-line code, in place; return how many."""
     straight = straight_loops(code)
     order = Order(memory, share=3)
     count = 0
@@ -123,7 +123,7 @@ class Stages:
 
     def settle(self) -> bool:
         """Move steps back until each comes behind all that it depends on and the users of a PSUM buffer have one stage.
-        False where that does not end."""
+        Return False if that does not end."""
         times = self.times
         for _ in range(SWEEPS):
             settled = True
@@ -191,8 +191,8 @@ def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependen
 
 
 def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size: int, interval: float) -> list[float]:
-    """When the steps of the window's iteration in the middle start. What waits for nothing in its iteration, as loads
-    do, starts not much before it has to: its buffer would have many copies."""
+    """Return when the steps of the window's middle iteration start. A step that waits for nothing in its iteration,
+    such as a load, starts only shortly before its data are needed: else its buffer would have many copies."""
     starts = schedule.starts[middle:middle + size]
     for k in reversed(range(size)):
         users = [starts[user - middle] for user in graph.users[middle + k] if user < middle + size]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A nisa-level kernel as records: blocks of steps, loops and branches over buffers. What the emission passes work on.
-
-``read_code`` makes these from a module, ``write_code`` a module from them. Passing records along, several passes run
-over tens of thousands of instructions without building MLIR in between.
+"""A nisa-level kernel as records: blocks of steps, loops and branches over buffers. The emission passes rewrite them.
+``read_code`` reads them from a module, ``write_code`` writes them to one. Several passes on records process tens of
+thousands of instructions without building MLIR in between.
 """
 
 from collections.abc import Iterator, Sequence
@@ -175,7 +174,7 @@ class While:
 
 @dataclass(eq=False)
 class Block:
-    """Nodes in order, and the buffers that come into being each time the block is entered."""
+    """Nodes in order, and the buffers that are allocated each time the block is entered."""
 
     nodes: list[Any] = field(default_factory=list)
     buffers: list[DeviceBuffer] = field(default_factory=list)
@@ -205,7 +204,7 @@ def tiles_of(node: object) -> list[Tile]:
 
 
 def sub_blocks(node: object) -> list[Block]:
-    """Return the blocks that a node holds, in the order they run."""
+    """Return the blocks of a node, in the order in which they run."""
     match node:
         case Loop():
             return [node.body]
@@ -271,8 +270,7 @@ def forget_addresses(code: Code) -> None:
 
 # -- numbers in place of an operation's symbols ------------------------------------------------------------------------
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:
-    """Return the operation with numbers in place of symbols; the remaining symbols are numbered anew, in the order
-    given."""
+    """Return the operation with numbers in place of symbols; the remaining symbols are renumbered in their order."""
     if not symbols:
         return op
     parts = [plus_number(symbol) for symbol in symbols]
@@ -294,7 +292,7 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
 
 
 def plus_number(value: Value) -> tuple[Value | None, int]:
-    """Return a value as what a register holds (None: nothing) plus a number."""
+    """Return a value as a register's value (None: 0) plus a number."""
     match value:
         case int():
             return None, value

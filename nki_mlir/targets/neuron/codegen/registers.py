@@ -22,11 +22,11 @@ from nki_mlir.targets.neuron.codegen.segment_waits import SegmentWaits
 class TooManyRegisters(NkiMlirError):
     code = "NKI-REGISTERS"
     message = "an instruction needs more than the {limit} registers of an engine"
-    fix = "nest fewer loops that are not written out, or raise the unroll limit"
+    fix = "nest fewer loops that are not unrolled, or raise the unroll limit"
 
 
 class RegisterFile:
-    """Loop variables keep their register while the loop is open; of computed values the least recently used goes."""
+    """Loop variables keep their register while the loop is open; the least recently used computed value is evicted."""
 
     def __init__(self) -> None:
         self.pinned: dict[LoopVariable, Register] = {}
@@ -40,7 +40,7 @@ class RegisterFile:
         del self.pinned[variable]
 
     def forget(self) -> None:
-        """Computed values do not hold where control flow meets."""
+        """Forget computed values, which are not valid where control flow joins."""
         self.computed.clear()
 
     def get(self, value: Value, keep: Sequence[Value], emit: Callable[[Control], object]) -> Register:

@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Instruc
 
 
 class NoTemplate(Exception):
-    """An operation became something else than instructions on its buffers and on new ones."""
+    """The lowering of an operation has more than instructions on its buffers and on new ones."""
 
 
 class NewBuffer(NamedTuple):
@@ -34,7 +34,7 @@ class NewBuffer(NamedTuple):
 
 
 class StampedInstruction(NamedTuple):
-    """An instruction whose symbols have their values, with where the buffer of each of its tiles is found.
+    """An instruction whose symbols have their values, with the source of the buffer of each of its tiles.
     ``operation``: the number of the operation that it belongs to."""
 
     op: Op
@@ -44,8 +44,8 @@ class StampedInstruction(NamedTuple):
 
 @dataclass(eq=False)
 class GroupTemplate:
-    """What a group becomes. Numbers stand for the buffers of the ``first`` group and, behind them, for new ones. A part
-    that is a number is a buffer of the group that is allocated there. ``new``: the new buffers of the first group.
+    """The records of a group. Numbers stand for the buffers of the ``first`` group and, behind them, for new ones. A
+    part that is a number is a buffer of the group that is allocated there. ``new``: the new buffers of the first group.
     ``last``: the location of each of its operations, and that as a record, of the group that was written last."""
 
     first: OperationGroup
@@ -85,7 +85,7 @@ class Templates:
         self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # by their numbers
         for source, argument in zip(repeats.arguments, arguments):
             self.buffers[source.number] = argument
-        self.done = 0                   # how many of what was omitted
+        self.done = 0                   # how many of the omitted operations are written
 
     # -- the first groups ----------------------------------------------------------------------------------------------
     def note_buffer(self, operation: Operation, buffer: DeviceBuffer) -> None:
@@ -118,7 +118,7 @@ class Templates:
         template.parts.append(StampedInstruction(op, tuple(tiles), number))
 
     def note_other(self, operation: Operation) -> None:
-        """Raise ``NoTemplate`` if the first of a group became something else than buffers and instructions."""
+        """Raise ``NoTemplate`` if the first of a group became more than buffers and instructions."""
         if position_of(operation) in self.repeats.members:
             raise NoTemplate
 
@@ -141,7 +141,7 @@ class Templates:
 
     # -- repeated groups -----------------------------------------------------------------------------------------------
     def write_in_front(self, operation: Operation, into: Block) -> None:
-        """Write the records of what was omitted in front of an operation."""
+        """Write the records of the operations that were omitted in front of an operation."""
         position = self.repeats.before.get(operation)
         if position is None and (source := self.allocation(operation)) is not None:
             position = source.position
@@ -149,13 +149,14 @@ class Templates:
             self.write_until(position, into)
 
     def write_rest(self, into: Block) -> None:
-        """Write the records of what was omitted at the end of the function, and drop buffers that nothing uses."""
+        """Write the records of the operations that were omitted at the end of the function, and drop buffers that
+        nothing uses."""
         if self.repeats.omitted:
             self.write_until(self.repeats.omitted[-1][0] + 1, into)
         self.drop_unused(into)
 
     def write_until(self, position: int, into: Block) -> None:
-        """Write the records of what was omitted up to a position."""
+        """Write the records of the operations that were omitted up to a position."""
         omitted, buffers = self.repeats.omitted, self.buffers
         while self.done < len(omitted) and omitted[self.done][0] < position:
             _, item = omitted[self.done]

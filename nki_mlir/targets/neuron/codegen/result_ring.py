@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PSUM as a ring, in which results take their room in program order, whatever the order of the instructions.
+"""PSUM as a ring buffer, which allocates results in program order, whatever the order of the instructions.
 
 The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
 products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but one

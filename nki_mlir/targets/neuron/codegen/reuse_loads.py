@@ -4,10 +4,10 @@
 before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
 after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
 
-A load is dropped where an earlier one of the same run of instructions brought the same elements to a tile of the same
-form, nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first
-one can stay in SBUF until the last use of the second: between, program order fills at most ``room`` percent of SBUF
-with it. The same holds for copies by DMA from SBUF, by which a row is repeated in all partitions.
+A load is dropped if an earlier one of the same run of instructions loaded the same elements to a tile of the same form,
+nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first one
+can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent of SBUF,
+this tile included. The same holds for copies by DMA from SBUF, which repeat a row in all partitions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF
 
 
 def has_repeated_loads(run: Sequence[InstructionStep], spaces: Sequence[str]) -> bool:
-    """Return whether two loads bring the same elements."""
+    """Return whether two loads load the same elements."""
     loads = [step.op for step in run if is_load(step, spaces)]
     sources = [(op.src.handle, op.src.access) for op in loads]                                  # type: ignore[attr-defined]
     return len(set(sources)) < len(sources)
@@ -116,7 +116,7 @@ class _Reuse:
         level = np.cumsum(np.array(changes, np.int64))
         limit = code.machine.sbuf_bytes_per_partition * room // 100
         loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the source
-        replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
+        replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: their replacement
         dropped_steps: set[InstructionStep] = set()
         for k, step in enumerate(run):
             op = step.op

@@ -4,10 +4,10 @@
 before:  load A0; exp A0; store A0; load A1; exp A1; store A1
 after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 
-Runs of instructions between loops and branches are ordered by list scheduling (``list_scheduler``), which also gives
-each instruction whose engine is open the one that has it done first, and finds addresses for buffers as it goes.
-Instructions are neither merged nor dropped. As a pass it leaves addresses to ``allocate-on-chip``: those that were
-allocated for the old order are dropped.
+Runs of instructions between loops and branches are ordered by list scheduling (``list_scheduler``), which also chooses,
+for each instruction whose engine is open, the engine that completes it first, and allocates buffers. Instructions are
+neither merged nor dropped. As a pass it leaves addresses to ``allocate-on-chip``: those that were allocated for the old
+order are dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,15 +54,15 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
 
 
 def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
-    """Order the runs of the code, in place. Addresses that were allocated for the old order go."""
+    """Order the runs of the code, in place. Drop addresses that were allocated for the old order."""
     schedules = Schedules(code, choice)
     schedules.arrange(schedules.arrangement(order))
     forget_addresses(code)
 
 
 class Arrangement(NamedTuple):
-    """Of each run its steps in an order and their engines, by number; the addresses of its buffers by number, where the
-    order has them; how long it takes; and the least ``Order.loads`` that gives it."""
+    """An order of all runs: of each its steps and their engines, by number; the addresses of its buffers by number, if
+    the order has them; its time; and the least ``Order.loads`` that leads to it."""
 
     runs: tuple[tuple[int, ...], ...]
     engines: tuple[tuple[Engine, ...], ...]
@@ -103,7 +103,7 @@ class Schedules:
         # Program order needs more than half of SBUF at once, so that two iterations do not fit.
         self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
-        self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by what loads leave
+        self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
         """Return addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
@@ -177,7 +177,7 @@ class Schedules:
 
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
-        """Steps that are marked ``nki.no_reorder`` stay as they are."""
+        """Order the steps, except those that are marked ``nki.no_reorder``."""
         if NO_REORDER in graph.ops[0].extra:
             return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, 0.0)
         return list_schedule(graph, order, base)
@@ -228,8 +228,8 @@ class Schedules:
 
 
 def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[list[int]]:
-    """By position in an order, the positions of the steps that each comes after: what it depends on, and those who had
-    the memory of its new buffers before."""
+    """Return, by position in an order, the positions of the steps that each comes after: those it depends on, and the
+    previous users of the memory of its new buffers."""
     position = [0] * len(order)
     for at, k in enumerate(order):
         position[k] = at
@@ -284,7 +284,7 @@ def is_step(node: object) -> bool:
 
 
 def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
-    """Steps without a loop or branch between them."""
+    """Return the steps without a loop or branch between them."""
     for steps, part in groupby(nodes, is_step):
         if steps:
             yield list(part)
@@ -300,7 +300,8 @@ def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
 
 
 def shared_buffers(body: Block) -> set[DeviceBuffer]:
-    """On-chip buffers that more than one run uses, or one that another block declares: they are in use throughout."""
+    """Return on-chip buffers that more than one run uses, or one that another block declares: they are live
+    throughout."""
     if all([type(node) is InstructionStep for node in body.nodes]):
         return set()                            # there is one run
     first_run: dict[DeviceBuffer, int] = {}

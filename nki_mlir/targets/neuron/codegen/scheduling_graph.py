@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What all orders of a run of steps share, in columns by the step's number in program order.
+"""The data that all orders of a run of steps share, in columns by the step's number in program order.
 
-That is on which engines each step may run and what it costs there, what it waits for, and which buffers it needs.
+These are the engines on which each step may run and its costs there, the steps that it waits for, and its buffers.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ Choices = tuple[Choice, ...]    # of a step on each engine that may run it; thos
 
 
 class StepForm(NamedTuple):
-    """What all operations of a form have in common: on which engines each may run, the class's first; the set of
+    """The common data of all operations of a form: the engines on which each may run, the class's first; the set of
     functions that it needs; whether it writes HBM; and the names of its tiles on chip."""
 
     choices: Choices
@@ -226,8 +226,8 @@ class SchedulingGraph:
 
     @cached_property
     def spread(self) -> list[Choices]:
-        """For each step the engine that has it done first if none waits for anything but its engine and the port of
-        PSUM. Who triggers a transfer stays open."""
+        """Return for each step the engine that completes it first if steps wait only for their engine and the port of
+        PSUM. Which engine triggers a transfer stays open."""
         busy = dict.fromkeys(Engine, 0.0)
         port = 0.0
         chosen = []
@@ -314,7 +314,7 @@ class SchedulingGraph:
         return list(accumulate((c.busy if c.engine is most else 0.0 for c in engines), initial=0.0))
 
     def rests(self, engines: Sequence[Choice]) -> list[float]:
-        """From the start of each step to the end of the longest chain behind it."""
+        """Return the time from the start of each step to the end of the longest chain behind it."""
         dma = self.machine.costs.dma
         rests = [0.0] * len(self.ops)
         for k in range(len(self.ops) - 1, -1, -1):

@@ -10,12 +10,12 @@ PASSED_OVER = 4                 # ready steps that are looked at
 
 
 class Order(NamedTuple):
-    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early what a
-    long chain waits for starts, in percent of the time that the chain takes; ``share``: which engines a step may go to
+    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early a step
+    starts for which a long chain waits, in percent of the time of the chain; ``share``: which engines a step may go to
     that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
-    transfers, the one that balances the engines in program order (3). ``passed``: how
-    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer;
-    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results of what is loaded."""
+    transfers, the one that balances the engines in program order (3). ``passed``: how many ready steps are looked at
+    for one that can start; ``issue``: any engine that can triggers an open transfer; ``loads``: percent of SBUF beyond
+    which no load starts, which leaves room for results computed from loaded data."""
 
     memory: int = MEMORY
     ahead: int = 0
@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
 class ListSchedule(NamedTuple):
     """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
-    ``starts``: when each step starts, nothing where some find no room; ``loads``: the least ``Order.loads`` for which
+    ``starts``: when each step starts, empty if some find no room; ``loads``: the least ``Order.loads`` for which
     the schedule is the same, since no load that started left less of SBUF."""
 
     order: list[int]

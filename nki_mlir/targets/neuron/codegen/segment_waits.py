@@ -3,7 +3,7 @@
 
 Engines and DMA queues are lanes: each completes its instructions in order. An instruction must wait for one on another
 lane that it depends on, unless its engine knows already that this one is complete: from an earlier wait, or from a wait
-whose producer knew it (vector clocks). What is left are the waits that no order implies.
+whose producer knew it (vector clocks). The waits that no order implies remain.
 
 A queue's semaphore is counted up by 16 DMA engines, each for itself, of which one may be far ahead. So that it says
 which transfers are complete, a queue has at most one that is not known to be: a transfer goes into a queue whose last

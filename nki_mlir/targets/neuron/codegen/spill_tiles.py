@@ -4,13 +4,13 @@
 before:  a = ...; b = ...; c = b + b; d = a + c       (a, b and c do not fit at once)
 after:   a = ...; store a; b = ...; c = b + b; a' = load; d = a' + c
 
-A tile of PSUM goes to SBUF, and back where it is still added to; else it is read there. A tile of SBUF goes to HBM.
-Nothing is stored that the next use overwrites, that HBM still has, or that its instruction computes again from what is
-in SBUF, where that takes less time. Of the tiles that a step does not need the one leaves that costs the least
-time for the bytes and the steps that it makes room for. The code's notes say how many tiles of a line left, the bytes
+A tile of PSUM spills to SBUF, and returns if a later product adds to it; else it is read there. A tile of SBUF spills
+to HBM. The pass stores no tile that the next use overwrites, that HBM still has, or that its instruction can recompute
+from tiles in SBUF in less time. Of the tiles that a step does not need, the one spills whose spill costs the least time
+for the bytes and the steps that it makes room for. The code's notes say how many tiles of a line spilled, the bytes
 that moved, and their time.
 
-Tiles of SBUF that several runs of instructions use, as loops and what is around them do, leave it between these runs
+Tiles of SBUF that several runs of instructions use, as loops and the code around them do, spill between these runs
 (``shared_tiles``). Tiles stay that have an address of the kernel's choice, and those of PSUM that several runs use.
 Where they and the operands of one step leave no room, ``allocate-on-chip`` raises the error.
 """
@@ -50,7 +50,7 @@ class SpillTiles(RecordsPass, name="spill-tiles", reads=Level.NISA):
 
 
 def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
-    """Let tiles leave PSUM, then SBUF, until the rest has room in program order, in place."""
+    """Spill tiles from PSUM, then from SBUF, until the others fit in program order, in place."""
     machine = code.machine
     for space, limit in ((PSUM, machine.psum_bytes_per_partition),
                          (SBUF, machine.sbuf_bytes_per_partition * memory // 100)):
@@ -105,9 +105,9 @@ def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
 
 @dataclass(eq=False)
 class _SpilledTile:
-    """A tile over the steps of a run. ``there``: the buffer in the memory that has it now; ``stale``: what it was
-    spilled to does not have its elements; ``behind``: the steps to which a store of them is appended; ``recipe``: the
-    step that computed all of it."""
+    """A tile over the steps of a run. ``there``: the buffer in the memory that has it now; ``stale``: the spilled copy
+    does not have its elements; ``behind``: the steps to which a store of them is appended; ``recipe``: the step that
+    computed all of it."""
 
     buffer: DeviceBuffer
     size: int
@@ -140,7 +140,7 @@ class _Copy:
 
 @dataclass
 class _Moved:
-    """What leaves a memory of the tiles of one line: how many tiles, transfers and ns."""
+    """The spills of the tiles of one line: how many tiles, transfers and ns."""
 
     tiles: list[_SpilledTile] = field(default_factory=list)
     stores: int = 0
@@ -150,7 +150,7 @@ class _Moved:
 
 
 class _Run:
-    """One run in program order. ``level``: bytes of the memory that what does not move takes at each step."""
+    """One run in program order. ``level``: bytes of the memory that tiles which cannot spill take at each step."""
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], movable: set[DeviceBuffer],
                  level: Sequence[int], space: str, limit: int, recompute: bool) -> None:
@@ -225,13 +225,13 @@ class _Run:
         return True
 
     def cheapest(self, k: int, needed: Sequence[_SpilledTile]) -> _SpilledTile | None:
-        """Return the tile whose way back costs the least time for the room that it gives."""
+        """Return the tile whose restoration costs the least time for the room that its spill gives."""
         candidates = [tile for tile in self.resident if tile not in needed]
         return min(candidates, default=None, key=lambda tile: self.ns_of(tile, k) / (
             tile.size * (tile.next_use() - k)))
 
     def ns_of(self, tile: _SpilledTile, k: int) -> float:
-        """About how long it takes to have the tile back."""
+        """Estimate the time to restore the tile."""
         at = int(tile.next_use())
         if tile.overwritten[0] != at:
             op = self.run[at].op
@@ -250,7 +250,7 @@ class _Run:
         del self.resident[tile]
 
     def come(self, tile: _SpilledTile, k: int, op: Op) -> None:
-        """Give the tile room again, and restore its elements where the step reads them."""
+        """Allocate the tile again, and restore its elements if the step reads them."""
         if not tile.position:
             tile.there = tile.latest = tile.buffer
         else:
@@ -354,7 +354,7 @@ class _Run:
         return buffer
 
     def apply(self) -> None:
-        """Put the copies into the block, and its steps on the buffers that have their tiles."""
+        """Insert the copies into the block, and let its steps use the buffers that have their tiles."""
         if not self.moved and not self.added:
             return
         homes: dict[object, DeviceBuffer] = {}

@@ -5,11 +5,11 @@ before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = me
          matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...
 
 Each block then has its own lifetime and its own PSUM bank. A constant that is written over several blocks becomes one
-instruction a block; any other instruction that touches two blocks, or a place known at run time only, keeps the buffer
-whole. Of the ways to cut a buffer into blocks along its leading free axes, the finest that is possible is taken.
+instruction a block; any other instruction that touches two blocks, or an offset known at run time only, prevents the
+split. The pass splits a buffer along its leading free axes into the smallest possible blocks.
 
 Where the kernel chose an address for each block (``nki.addresses``), those blocks become buffers with these addresses.
-What touches two of them needs them one behind the other.
+An instruction that touches two of them requires contiguous addresses.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
 
 
 def split_blocks(code: Code) -> None:
-    """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
+    """Split all buffers that can be split, in place, and drop addresses that were allocated for complete buffers."""
     forget_addresses(code)
     uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {
         buffer: [] for block in blocks(code.body) for buffer in block.buffers if may_split(buffer)}
@@ -82,7 +82,8 @@ def may_split(buffer: DeviceBuffer) -> bool:
 
 
 def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
-    """Return bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
+    """Return bytes of the blocks that have addresses; 0 if the buffer is not split, but lies at the address of the
+    first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
     first_address = buffer.addresses[0]
     across = next((node for node, tile in uses if not fits(node, tile, size)), None)
@@ -95,7 +96,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Loa
 
 
 def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
-    """Return bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
+    """Return bytes of the finest block that every use keeps to; 0 if the buffer is not split."""
     if not uses:
         return 0
     for axes in range(len(buffer.shape) - 2, 0, -1):

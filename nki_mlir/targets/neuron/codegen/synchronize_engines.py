@@ -5,10 +5,10 @@ before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ...
                                                                     act: S[5]>=16 ACTIVATE ...
 
 Code without branches is a segment. In a segment each engine and each DMA queue has a semaphore that only counts up: an
-instruction waits for a value, a finished transfer adds 16, and of the others those that something waits for add 1.
-Between segments, so behind register loops and branches, all engines meet: each waits for the queues it fills, all
-semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one segment overlap
-(``iteration_waits.py``); else the engines meet behind each. docs/isa.md has the rules.
+instruction waits for a value, a finished transfer adds 16, and any other instruction for which some instruction waits
+adds 1. Between segments, that is behind register loops and branches, all engines meet: each waits for the queues it
+fills, all semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one
+segment overlap (``iteration_waits.py``); else the engines meet behind each. docs/isa.md has the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ class TooManySemaphores(NkiMlirError):
 
 def synchronized(code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> Program:
     """Return the program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known;
-    ``overlap``: iterations of register loops may, where that is possible."""
+    ``overlap``: iterations of register loops may overlap, where that is possible."""
     with phase("streams"):
         return _Emitter(code, ordered, overlap).program
 
@@ -131,7 +131,7 @@ class _Emitter:
         self.finish()
 
     def name_queues(self) -> None:
-        """Semaphores for the queues that some segment uses: those of an engine are numbered, loads first."""
+        """Create semaphores for the queues that some segment uses; those of an engine are numbered, loads first."""
         segments = [part for parts in self.parts.values() for part in parts if isinstance(part, SegmentWaits)]
         plans: list[SegmentWaits | IterationWaits] = [*segments, *self.iterations.values()]
         numbers: dict[Engine, int] = {}
@@ -202,7 +202,7 @@ class _Emitter:
 
     def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, start: int
                 ) -> SegmentWaits:
-        """Straight-line code with its waits. What stands in front of the segment is complete when it begins."""
+        """Return the waits of straight-line code. Everything in front of the segment is complete when it begins."""
         if before is not None and (start or len(steps) < len(before)):
             before = [[k - start for k in earlier if k >= start] for earlier in before[start:start + len(steps)]]
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
@@ -288,7 +288,7 @@ class _Emitter:
         return self.control(engine, branch)
 
     def load(self, load: Load) -> None:
-        """Every engine reads the number into its own register. Nothing is in flight."""
+        """Let every engine read the number into one of its registers. No transfer is under way."""
         for number, engine in enumerate(self.engines):
             register = self.registers[engine].pin(load.variable)
             self.control(engine, isa.TensorLoad(register, self.tiles.used(load.tile, number, len(self.stream(engine)))))
@@ -299,7 +299,7 @@ class _Emitter:
                 registers.release(variable)
 
     def branch(self, branch: Branch) -> None:
-        """``then`` and ``otherwise`` one behind the other, each engine taking one of them by its own registers."""
+        """Emit ``then`` and ``otherwise`` one behind the other; each engine takes one of them by its registers."""
         starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
         before = self.table
         self.block(branch.then)
@@ -325,7 +325,7 @@ class _Emitter:
 
     # -- tables of functions -------------------------------------------------------------------------------------------
     def enter(self, *repeated: Block) -> set[str]:
-        """Return the sets of functions that a loop needs. Where it is one, it is there when the loop begins."""
+        """Return the sets of functions that a loop needs. A single one is loaded when the loop begins."""
         tables = {step.op.function_set for block in repeated for step in steps_in(block)} - {""}
         if len(tables) == 1:
             self.load_table(min(tables))
@@ -344,10 +344,10 @@ class _Emitter:
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def segment(self, waits: SegmentWaits) -> None:
-        """Straight-line code, and at its end each engine's wait for the queues it fills."""
+        """Emit straight-line code, and at its end each engine's wait for the queues it fills."""
         engines = len(self.engines)
         signals = [bytearray([lane >= engines]) * (total + 1) for lane, total in enumerate(waits.totals)]
-        for step_waits in waits.waits:                  # each transfer signals, and what something waits for
+        for step_waits in waits.waits:                  # transfers signal, and instructions for which others wait
             for lane, count in step_waits:
                 signals[lane][count] = 1
         amounts = [1 if lane < engines else isa.COMPLETIONS for lane in range(len(signals))]
@@ -418,7 +418,7 @@ class _Emitter:
             self.control(self.engines[lane], isa.EventSemaphore(), update=isa.Update(self.pairs[lane, engine], 1))
 
     def end_iterations(self, signalled: SignalledIteration) -> None:
-        """No transfer is under way behind the loop, where the engines meet."""
+        """Wait for all transfers at the end of the loop, where the engines meet."""
         for (lane, engine), amount in signalled.amounts.items():
             if lane >= len(self.engines):
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
@@ -432,8 +432,8 @@ class _Emitter:
     def barrier(self) -> None:
         """Let all engines meet: the first clears all semaphores and lets the others go.
 
-        Semaphores behind those of engines and queues: one that counts who has come, then one for each engine but the
-        first, which says that it may go on and which it counts down itself.
+        Semaphores behind those of engines and queues: one that counts the engines that have arrived, then one for each
+        engine but the first, which lets it continue and which it counts down itself.
         """
         self.meets = len(self.engines) > 1
         first_engine, *other_engines = self.engines

@@ -4,7 +4,7 @@
 before:  grid [2]                                     after:  load A[0]
          for i = 0 to 3: load A[program, i]                   load A[1] ...   (6 instructions)
 
-Programs of a grid become one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
+Programs of a grid run one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
 decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
 overlap. Masks become boxes; a transfer whose mask is not a box becomes its rows. Code over ``limit`` instructions keeps
 its largest outer loops as loops, with a note; those become register loops, whose bodies are several iterations where
@@ -77,7 +77,7 @@ def with_grid(code: Code) -> Code:
 
 
 def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
-    """Return the code with all loops written out but those that ``limit`` leaves, whose bodies have about ``body``
+    """Return the code with all loops unrolled but those that ``limit`` leaves, whose bodies have about ``body``
     instructions."""
     remaining, sizes = loops_to_keep(code.body, limit)
     notes = list(code.notes)
@@ -107,10 +107,10 @@ Sizes = dict[object, int]          # instructions of loops, branches and blocks
 
 
 def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
-    """Return the loops to keep (in order): the largest of those not inside another that is written out, until the rest
+    """Return the loops to keep (in order): the largest of those not inside another that is unrolled, until the rest
     fits.
 
-    Also the sizes of everything when it is written out.
+    Also the sizes of everything when it is unrolled.
     """
     sizes: Sizes = {}
     total = _size(body, sizes)
@@ -140,7 +140,7 @@ def _loops(block: Block) -> Iterator[Loop]:
 
 
 def _size(block: Block, sizes: Sizes) -> int:
-    """Return instructions of a block when it is written out; also noted for each loop and block in it."""
+    """Return instructions of a block when it is unrolled; also noted for each loop and block in it."""
     total = 0
     for node in block.nodes:
         if isinstance(node, InstructionStep):
@@ -154,7 +154,8 @@ def _size(block: Block, sizes: Sizes) -> int:
 
 
 def _variables_needed(block: Block) -> Iterator[LoopVariable]:
-    """Variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on them."""
+    """Return the variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on
+    them."""
     for step in steps_in(block):
         positions = {p for c in (*step.op.mask, *step.op.limits) for p, _ in c.form.symbols}
         positions |= {p for t in tiles_of(step) if t.handle.addresses for p in t.access.symbols_used()}
@@ -162,7 +163,7 @@ def _variables_needed(block: Block) -> Iterator[LoopVariable]:
             yield from variables_of(step.op.symbols[position])
 
 
-# -- writing out -------------------------------------------------------------------------------------------------------
+# -- unrolling ---------------------------------------------------------------------------------------------------------
 Values = dict[LoopVariable, Value]
 Buffers = dict[DeviceBuffer, DeviceBuffer]
 
@@ -352,7 +353,7 @@ def bounded(op: Op) -> Op | None:
 
 
 def _rows(op: Op) -> Iterator[Op]:
-    """Pieces that are boxes: the operation cut along an axis of its mask into single indices.
+    """Return pieces that are boxes: the operation cut along an axis of its mask into single indices.
 
     A transfer may be cut anywhere. An engine's access starts at quarters of the partitions only, so that an instruction
     is cut along free axes, and refused where that leaves a partition start that the engine does not have.

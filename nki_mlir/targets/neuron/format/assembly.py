@@ -162,7 +162,7 @@ class _Parser:
             raise line.fail(f"there is no directive .{name}")
         if name in ("nki_isa", "kernel", "target", "sbuf", "psum"):
             if name in self.declared:
-                raise line.fail(f".{name} stands twice")
+                raise line.fail(f".{name} occurs twice")
             self.declared[name] = line
         handler(line)
         return line.end()
@@ -253,17 +253,17 @@ class _Parser:
     def directive_stream(self, line: Line) -> None:
         self.engine = self.engine_named(line)
         if self.program.streams[self.engine]:
-            raise line.fail(f"the stream of {self.engine.asm} stands twice")
+            raise line.fail(f"the stream of {self.engine.asm} occurs twice")
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def instruction(self, line: Line) -> None:
         if self.engine is None:
-            raise line.fail("an instruction stands before the first .stream", line.at)
+            raise line.fail("an instruction precedes the first .stream", line.at)
         self._machine(line)
         engine, stream = self.engine, self.program.streams[self.engine]
         line.expect(rf"{engine.asm}\b", f"'{engine.asm}'")
-        if int(line.expect(r"(\d+):", "a place such as 0012:")[1]) != len(stream):
-            raise line.fail(f"the place of this instruction is {len(stream):04d}")
+        if int(line.expect(r"(\d+):", "an index such as 0012:")[1]) != len(stream):
+            raise line.fail(f"the index of this instruction is {len(stream):04d}")
         waits: list[Wait] = []
         while (number := self.semaphore(line)) is not None:
             if len(waits) == WAITS:

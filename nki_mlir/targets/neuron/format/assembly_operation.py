@@ -324,7 +324,7 @@ class OperationReader:
             elif kind is Tile:
                 values[name] = self.tile(text, None)
                 if self.registers:
-                    raise text.fail("expected a fixed place")
+                    raise text.fail("expected a fixed address")
             elif kind in (Register, Scalar) and text.value.startswith("r"):
                 values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
             elif kind is Register:

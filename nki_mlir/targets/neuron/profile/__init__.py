@@ -36,8 +36,8 @@ class ProfileFolder(NkiMlirError):
 
 def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True
                ) -> Document:
-    """Return the profile of programs that run together, a core each; ``loaded`` as of ``time_programs``, ``texts``
-    as of ``document_of``. Raises ``Deadlock`` where they wait for ever."""
+    """Return the profile of programs that run together, a core each; ``loaded`` as for ``time_programs``, ``texts`` as
+    for ``document_of``. Raises ``Deadlock`` if they wait for ever."""
     run = TimedMachine(programs, loaded, mode)
     with phase("timing"):
         run.run()
@@ -56,7 +56,7 @@ def check_folder(folder: str | Path) -> Path:
     try:
         path = Path(folder)
     except TypeError:
-        raise ProfileFolder(folder=repr(folder), reason="it is no path") from None
+        raise ProfileFolder(folder=repr(folder), reason="it is not a path") from None
     try:
         existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         TemporaryFile(dir=existing).close()

@@ -112,8 +112,8 @@ SHORT = 512                     # bytes of a run, under which transfers are slow
 TURNS = 4                       # loads into one tile that are a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough
 
-Rule = Callable[[Evidence], Change | None]      # what would be otherwise, if there is something to say
-RULES: dict[str, Rule] = {}                     # by the name that tells them apart in the JSON form
+Rule = Callable[[Evidence], Change | None]      # the change, or None without advice
+RULES: dict[str, Rule] = {}                     # by their names in the JSON form
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
@@ -248,7 +248,7 @@ def no_overlap(evidence: Evidence) -> Change | None:
     if not steps:
         return None
     dma = evidence.machine.costs.dma
-    # What is busiest is busy all the time, but for the way of the first load in and of the last store out.
+    # The busiest resource is busy all the time, except during the latency of the first load and of the last store.
     way = 2 * float(dma.trigger_ns + dma.notify_ns) + 2 * max(max(s.transfer.parts) for s in steps if s.transfer)
     lines = lines_of(steps)
     busy = max([*evidence.busy.values(), *(core.dma.busy for core in evidence.run.cores)])

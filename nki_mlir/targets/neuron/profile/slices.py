@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A run of the timed machine as slices: what was on which track from when to when, and what waited for what.
+"""A run of the timed machine as slices: the slices of each track with their times, and the waits between them.
 
 Tracks are the engines of each core and its DMA queues; transfers of a queue that overlap lie in lanes. Times are ns
-from the launch, which is in front of everything.
+from the launch, which precedes all slices.
 """
 
 from array import array

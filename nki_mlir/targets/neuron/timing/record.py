@@ -29,8 +29,8 @@ class Movement(NamedTuple):
 
 
 class Record:
-    """Columns by event: the agent (an engine of a core) and the position in its stream; from when to when the engine
-    was taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
+    """Columns by event: the agent (an engine of a core) and the position in its stream; when the engine was occupied,
+    and when the result was visible; why it did not start earlier, and by which event (-1: none).
 
     ``latest`` are the last events, a value for each column in turn, which the columns do not have yet (``settle``).
     ``later_events``: by event, the event of the same engine before whose result its own was not seen; ``movements``
