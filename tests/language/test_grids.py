@@ -272,7 +272,7 @@ def test_all_reduce_of_programs_with_unlike_tiles_is_an_error(on, rows):
         n = rows[1] if i == 1 else rows[0]
         nl.store(out[i, 0:n], nl.all_reduce(nl.load(x[0:n]), np.max, program_axes=0))
         return out
-    text = f"nisa.all_reduce: program 0 passes float32[{rows[0]}, 8], program 1 float32[{rows[1]}, 8]"
+    text = f"nisa.all_reduce: program 0 passes float32[{rows[0]}, 8], but program 1 passes float32[{rows[1]}, 8]"
     with pytest.raises(UnlikeOperands, match=re.escape(text)) as caught:
         run(on, kernel[2], numbers(16, 8))
     assert caught.value.at.file == __file__

@@ -30,8 +30,8 @@ class WrongPartner(KernelError):
 
 class UnlikeOperands(KernelError):
     code = "NKI-MEETING"
-    message = "{op}: {kind} {first} passes {operands}, {kind} {second} {others}"
-    why = "they meet here, each for the values of all"
+    message = "{op}: {kind} {first} passes {operands}, but {kind} {second} passes {second_operands}"
+    why = "each of them receives the values of all"
     fix = "give the operands the same shapes and dtypes in each {kind}"
 
 
@@ -54,7 +54,7 @@ class Meeting(Opaque):
 
     @abstractmethod
     def members(self, member: int) -> Sequence[int]:
-        """Return the numbers of those that meet, for the member ``member``."""
+        """Return the numbers of the members that ``member`` meets, its number among them."""
 
     def occasion(self) -> Hashable:
         """Return a key that distinguishes exchanges between the same members."""
@@ -80,7 +80,7 @@ class Meeting(Opaque):
         for member, text in zip(members, texts):
             if text != texts[0]:
                 raise UnlikeOperands(op=self.full_name(), kind=self.between.removesuffix("s"), first=members[0],
-                                     operands=texts[0], second=member, others=text)
+                                     operands=texts[0], second=member, second_operands=text)
         return self.combined(current.number, members, values)
 
 
@@ -122,7 +122,7 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
                  since=3):
     """Send src to the core ``send_to``, and receive dst from the core ``receive_from``.
 
-    A transfer to the other core's SBUF: it begins when both cores have come to it, and is complete when dst is written.
+    A transfer to the other core's SBUF: it begins when both cores have reached it, and is complete when dst is written.
     Exchanges of one ``pipe`` match by their order.
     """
 
