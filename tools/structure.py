@@ -36,21 +36,21 @@ class Question(NamedTuple):
 
 BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
 QUESTIONS = (
-    Question("take the body of a `linalg.generic` apart", r'attributes\["indexing_maps"\]|'
+    Question("read the operands and body of a `linalg.generic`", r'attributes\["indexing_maps"\]|'
              r'attributes\["operandSegmentSizes"\]', ("waist", "graph", "targets"), 4),
     Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"|"scf\.for": _',
              ("waist", "targets"), 4),
-    Question("match names of operations around nests in order to execute them",
+    Question("match the names of operations around nests in order to execute them",
              r'"(scf|linalg|scalar|affine)\.|"arith\.[a-z]+i"|"memref\.(alloc|load|store)"', ("targets",), 8),
     Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|'
              r'\["multiply", "add"\]',
              ("waist", "targets", "selection", "graph"), 7),
     Question("recognize a fold", r"def fold_of\(", BELOW, 2),
     Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
-    Question("read a tile where it was copied from",
+    Question("read the source of a copy instead of its result",
              r"(?<!def )\b(_?through|inputs_through|source_map|fused)\(|"
              r"def (\w*through|at_source|at_target)\(", BELOW, 6),
-    Question("ask whether two accesses overlap",
+    Question("test whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
     Question("key a table by the address of an object",
@@ -119,7 +119,7 @@ def tied(files: Mapping[str, str]) -> int:
 
 def table(files: Mapping[str, str]) -> str:
     rows = [*((q.name, q.earlier, len(modules(q, files))) for q in QUESTIONS),
-            ("are in a circle of imports, or between two, with those for types", EARLIER_TIED, tied(files))]
+            ("are in an import cycle, also one of imports for types, or between two cycles", EARLIER_TIED, tied(files))]
     return "".join(["| modules that | before | now |\n|---|---|---|\n",
                     *(f"| {name} | {before} | {current} |\n" for name, before, current in rows)])
 

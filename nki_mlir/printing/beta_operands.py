@@ -154,7 +154,7 @@ def operand(node: ast.expr, tensors: Tensors) -> BetaOperand:
                 number = operand(options["scalar_offset"], tensors)
                 return _moved(base, dims, _offset(keywords), number, ast.literal_eval(options["indirect_dim"]))
             return _patterned(base, dims, _offset(keywords))
-    raise _unprintable(f"{ast.unparse(node)} cannot be said")
+    raise _unprintable(f"{ast.unparse(node)}")
 
 
 def _is_pattern(value: ast.expr) -> bool:
@@ -199,7 +199,7 @@ def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
             span = high.pop("", 0) - low.pop("", 0)
             if low == high:
                 return ast.unparse(lower), -(-span // by), by
-    raise _unprintable(f"the subscript {ast.unparse(item)} cannot be said")
+    raise _unprintable(f"the subscript {ast.unparse(item)}")
 
 
 def linear(node: ast.expr) -> dict[str, int]:
@@ -260,7 +260,7 @@ def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.exp
     else:
         row = prod(base.shape[1:])
         if steps[0] % row:
-            raise _unprintable("a pattern that steps along partitions and columns at once cannot be said")
+            raise _unprintable("a pattern that steps along partitions and columns at once")
         first, within_row = _split(offset, row)
         flat = str(base) if len(base.shape) == 2 else f"{base}.reshape(({base.shape[0]}, {row}))"
         rows = index_vector(first, [steps[0] // row], counts[:1], keep_all=True)
@@ -281,10 +281,10 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
     steps = [0, *(step if count > 1 else 0 for step, count in dims[1:])]
     total = prod(base.shape)
     if not base.in_hbm or not scale or total % scale:
-        raise _unprintable("columns or partitions that an index picks cannot be said")
+        raise _unprintable("columns or partitions that an index picks")
     first, within_row = _split(offset, scale)
     if first != "0":
-        raise _unprintable("rows of a part of a table cannot be said")
+        raise _unprintable("rows of a part of a table")
     columns = index_vector(within_row, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
     return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
                    indexed=True, name="", box=())
@@ -293,4 +293,4 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
 def _moved(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand, axis: int
            ) -> BetaOperand:
     """Raise for a pattern that a run-time number moves along an axis of the tensor: beta has no such form."""
-    raise _unprintable("an address that a number of the run time moves cannot be said")
+    raise _unprintable("an address that a number of the run time moves")

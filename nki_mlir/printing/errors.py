@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What has no form in NKI Python."""
+"""The error about operations that NKI Python cannot express."""
 
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -7,5 +7,5 @@ from nki_mlir.diagnostics import NkiMlirError
 class Unprintable(NkiMlirError):
     code = "NKI-PRINT"
     message = "{what} cannot be printed as NKI Python"
-    why = "the current generation has no form of it that computes the same"
+    why = "no function of that generation computes the same"
     fix = "{fix}"

@@ -146,8 +146,8 @@ def test_the_compiler_has_a_version_and_refuses_graphs(tmp_path, monkeypatch, ca
     assert capsys.readouterr().out.startswith("neuronx-cc of nki_mlir ")
     assert neuronx_cc.main(["compile", "--framework", "XLA", "hlo_module.pb", "--target", "trn2", "--output=a.neff"]) == 1
     printed = capsys.readouterr()
-    assert printed.out == "" and "which is not read here" in printed.err
-    assert "which is not read here" in (tmp_path / "log-neuron-cc.txt").read_text() and not (tmp_path / "a.neff").exists()
+    assert printed.out == "" and "does not read its form of HLO" in printed.err
+    assert "does not read its form of HLO" in (tmp_path / "log-neuron-cc.txt").read_text() and not (tmp_path / "a.neff").exists()
 
 
 def test_a_command_is_inspected(tmp_path, capfd):

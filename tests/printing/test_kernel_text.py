@@ -410,7 +410,7 @@ def test_what_has_no_form_is_an_error_at_its_line():
     error = caught.value
     assert error.at is not None and error.at.line == with_constant.func.__code__.co_firstlineno + 3
     assert error.headline == "a constant of 8192 elements cannot be printed as NKI Python"
-    assert error.advice == ("the current generation has no form of it that computes the same",
+    assert error.advice == ("no function of that generation computes the same",
                             "make it an argument of the kernel")
 
 

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def refuse() -> int:
     """Write the log that programs show, and raise the error."""
-    error = ToolError(what="neuronx-cc compile reads HLO of the vendor's compiler, which is not read here",
+    error = ToolError(what="neuronx-cc compile needs the vendor's compiler: nki_mlir does not read its form of HLO",
                       fix="compile kernels with nki.jit, graphs of StableHLO with nki_mlir.frameworks")
     try:
         write_file(LOG, f"{error}\n")
