@@ -35,6 +35,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
+from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
@@ -76,26 +77,17 @@ OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuer
 
 
 @dataclass(frozen=True)
-class Emission:
-    """Options of the emission. ``unroll_limit``: above this number of instructions the largest loops stay loops of
-    the device; None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
+class Emission(SearchOptions):
+    """Options of the emission: those of the search, and the following."""
 
-    unroll_limit: int | None = None
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # transpose loads in the DMA engines where the target can
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
     issuers: bool = True        # let any engine that can trigger the transfers for which the kernel names none
-    loads: bool = True          # load data that stays unchanged once where memory allows
-    evict: bool = True          # evict results from PSUM where products would wait for its banks
-    overlap: bool = True        # overlap iterations of the device's loops
-    pipeline: bool = True       # pipeline the loops that remain in long code
-    overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
-    spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
     vendor: bool = False        # choose engines as the vendor's compiler evidently does
     static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says
-    level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
@@ -170,9 +162,7 @@ def emit_code(code: Code, options: Emission) -> Program:
                                      lambda: transpose_loads(code, stated=not options.transposes))
     if reorder:
         try:
-            candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,
-                                                      options.loads, options.spill, options.evict,
-                                                      options.overlap, options.pipeline, options.overwrite)
+            candidate, arrangement, program = fastest(code, choice(), options)
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
     if not reorder:

@@ -41,6 +41,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
@@ -220,13 +221,10 @@ class Fastest(NamedTuple):
 
 
 class TimedCandidates:
-    """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit;
-    ``overlap``: iterations of loops may overlap; ``overwrites``: results may be written over operands."""
+    """The programs that were timed, with how long each takes."""
 
-    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool, overlap: bool, overwrites: bool
-                 ) -> None:
-        self.code, self.choice, self.level = code, choice, level
-        self.evicts, self.overlap, self.overwrites = evicts, overlap, overwrites
+    def __init__(self, code: Code, choice: EngineChoice, options: SearchOptions) -> None:
+        self.code, self.choice, self.options = code, choice, options
         self.timed: list[tuple[float, Fastest]] = []
         self.expanded: dict[tuple[int, int], Code] = {}
         self.least_in_order = 0.0                              # ns that program order takes at least
@@ -256,7 +254,7 @@ class TimedCandidates:
             prepared = self.prepared(candidate)
         except NkiMlirError:
             return True
-        arrangement = next(prepared.arrangements(self.level, inf, inf))
+        arrangement = next(prepared.arrangements(self.options.level, inf, inf))
         return arrangement.ns <= prepared.schedules.bound() * WAITS
 
     def least_time_again(self, candidate: Candidate) -> float:
@@ -274,16 +272,16 @@ class TimedCandidates:
         over operands, if SBUF has no room for two iterations. Keep its code."""
         if candidate.pipelined or candidate.memory:
             return []
-        several, ns = list[Candidate](), next(prepared.arrangements(self.level, inf, inf)).ns
+        several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
         if ns > self.least_time() * HOPELESS:
             return several
         if candidate.results == 100 and ns > prepared.schedules.bound() * WAITS:
-            if self.evicts and held_at_peak(prepared.code, FREE_BANKS):
+            if self.options.evict and held_at_peak(prepared.code, FREE_BANKS):
                 several.append(candidate._replace(results=FREE_BANKS))
-            elif self.overwrites and not candidate.overwrite and prepared.schedules.half_full:
+            elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full:
                 variant = candidate._replace(overwrite=True)
                 other = self.prepared(variant)
-                if other.overwrites and next(other.arrangements(self.level, inf, inf)).ns * NEARLY < ns:
+                if other.overwrites and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
         if prepared.dropped and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
@@ -302,20 +300,21 @@ class TimedCandidates:
             return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))
-        if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
+        if self.options.evict and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
-        for arrangement, program in prepared.programs(self.level, self.least_time):
+        for arrangement, program in prepared.programs(self.options.level, self.least_time):
             ns = self.note(candidate, arrangement, program)
             if best is None or ns < best[0]:
                 best = ns, arrangement
-        if self.overlap and best is not None and straight_loops(prepared.code):
+        if self.options.overlap and best is not None and straight_loops(prepared.code):
             self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time pipelined loops, in orders that hardly differ from that of their rounds: the first one with engines that
         meet behind each iteration and with iterations that overlap, the others as is faster."""
-        forms = [candidate._replace(overlap=overlap) for overlap in ((True, False) if self.overlap else (False,))]
+        overlaps = (True, False) if self.options.overlap else (False,)
+        forms = [candidate._replace(overlap=overlap) for overlap in overlaps]
         for order in IN_ROUNDS:
             arrangement = prepared.schedules.arrangement(order)
             if arrangement.ns > self.least_time() * HOPELESS:
@@ -352,26 +351,22 @@ class TimedCandidates:
         return []
 
 
-def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
-            spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True,
-            overwrite: bool = True) -> Fastest:
-    """Return the fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
-    unrolled, None: whichever is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
-    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may
-    overlap; ``pipeline``: loops may be pipelined; ``overwrite``: results may be written over operands.
+def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Fastest:
+    """Return the fastest program, with its candidate and its arrangement.
 
     Raises the error of program order where none has a program.
     """
-    search = TimedCandidates(rolled, choice, level, evict, overlap, overwrite)
+    limit, level = options.unroll_limit, options.level
+    search = TimedCandidates(rolled, choice, options)
     failed: NkiMlirError | None = None
-    several = candidates(rolled, limit, level, overlap)
-    pipelined = pipelined_candidates(rolled, level, evict) if pipeline and limit is None else []
-    least_pipelined = search.least_time_again(Candidate(BODY, BODY, loads)) if pipelined else 0.0
+    several = candidates(rolled, limit, level, options.overlap)
+    pipelined = pipelined_candidates(rolled, level, options.evict) if options.pipeline and limit is None else []
+    least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
     at = int(several[0].body == SHORT)
     several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
-    waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
+    waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     while waiting or (full and not search.timed):
         if not waiting:                             # no order has room for all tiles
@@ -401,7 +396,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
                 waiting.append(loading)
         except MemoryFull as error:
             failed = failed or error
-            if spill and not candidate.memory and candidate not in search.variants:
+            if options.spill and not candidate.memory and candidate not in search.variants:
                 full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
@@ -410,7 +405,7 @@ def fastest(rolled: Code, choice: EngineChoice, limit: int | None, level: int, l
     if not search.timed:
         assert failed is not None
         written = next(candidate for candidate in several if candidate.body >= BODY)
-        in_program_order_where_it_fits(rolled, written, choice, spill)           # raise the error of program order
+        in_program_order_where_it_fits(rolled, written, choice, options.spill)   # raise the error of program order
         raise failed
     ns, best = search.best()
     if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level] and (

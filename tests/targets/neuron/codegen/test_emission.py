@@ -123,7 +123,7 @@ def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.Monke
             b.copy((tile, 0, 128, 0, 2048), (x, 0, 128, 2048 * k, 2048))
             b.add((result, 0, 128, 0, 1), (tile, 0, 128, 0, 1), (tile, 0, 128, 1, 1))
             b.copy((y, 0, 128, k, 1), (result, 0, 128, 0, 1))
-    best = fastest.fastest(b.code, EngineChoice(b.code.machine), None, 1)
+    best = fastest.fastest(b.code, EngineChoice(b.code.machine), Emission())
     assert best.candidate.body == 96
     short = fastest.Prepared(fastest.expanded(b.code, candidate := fastest.Candidate(24, 24, loads=True)), candidate,
                              EngineChoice(b.code.machine))
