@@ -76,7 +76,8 @@ def vendor_tables(document: Document) -> Tables:
               "DmaPacket": packet_rows(document, transfers, transfer_ids), "PendingDma": pending_rows(transfers),
               "Flow": flows,
               "TensorInfo": tensor_rows(document), **usage_tables(document), **throttle_tables(document),
-              "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document)}
+              "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document),
+              "DmaQueuesInfo": _queues(transfers), "ExecutionInfo": [_execution(document)]}
     return tables | {"SchemaFields": [
         {"table_name": table, "field_name": field, "field_type": _type(rows, field), "field_required": False}
         for table, rows in tables.items() if rows for field in rows[0]]}
@@ -226,12 +227,27 @@ def _opcodes(instructions: Sequence[Row], total: float) -> list[Row]:
             for (engine, opcode), intervals in sorted(spans.items())]
 
 
+def _queues(transfers: Sequence[Row]) -> list[Row]:
+    """Return a row for each queue that moves data. Which ports and channels of the device it uses is not known."""
+    queues = sorted({tuple(row[name] for name in ("pcore_idx", "queue_idx", "queue_name", "queue_type"))
+                     for row in transfers}, key=str)
+    return [{"name": name, "type": kind, "idx": number, "engine_idx": None, "axi_port": None, "dram_channel": None,
+             "pcore_idx": core} for core, number, name, kind in queues]
+
+
+def _execution(document: Document) -> Row:
+    return {"execution_index": 0, "neff_name": None, "execution_start_ts": 0,
+            "execution_end_ts": round(document["timing"]["total_ns"]), "num_subgraphs": None, "row_count": None}
+
+
 def _metadata(document: Document) -> Row:
     timing = document["timing"]
     machine = machine_named(timing["target"])
     end, epoch = round(timing["total_ns"]), datetime.fromtimestamp(0, timezone.utc).isoformat()
     clocks = {f"{engine.value}_engine_clock_freq": machine.clocks[engine]
               for engine in (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
+    lanes = {f"{engine.value}_engine_num_channels": machine.partitions
+             for engine in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
     return {"profile_schema_version": SCHEMA, "ntff_version": 1, "num_physical_cores": len(timing["cores"]),
             "vnc_enabled": len(timing["cores"]) > 1, "first_hw_timestamp": 0, "last_hw_timestamp": end,
             "first_ts": epoch, "last_ts": epoch,
@@ -240,17 +256,18 @@ def _metadata(document: Document) -> Row:
             "hbm_ddr_bandwidth": float(machine.costs.dma.hbm_stack_bytes_per_ns) * 1e9,
             "neuroncore_clock_freq": machine.clocks[Engine.SYNC], "ticks_per_nanosec": 1,
             "tensor_engine_num_rows": machine.partitions, "tensor_engine_num_cols": machine.stationary_free_max,
-            **clocks, "is_simulation": True, "instance_type": None, "runtime_version": None,
+            **clocks, **lanes, "is_simulation": True, "instance_type": None, "runtime_version": None,
             "collectives_version": None, "driver_version": None, "explorer_version": None,
             "compiler_version": f"nki_mlir {__version__}", "neuroncore_idx": 0, "neuron_device_idx": 0,
             "profile_name": timing["kernel"], "ultraserver_id": None, "s3_bucket_path": None}
 
 
 def _warnings(document: Document) -> list[Row]:
+    tensor = machine_named(document["timing"]["target"]).costs.engines[Engine.TENSOR]
     warnings = ["simulated by the timed model of nki_mlir, not measured on a device",
                 "the launch is a constant, before the first instruction",
                 "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
-                if document["limited"] else "no throttling is modelled",
+                if tensor.ramp is not None else "no throttling is modelled",
                 *([] if document["packets"] else ["there is no table DmaPacket: slices are thinned"]),
                 *document["notes"]]
     return [{"message": text, "category": "Simulation"} for text in warnings]

@@ -172,3 +172,19 @@ def test_a_format_is_of_a_profile(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([f"{ROOT / MATMUL}", "--time", "--format", "neuron-explorer"])
     assert "--format selects what --profile writes" in capsys.readouterr().err
+
+
+def test_queues_and_the_execution_are_those_of_the_transfers(profile, tables):
+    moved = {(row["queue_idx"], row["queue_name"], row["queue_type"]) for row in tables["DmaPacketAggregated"]}
+    assert {(row["idx"], row["name"], row["type"]) for row in tables["DmaQueuesInfo"]} == moved and len(moved) > 1
+    assert len(tables["DmaQueuesInfo"]) == len(moved) and tables["DmaQueuesInfo"][0]["engine_idx"] is None
+    assert tables["ExecutionInfo"] == [{"execution_index": 0, "neff_name": None, "execution_start_ts": 0,
+                                        "execution_end_ts": round(profile["timing"]["total_ns"]),
+                                        "num_subgraphs": None, "row_count": None}]
+    assert {tables["Metadata"][0][f"{engine}_engine_num_channels"] for engine in ("vector", "scalar", "gpsimd")} == {128}
+
+
+def test_the_ramp_is_modelled_where_nothing_is_limited(profile):
+    rows = vendor_tables(profile | {"limited": []})["Warning"]
+    assert [row["message"] for row in rows if "throttling" in row["message"]] == [
+        "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"]
