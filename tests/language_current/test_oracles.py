@@ -9,6 +9,7 @@ import pytest
 
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
 
 from .running import check, numbers, on_tiles
 
@@ -65,6 +66,22 @@ def test_shuffle(on):
     expected[:, 16:] = expected[:, :16].copy()
     check(on, in_place, expected.reshape(128, 5), x)
     check(on, lambda d, t: nisa.nc_stream_shuffle(d, t, [0] * 32), np.repeat(x[:1], 32, 0), x[:1])
+
+
+@pytest.mark.parametrize("rows, mask, zeroed", [
+    (128, [(k + 5) % 32 for k in range(32)], False), (128, [*range(31), 255], True), (16, [*range(16), *[255] * 16], False)])
+def test_a_shuffle_that_writes_all_partitions_needs_no_zeros(rows, mask, zeroed):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        source = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(source, x)
+        shuffled = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.nc_stream_shuffle(shuffled, source, mask)
+        nisa.dma_copy(out, shuffled)
+        return out
+
+    assert ("memset" in kernel.lower(np.zeros((rows, 8), np.float32)).as_text("nki")) is zeroed
 
 
 def test_iota(on):

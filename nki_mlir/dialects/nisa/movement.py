@@ -114,6 +114,9 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     keeps_bits = True
     law = "shuffle"
 
+    def overwrites(self, name: str) -> bool:
+        return name == "dst" and KEEP not in self.shuffle[:self.dst.shape[0]]
+
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
