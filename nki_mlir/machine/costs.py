@@ -46,7 +46,8 @@ class Law:
     """The cycles of one kind of work: passes over the elements, cycles of each element, and fixed cycles of each pass.
 
     ``least``: the least cycles of a pass, if they differ from the engine's. The result is visible ``result_ns``
-    later than is usual on the engine, plus ``result_per_element`` cycles for each element and pass.
+    later than is usual on the engine (sooner if it is negative), plus ``result_per_element`` cycles for each element
+    and pass.
     """
 
     per_element: Cited
