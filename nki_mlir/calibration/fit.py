@@ -9,6 +9,7 @@ long ones.
 """
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ LONG = 4096 * 4                 # bytes of a partition of long transfers
 LANE_BYTES = 128 * 4            # of one element of each partition, float32
 SURE = 2.0                      # standard errors from which on a difference is one
 PRECISE = 0.02                  # relative standard error up to which the measurements determine a number
+UNLIKE = 30.0                   # how many times slower or faster than ours a device cannot be: other units
 
 
 class FittedNumber(NamedTuple):
@@ -112,6 +114,7 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     """Fit the numbers of a machine on measurements of all kernels. Raise ``BadMeasurements`` if they do not suffice."""
     fits: dict[str, Fitted] = {}
     constants = []
+    _check_growth(measurements, file)
     for kernel, count, engine, law in STREAMS:
         rows, least = [row for row in measurements if row.kernel == kernel], least_elements(machine, engine, law)
         limited = [row for row in rows if row.elements < least]
@@ -137,10 +140,32 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]),
                               float(short.errors[1])))
     round_trip_ns = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
+    _check_units(constants, machine, file)
     rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / round_trip_ns * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
                               float(long.errors[1] / long.values[1] ** 2)))
     return Fit(constants, {kernel: fitted.residual for kernel, fitted in fits.items()})
+
+
+def _check_growth(measurements: Sequence[Measurement], file: str) -> None:
+    """Raise ``BadMeasurements`` if a kernel takes no longer with more instructions."""
+    cases: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for row in measurements:
+        cases.setdefault((row.kernel, row.elements), {}).setdefault(row.reps, []).append(row.ns)
+    for (kernel, elements), times in cases.items():
+        few, many = min(times), max(times)
+        least, most = median(times[few]), median(times[many])
+        if few < many and most <= least:
+            raise BadMeasurements(file=file, line=1, what=f"{kernel} of {elements} elements takes {most:g} ns with "
+                                  f"{many} repetitions, {least:g} ns with {few}: time grows with repetitions")
+
+
+def _check_units(constants: Sequence[FittedNumber], machine: Machine, file: str) -> None:
+    """Raise ``BadMeasurements`` if costs are so far from the machine's that the times have another unit than ns."""
+    ratio = median(constant.fitted / constant.ours for constant in constants if constant.ours)
+    if not 1 / UNLIKE < ratio < UNLIKE:
+        raise BadMeasurements(file=file, line=1, what=f"instructions take {ratio:.3g} times as long as on "
+                              f"{machine.name}: the column ns has another unit, or the target is another one")
 
 
 def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> list[FittedNumber]:

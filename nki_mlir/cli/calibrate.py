@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         from nki_mlir.cli.source import display_name, read_bytes  # start-up: imported on first use
         name = display_name(options.csv)
-        result = fit(read_measurements(read_bytes(options.csv).decode(errors="replace").splitlines(), name), machine,
-                    name)
+        text = read_bytes(options.csv).decode("utf-8-sig", errors="replace")       # a spreadsheet writes a mark
+        result = fit(read_measurements(text.splitlines(), name), machine, name)
         print(json.dumps(figures(result, options.target), indent=1) if options.json else
               "\n".join(report(result, options.target)))
     return 0

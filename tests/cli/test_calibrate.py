@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.calibration.fit import fit
 from nki_mlir.calibration.measurements import GENERATIONS, Measurement, csv_lines, read_measurements, source_of
-from nki_mlir.calibration.prediction import predicted
+from nki_mlir.calibration.prediction import kernels_of, predicted
 from nki_mlir.cli.calibrate import main
 from nki_mlir.machine import machine_named
 
@@ -122,6 +122,45 @@ def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
     file.write_text(text)
     assert main([str(file)]) == 1
     assert f"{error} [NKI-CALIBRATE-CSV]\n  fix: give the output of the kernels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit, ratio", [(1e-3, "0.001"), (1e-6, "1e-06"), (1e3, "1e+03")])
+def test_times_in_another_unit_are_an_error(measured, unit, ratio, tmp_path, capsys):
+    file = tmp_path / "device.csv"
+    rows = [f"{one.kernel},{one.reps},{one.elements},{one.ns * unit}" for one in measured]
+    file.write_text("\n".join(["kernel,reps,elements,ns", *rows]))
+    assert main([str(file)]) == 1
+    assert (f"device.csv:1: instructions take {ratio} times as long as on trn2: the column ns has another unit, or the "
+            "target is another one [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
+
+
+def test_times_that_do_not_grow_are_an_error(measured, tmp_path, capsys):
+    file = tmp_path / "device.csv"
+    file.write_text("\n".join(csv_lines(one._replace(ns=1000.0) for one in measured)))
+    assert main([str(file)]) == 1
+    assert ("device.csv:1: vector_stream of 1 elements takes 1000 ns with 384 repetitions, 1000 ns with 32: time grows "
+            "with repetitions [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
+
+
+def test_a_spreadsheet_may_have_written_the_file(measured, tmp_path, capsys):
+    text = "\n".join(csv_lines(measured))
+    (tmp_path / "plain.csv").write_text(text)
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert main([str(tmp_path / "plain.csv")]) == 0
+    plain = capsys.readouterr().out
+    assert main([str(tmp_path / "marked.csv")]) == 0
+    assert capsys.readouterr().out == plain
+
+
+def test_an_optimizing_compiler_does_not_change_the_instructions():
+    """The default mode, which fuses instructions where it can, executes as many on an engine as the program says."""
+    for generation in GENERATIONS:
+        module = kernels_of(generation)
+        for kernel, engine, count in ((module.vector_stream, "vector", 8), (module.vector_chain, "vector", 1),
+                                      (module.scalar_stream, "scalar", 8), (module.gpsimd_stream, "gpsimd", 8)):
+            few, many = (kernel.lower(np.zeros((128, 64), np.float32), reps).time().figures()["instructions_per_engine"][engine]
+                         for reps in (4, 12))
+            assert many - few == 8 * count, (generation, kernel.__name__)
 
 
 def test_json_needs_a_file(capsys):
