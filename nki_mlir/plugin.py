@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, NisaOp, Out, ScalarFunctions, V, changed
     from nki_mlir.dialects.target_rules import TargetCheck
     from nki_mlir.dialects.verifier import Check
-    from nki_mlir.language.added_instructions import instruction
+    from nki_mlir.language.plugin_instructions import instruction
     from nki_mlir.language.specialization import executor
     from nki_mlir.machine import Engine, Machine, Work, machine_named
     from nki_mlir.passes.levels import Level
@@ -40,7 +40,7 @@ HOMES = {
     "nki_mlir.dialects.op": "Elementwise In InOut Integers NisaOp Out ScalarFunctions V changed",
     "nki_mlir.dialects.target_rules": "TargetCheck",
     "nki_mlir.dialects.verifier": "Check",
-    "nki_mlir.language.added_instructions": "instruction",
+    "nki_mlir.language.plugin_instructions": "instruction",
     "nki_mlir.language.specialization": "executor",
     "nki_mlir.machine": "Engine Machine Work machine_named",
     "nki_mlir.passes.levels": "Level",

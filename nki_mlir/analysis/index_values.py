@@ -7,7 +7,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.analysis.mask_boxes import verdict
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.facts import EQ, SGE, Numbering, enclosing_facts, interval_given, linear_of
+from nki_mlir.dialects.enclosing_conditions import EQ, SGE, Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
 
 Span = tuple[int, int]

@@ -26,7 +26,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts
-from nki_mlir.targets.interpreter.unwritten import PreparedOperation, Tracked, tracked
+from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation, Tracked, tracked
 from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, UnwrittenTiles
 
 

@@ -15,15 +15,15 @@ from nki_mlir.capture.errors import OfAnotherCall, OutOfScope, UnrollLimit
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.loop_state import BlockArguments, Trace
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
-from nki_mlir.capture.state import BlockArguments, Trace
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
-from nki_mlir.dialects.facts import EQ, SGE
+from nki_mlir.dialects.enclosing_conditions import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.nki.movement import TRANSPOSES
 from nki_mlir.dialects.op import Op

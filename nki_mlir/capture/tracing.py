@@ -19,7 +19,7 @@ from nki_mlir.capture.builder import Site, current
 from nki_mlir.capture.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.locations import is_users, user_location, variables
-from nki_mlir.capture.state import changes, snapshot
+from nki_mlir.capture.loop_state import changes, snapshot
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.wrapping import underlying, wrap
 

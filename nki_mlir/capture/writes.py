@@ -24,7 +24,7 @@ from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle

@@ -20,7 +20,7 @@ from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
-from nki_mlir.dialects.meeting import RANKS, FewerRanks
+from nki_mlir.dialects.launch_members import RANKS, FewerRanks
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language import eager_run
 from nki_mlir.language.argument_memory import ArgumentMemory
@@ -31,7 +31,7 @@ from nki_mlir.language.current.refused_python import RefusedPython, refused_pyth
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.targets import neuron
-from nki_mlir.targets.interpreter.unwritten import Tracked, UnwrittenRead
+from nki_mlir.targets.interpreter.unwritten_hbm import Tracked, UnwrittenRead
 from nki_mlir.targets.mesh import Mesh
 
 if TYPE_CHECKING:

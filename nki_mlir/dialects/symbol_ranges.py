@@ -7,7 +7,7 @@ from nki_mlir.bindings import Operation, Type, Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Ranges
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_value
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
+from nki_mlir.dialects.enclosing_conditions import Numbering, enclosing_facts, integer_constant, interval_given
 from nki_mlir.dialects.verifier import Interval, OutOfBounds
 
 Span = tuple[int, int]

@@ -32,7 +32,7 @@ from nki_mlir.language.eager_run import executed
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.results import check_written
 from nki_mlir.language.specialization import Specialization, executor
-from nki_mlir.recycled import array_at
+from nki_mlir.result_memory import array_at
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 FAILURES_KEPT = 256                 # exceptions that are stored until their caller asks for the error of its status

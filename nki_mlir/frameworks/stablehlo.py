@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nki_mlir import recycled
+from nki_mlir import result_memory
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
 from nki_mlir.capture.attempts import Captured, Variant
@@ -27,7 +27,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.graph import upstream
-from nki_mlir.graph.sequential import rewrite_sequential, saturate_conversions
+from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.passes.pass_manager import run_passes
@@ -75,7 +75,7 @@ class LinkedProgram:
 
     def __call__(self, *arguments: object) -> list[np.ndarray]:
         arrays = checked(arguments, self.inputs, self.name)
-        results = [recycled.empty(shape, dtype) for shape, dtype in self.outputs]
+        results = [result_memory.empty(shape, dtype) for shape, dtype in self.outputs]
         self.run(arrays, results)
         return results
 

@@ -44,9 +44,9 @@ from nki_mlir.language.arguments import (
 )
 from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, defaults_of
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.compiled_files import leave_in_cache
 from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.left_files import leave_in_cache
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device

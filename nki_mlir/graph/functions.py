@@ -18,7 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.creation import buffer_type, structured_operation, terminator, value_of
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import exchange, named

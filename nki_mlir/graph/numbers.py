@@ -15,7 +15,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.creation import applied, structured_operation, terminator, value_of
-from nki_mlir.dialects.facts import integer_constant
+from nki_mlir.dialects.enclosing_conditions import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
 from nki_mlir.waist.generic import generic_of
 

@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nki_mlir.capture.locations import is_own, is_users
-from nki_mlir.capture.state import Identity, is_bound
+from nki_mlir.capture.loop_state import Identity, is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
-from nki_mlir.language.held_state import (
+from nki_mlir.language.mutable_state import (
     ABSENT,
     PROXIES,
     WEAK,
@@ -39,7 +39,7 @@ from nki_mlir.language.held_state import (
     state_of,
 )
 from nki_mlir.language.read_files import state_of_file
-from nki_mlir.language.stores import Stores, stores_of
+from nki_mlir.language.side_effects import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
 
 BY_TEXT = frozenset("__dict__ __import__ attrgetter eval exec getattr globals hasattr import_module methodcaller "

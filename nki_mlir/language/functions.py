@@ -19,7 +19,7 @@ from nki_mlir.capture.index import Mask
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa import movement, random
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.movement import CopyOp

@@ -24,9 +24,9 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.capture.builder import Builder, current
 from nki_mlir.capture.errors import NestedGrid
+from nki_mlir.capture.loop_state import Identity
 from nki_mlir.capture.races.verdicts import checked, report
 from nki_mlir.capture.source_text import remember
-from nki_mlir.capture.state import Identity
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
 from nki_mlir.capture.wrapping import definition_location, name_of, underlying, wrap
@@ -53,9 +53,9 @@ from nki_mlir.language.call_cache import (
     key_of_bound,
 )
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.compiled_files import leave_for_profilers
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.launch_grid import extents_and_cores
-from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
 from nki_mlir.language.results import as_result, assemble, check_written, report_missing, structure_of_updates, traced
@@ -387,7 +387,7 @@ class Kernel(Derived):
             if on == "jit" and spec.repeats and (settings := self.executor_settings()) not in call.runs:
                 call.runs[settings] = ArrayRun(spec, self.mode)
         else:
-            from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
+            from nki_mlir.targets.interpreter.unwritten_hbm import tracked  # start-up: imported on first use
             outputs = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, outputs)
             report_missing([(outputs[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])

@@ -18,7 +18,7 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState, WhileEntry
 from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.locations import user_location, variables
-from nki_mlir.capture.state import changes, snapshot
+from nki_mlir.capture.loop_state import changes, snapshot
 from nki_mlir.capture.tensor import View
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops

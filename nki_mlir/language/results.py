@@ -24,7 +24,7 @@ from nki_mlir.language.creation import emit
 if TYPE_CHECKING:
     import numpy as np
 
-    from nki_mlir.targets.interpreter.unwritten import Tracked
+    from nki_mlir.targets.interpreter.unwritten_hbm import Tracked
 
 
 DETACHED = "baremetal", "benchmark"      # modes whose results share no memory with arguments, as those of a device

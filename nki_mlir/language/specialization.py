@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir import extensions, recycled
+from nki_mlir import extensions, result_memory
 from nki_mlir.alone import ALONE, made_alone
 from nki_mlir.capture.errors import NoRoomForTensor
 from nki_mlir.diagnostics import NkiMlirError
@@ -135,7 +135,7 @@ class Specialization:
         buffer."""
         if not self.effects:
             return [np.zeros] * len(self.shared)
-        return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
+        return [result_memory.empty if e.covered and not e.reads else np.zeros for e in self.effects]
 
     def new_shared(self) -> list[np.ndarray]:
         """Allocate memory for each shared buffer."""
@@ -153,7 +153,7 @@ class Specialization:
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
         """Return the results that are not completely written, with the missing elements."""
-        from nki_mlir.targets.interpreter.left_out import left_out  # start-up: loads MLIR
+        from nki_mlir.targets.interpreter.unwritten_outputs import left_out  # start-up: loads MLIR
         missing_elements = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results
                 if r.shared is not None and (missing := missing_elements.get(r.shared)) is not None]

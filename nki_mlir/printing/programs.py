@@ -13,7 +13,7 @@ from typing import Any
 
 from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.source_locations import location_of

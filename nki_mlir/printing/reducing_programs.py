@@ -21,7 +21,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.creation import constant
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp

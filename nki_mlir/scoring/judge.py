@@ -41,7 +41,7 @@ from nki_mlir.scoring.reports import reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits
 from nki_mlir.targets import interpreter, neuron
 from nki_mlir.targets.interpreter.module import USUAL, Freedom
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead, tracked
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead, tracked
 from nki_mlir.targets.neuron.profile import profile_of
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.simulator import simulate_cores

@@ -38,13 +38,13 @@ from nki_mlir.scoring.errors import (
     UnwrittenMemory,
 )
 from nki_mlir.scoring.judge import LEVEL, Findings, judged
-from nki_mlir.scoring.manners import check_manners
 from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
 from nki_mlir.scoring.reference import Reference, Value, described, load_reference, signatures
 from nki_mlir.scoring.reports import Remark, reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
+from nki_mlir.scoring.source_rules import check_source
 from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 SHOWN = 2_000                   # characters of a candidate's output in its verdict
 SLOW = "give smaller cases, or more seconds"
@@ -96,7 +96,7 @@ class Worker:
             file.write_text(text)
             stage, reason, remarks, figures = "text", None, list[Remark](), Request()
             try:
-                check_manners(text, str(file))
+                check_source(text, str(file))
                 stage = "capture"
                 entry = str(request.get("kernel") or reference.entry)
                 target = str(request.get("target") or reference.target or TARGET.text() or DEFAULT_TARGET)

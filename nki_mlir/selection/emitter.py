@@ -19,7 +19,7 @@ from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_elements
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.facts import EQ
+from nki_mlir.dialects.enclosing_conditions import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.meeting import MEMBERS, ONE_RANK, PROGRAMS, RANKS, FewerRanks
+from nki_mlir.dialects.launch_members import MEMBERS, ONE_RANK, PROGRAMS, RANKS, FewerRanks
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes, memoized
 from nki_mlir.dialects.creation import compared, constant
-from nki_mlir.dialects.facts import SGE
+from nki_mlir.dialects.enclosing_conditions import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import REGISTRY, Op

@@ -13,7 +13,7 @@ from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Access, Linear, Ranges, Tile, full_tile
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.facts import Numbering, linear_of
+from nki_mlir.dialects.enclosing_conditions import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view

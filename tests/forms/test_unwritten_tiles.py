@@ -14,7 +14,7 @@ from nki_mlir.language.beta import nki as beta_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 X = np.random.default_rng(0).random((128, 8), np.float32)
 LINES = Path(__file__).read_text().splitlines()

@@ -11,7 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead, tracked
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead, tracked
 
 from .running import numbers, run
 

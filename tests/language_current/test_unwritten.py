@@ -11,7 +11,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current import typing as nt
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 from .running import numbers, run
 

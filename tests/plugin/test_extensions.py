@@ -13,7 +13,7 @@ from nki_mlir.cli.opt import parse_options
 from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
-from nki_mlir.language.added_instructions import NotRegular, instruction
+from nki_mlir.language.plugin_instructions import NotRegular, instruction
 from nki_mlir.language.specialization import UnknownExecutor, executor
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.description import UnknownTarget

@@ -41,7 +41,7 @@ HEAD = "import os, stat, sys\nis_pipe = lambda n: os.path.exists(f'/dev/fd/{n}')
 PROGRAM = """
 import json, sys
 from nki_mlir.scoring import worker
-worker.check_manners = lambda text, file: None
+worker.check_source = lambda text, file: None
 one = worker.Worker()
 for source in json.load(sys.stdin):
     print(json.dumps(one.score({"source": source, "reference": sys.argv[1], "seconds": 20})), flush=True)

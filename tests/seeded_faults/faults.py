@@ -95,7 +95,7 @@ FAULTS = [
         ("masked elements count in a mean", "if isinstance(mask, Mask) and any(", "if isinstance(mask, Mask) and all("),
         ("the epsilon is left out", 'scaled = ops.binary("add", ops.binary("multiply", total, 1.0 / n), epsilon)',
          'scaled = ops.binary("multiply", total, 1.0 / n)')),
-    *of("language/regular.py",
+    *of("language/generated_functions.py",
         ("an operation's sides are those of the other", "return lambda value, *_: kind(value)", "return lambda value, *_: not kind(value) if kind is bool else kind(value)")),
     *of("language/instructions.py",
         ("axes of three dimensions are in order", "3: (2, 1, 0)", "3: (1, 0, 2)"), generation="beta"),

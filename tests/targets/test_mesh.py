@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
-from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS, RANKS
+from nki_mlir.dialects.launch_members import MEMBERS, PROGRAMS, RANKS
 from nki_mlir.targets.mesh import Mesh, run_programs
 
 

@@ -20,7 +20,7 @@ from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_elements
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
-from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS, RANKS
+from nki_mlir.dialects.launch_members import MEMBERS, PROGRAMS, RANKS
 from nki_mlir.dialects.nisa.meeting import ANY, Meeting
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, InOut, Integers, Out, Results

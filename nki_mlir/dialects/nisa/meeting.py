@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
+from nki_mlir.dialects.launch_members import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Integers, Out, Results
 from nki_mlir.dialects.verifier import Check

@@ -5,8 +5,8 @@ from typing import Any
 
 from nki_mlir.capture.builder import current
 from nki_mlir.dialects.op import Op
+from nki_mlir.language import generated_functions
 from nki_mlir.language import operations as ops
-from nki_mlir.language import regular
 from nki_mlir.language.beta import enums, isa_compute
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.beta.enums import nc_version
@@ -61,13 +61,13 @@ def computing(name: str, cls: type[Op], entry: Regular) -> object:
     return compute
 
 
-TEXTS: dict[str, regular.Convert] = {"operator": lambda token, *_: alu_token(token).name,
+TEXTS: dict[str, generated_functions.Convert] = {"operator": lambda token, *_: alu_token(token).name,
                                      "reduce_cmd": lambda command, *_: command_name(command)}
 BETA.values.enumerations |= {e: getattr(enums, e) for e in ("engine", "reduce_cmd", "dge_mode", "oob_mode")}
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
 globals().update(published("nki.isa", BETA.name, enums, isa_compute))
-globals().update(regular.functions(BETA, TEXTS, computing, globals()))
+globals().update(generated_functions.functions(BETA, TEXTS, computing, globals()))
 bind_module(globals(), "nki.isa")
 __doc__ = Contents(__doc__ or "", "nki.isa", BETA.name)
 __dir__ = listing(globals(), "nki.isa", BETA.name)

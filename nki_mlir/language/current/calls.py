@@ -110,7 +110,9 @@ def table_name(function: Callable[..., object]) -> str:
     module, name = function.__module__.rpartition(".")[2], function.__name__
     if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
         return f"nki.language.{function.__qualname__}"
-    part = "isa" if module.startswith(("isa", "regular")) else module if module == "collectives" else "language"
+    part = module if module == "collectives" else "language"
+    if module.startswith(("isa", "generated_functions")):
+        part = "isa"
     return f"nki.{part}.{name}"
 
 

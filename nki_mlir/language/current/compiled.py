@@ -10,7 +10,7 @@ import numpy as np
 
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.meeting import RANKS
+from nki_mlir.dialects.launch_members import RANKS
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.compile_options import TARGETS, CompileOptions
 from nki_mlir.language.current.compiler import Frontend

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState
 from nki_mlir.capture.locations import user_frame, user_location, variables
+from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.source_text import definition
-from nki_mlir.capture.state import is_bound
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister, check_register
-from nki_mlir.language.held_state import holds_state
+from nki_mlir.language.mutable_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEPTH = 10          # of nested objects that a snapshot descends into

@@ -4,7 +4,7 @@
 import os
 from typing import NoReturn
 
-from nki_mlir.language import regular
+from nki_mlir.language import generated_functions
 from nki_mlir.language.current import (
     enums,
     errors,
@@ -37,7 +37,7 @@ def get_nc_sub_version() -> int:
 
 globals().update(published("nki.isa", CURRENT.name, enums, errors, instruction, isa_compute, isa_gpsimd, isa_matmul,
                            isa_movement, memory))
-globals().update({name: instruction.instruction(function) for name, function in regular.functions(
+globals().update({name: instruction.instruction(function) for name, function in generated_functions.functions(
     CURRENT, isa_compute.TEXTS, isa_compute.writing, globals(), not_given="name").items()})
 __doc__ = Contents(__doc__ or "", "nki.isa", CURRENT.name)
 __all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions of the Vector, Scalar and GpSimd engines that compute: elementwise, reductions, activations.
 
-Instructions that only emit their operation come from ``language/regular.py``: ``writing`` emits them, and
+Instructions that only emit their operation come from ``language/generated_functions.py``: ``writing`` emits them, and
 ``RULES`` has the checks that only this generation makes.
 """
 
@@ -21,7 +21,7 @@ from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.dialects.verifier import BrokenRule, ShapeMismatch, WrongAttribute, WrongDtype
-from nki_mlir.language import creation, functions, regular
+from nki_mlir.language import creation, functions, generated_functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -338,7 +338,7 @@ def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: ob
 
 # -- instructions that only emit their operation -----------------------------------------------------------------------
 FP32_MIN = -3.4028235e38
-TEXTS: dict[str, regular.Convert] = {
+TEXTS: dict[str, generated_functions.Convert] = {
     "operator": lambda token, name, parameter: alu(token, f"{name} {parameter}"),
     "fn": lambda token, name, parameter: activation_name(token, f"{name} {parameter}"),
     "reduce_cmd": lambda command, name, parameter: command_of(name, command)}

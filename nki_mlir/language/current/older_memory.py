@@ -21,7 +21,7 @@ from typing import Any
 from nki_mlir.alone import free_in_child
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.locations import is_users
-from nki_mlir.capture.state import is_bound
+from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.dialects.access import dense
 from nki_mlir.language.current import lowering as low

@@ -25,7 +25,7 @@ from nki_mlir.capture.eager import EagerBuilder
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.meeting import RANKS
+from nki_mlir.dialects.launch_members import RANKS
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, with_arrays

@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
-from nki_mlir.recycled import array_at
+from nki_mlir.result_memory import array_at
 from nki_mlir.targets.interpreter.execute import compile_op
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)

@@ -18,7 +18,7 @@ from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Constraint, Linear
-from nki_mlir.dialects.facts import interval_given
+from nki_mlir.dialects.enclosing_conditions import interval_given
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Constraint, Linear, Mask
-from nki_mlir.dialects.facts import interval_given
+from nki_mlir.dialects.enclosing_conditions import interval_given
 from nki_mlir.targets.cpu.function import ByteRegion, Ranges
 from nki_mlir.targets.cpu.routines import Limits
 from nki_mlir.targets.cpu.schedule import reach_of

@@ -22,7 +22,7 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.interpreter.scalars import scalar_function
 from nki_mlir.targets.interpreter.structured import Generic
-from nki_mlir.targets.interpreter.unwritten import PreparedOperation, tracked
+from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation, tracked
 from nki_mlir.targets.interpreter.windows import IterationWindow, buffer_of
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread

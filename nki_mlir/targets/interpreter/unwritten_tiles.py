@@ -19,7 +19,7 @@ from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
-from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 NUMBER = np.dtype(np.uint16)                        # number of an origin; 0: it was written
 

@@ -17,9 +17,9 @@ from nki_mlir.dialects.isa.program import Program, memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.machine import Machine, machine_named
-from nki_mlir.recycled import pages
+from nki_mlir.result_memory import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
-from nki_mlir.targets.interpreter.unwritten import PreparedOperation
+from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation
 
 # Partitions whose distance is a power of two share cache sets, which makes a product of two tiles several times slower.
 PADDING = 64

@@ -14,11 +14,11 @@ from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program, Variable
-from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
+from nki_mlir.dialects.launch_members import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.targets.interpreter.unwritten import tracked
+from nki_mlir.targets.interpreter.unwritten_hbm import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, waiting_text
 from nki_mlir.targets.neuron.control import computed, control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, described

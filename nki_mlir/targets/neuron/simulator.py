@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.mesh import Exchanges, no_meeting
 from nki_mlir.targets.neuron.deadlock import deadlock

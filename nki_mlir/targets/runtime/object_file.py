@@ -11,7 +11,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from nki_mlir.recycled import pages
+from nki_mlir.result_memory import pages
 
 PAGE = mmap.PAGESIZE
 HEADER, ELF = struct.Struct("<4sBBBx8xHHIQQQIHHHHHH"), b"\x7fELF"

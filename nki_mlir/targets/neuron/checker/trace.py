@@ -15,7 +15,7 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BOOL, DType

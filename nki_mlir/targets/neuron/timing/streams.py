@@ -22,7 +22,7 @@ from nki_mlir.dialects.isa.instruction import (
     TensorLoad,
 )
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work

@@ -7,7 +7,7 @@ from inspect import signature
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import NisaOp, Op
-from nki_mlir.language import regular
+from nki_mlir.language import generated_functions
 from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta.calls import BETA
 from nki_mlir.language.current import instruction as current_instruction
@@ -54,9 +54,10 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
         (table.RELEASES[0], f"({', '.join(shown)}, *, mask=None, dtype=None)"),
         (table.RELEASES[table.FIRST_OF_CURRENT], f"(dst, {', '.join(shown)}, name=None)")))
     entry = Regular(does, sources, named={n: f for n, f in attributes.items() if n != f}, op=cls.name)
-    beta = bound(regular.function(title, entry, BETA, beta_isa.TEXTS, beta_isa.computing), f"nki.isa.{title}", BETA)
+    beta = bound(generated_functions.function(title, entry, BETA, beta_isa.TEXTS, beta_isa.computing),
+                 f"nki.isa.{title}", BETA)
     current = current_instruction.instruction(
-        regular.function(title, entry, CURRENT, isa_compute.TEXTS, isa_compute.writing, not_given="name"))
+        generated_functions.function(title, entry, CURRENT, isa_compute.TEXTS, isa_compute.writing, not_given="name"))
 
     def call(*values: object, **named: object) -> object:
         generation = current if any(isinstance(v, NkiTensor) for v in (*values, *named.values())) else beta

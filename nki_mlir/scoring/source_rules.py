@@ -41,7 +41,7 @@ DUNDERS = frozenset(("__name__", "__doc__", "__version__", "__annotations__", "_
 TEXT_BYTES = 1 << 20
 
 
-def check_manners(text: str, file: str) -> None:
+def check_source(text: str, file: str) -> None:
     """Raise ``BadCandidate`` if the text is not Python, and ``ForbiddenAct`` for the first forbidden act."""
     if len(text) > TEXT_BYTES:
         raise BadCandidate(what=f"the candidate has {len(text):,} characters", fix=f"give at most {TEXT_BYTES:,}")

@@ -13,7 +13,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.results import ElementsLeftOut
-from nki_mlir.targets.interpreter.left_out import LeftOut, left_out
+from nki_mlir.targets.interpreter.unwritten_outputs import LeftOut, left_out
 
 from .running import numbers, run
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_mlir import recycled
+from nki_mlir import result_memory
 from nki_mlir.language import call_cache
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
@@ -32,18 +32,18 @@ def address(array: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recycled, "_free", {})
-    monkeypatch.setattr(recycled, "_waiting", 0)
+    monkeypatch.setattr(result_memory, "_free", {})
+    monkeypatch.setattr(result_memory, "_waiting", 0)
 
 
 def test_memory__comes_back_when_the_array_is_gone() -> None:
-    first = recycled.empty(SHAPE, np.float32)
+    first = result_memory.empty(SHAPE, np.float32)
     where = address(first)
     assert where % 4096 == 0 and first.shape == SHAPE and first.dtype == np.float32 and first.flags.c_contiguous
-    second = recycled.empty(SHAPE, np.float32)
+    second = result_memory.empty(SHAPE, np.float32)
     assert address(second) != where
     del first
-    again = recycled.empty((1024, 300), np.int32)
+    again = result_memory.empty((1024, 300), np.int32)
     assert address(again) == where and again.flags.writeable
 
 
@@ -52,87 +52,87 @@ def test_memory__comes_back_when_the_array_is_gone() -> None:
                                   lambda a: a.view(np.matrix), lambda a: np.frombuffer(a, np.int16)],
                          ids=["slice", "transpose", "dtype", "memoryview", "element", "axis", "flat", "matrix", "bytes"])
 def test_memory__stays_while_a_view_is_there(keep) -> None:
-    made = recycled.empty(SHAPE, np.float32)
+    made = result_memory.empty(SHAPE, np.float32)
     where, view = address(made), keep(made)
     del made
-    second = recycled.empty(SHAPE, np.float32)
+    second = result_memory.empty(SHAPE, np.float32)
     assert address(second) != where
     del view
     gc.collect()
-    assert address(recycled.empty(SHAPE, np.float32)) == where
+    assert address(result_memory.empty(SHAPE, np.float32)) == where
 
 
 def test_memory__stays_while_a_tensor_is_there() -> None:
     torch = pytest.importorskip("torch")
-    made = recycled.empty(SHAPE, np.float32)
+    made = result_memory.empty(SHAPE, np.float32)
     where, tensor = address(made), torch.from_numpy(made)[10:]
     del made
-    second = recycled.empty(SHAPE, np.float32)
+    second = result_memory.empty(SHAPE, np.float32)
     assert address(second) != where
     del tensor
-    assert address(recycled.empty(SHAPE, np.float32)) == where
+    assert address(result_memory.empty(SHAPE, np.float32)) == where
 
 
 def bytes_of_free_blocks() -> int:
-    return sum(size * len(blocks) for size, blocks in recycled._free.items())
+    return sum(size * len(blocks) for size, blocks in result_memory._free.items())
 
 
 def test_memory__that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recycled, "MOST_BYTES", 3 << 20)
-    several = [recycled.empty((1 << 18,), np.float32) for _ in range(5)]
-    assert len({address(a) for a in several}) == 5 and recycled._waiting == 0
+    monkeypatch.setattr(result_memory, "MOST_BYTES", 3 << 20)
+    several = [result_memory.empty((1 << 18,), np.float32) for _ in range(5)]
+    assert len({address(a) for a in several}) == 5 and result_memory._waiting == 0
     del several
-    assert recycled._waiting == 3 << 20 == bytes_of_free_blocks()
+    assert result_memory._waiting == 3 << 20 == bytes_of_free_blocks()
 
 
 def test_memory__that_was_freed_last_is_used_first() -> None:
-    several = [recycled.empty((1 << 16,), np.float32) for _ in range(70)]
+    several = [result_memory.empty((1 << 16,), np.float32) for _ in range(70)]
     addresses = [address(a) for a in several]
     for k, array in enumerate(several):
         array[:] = k
     assert len({*addresses}) == 70 and all((array == k).all() for k, array in enumerate(several))
     del several[69], several[20], array
-    more = [recycled.empty((1 << 16,), np.float32) for _ in range(3)]
+    more = [result_memory.empty((1 << 16,), np.float32) for _ in range(3)]
     assert [address(a) for a in more[:2]] == [addresses[69], addresses[20]] and address(more[2]) not in addresses
 
 
 def test_memory__is_taken_once_where_code_of_the_user_runs_a_kernel_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """So do finalizers in a garbage collection, and handlers of signals."""
-    where, inner, waits = address(recycled.empty(SHAPE, np.float32)), [], [True]
+    where, inner, waits = address(result_memory.empty(SHAPE, np.float32)), [], [True]
 
     def interrupt(frame, event, argument):
-        if frame.f_code.co_filename == recycled.__file__ and waits and event == "line":
+        if frame.f_code.co_filename == result_memory.__file__ and waits and event == "line":
             waits.pop()
-            inner.append(recycled.empty(SHAPE, np.float32))
+            inner.append(result_memory.empty(SHAPE, np.float32))
             waits.append(True)
         return interrupt
     before = sys.gettrace()
     sys.settrace(interrupt)
-    outer = recycled.empty(SHAPE, np.float32)
+    outer = result_memory.empty(SHAPE, np.float32)
     sys.settrace(before)
     addresses = [address(array) for array in (outer, *inner)]
     assert len(inner) > 5 and where in addresses and len({*addresses}) == len(addresses)
     del outer
     inner.clear()
-    again = {address(recycled.empty(SHAPE, np.float32)) for _ in range(3)}
-    assert len(again) == 1 and recycled._waiting == bytes_of_free_blocks()
+    again = {address(result_memory.empty(SHAPE, np.float32)) for _ in range(3)}
+    assert len(again) == 1 and result_memory._waiting == bytes_of_free_blocks()
 
 
 def test_memory__stays_while_another_thread_looks_at_variables_of_frames() -> None:
     """Debuggers and monitors read them in the middle of functions, which keeps objects of that moment alive."""
-    kept = [recycled.empty(SHAPE, np.float32) for _ in range(3)]
+    kept = [result_memory.empty(SHAPE, np.float32) for _ in range(3)]
     for line in range(40):
         seen = [0]
 
         def look(frame, event, argument):
-            if frame.f_code.co_filename == recycled.__file__:
+            if frame.f_code.co_filename == result_memory.__file__:
                 seen[0] += 1
                 if seen[0] == line:
                     seen.append(len(frame.f_locals))
             return look
         before = sys.gettrace()
         sys.settrace(look)
-        kept.append(recycled.empty(SHAPE, np.float32))
+        kept.append(result_memory.empty(SHAPE, np.float32))
         sys.settrace(before)
     assert len({address(array) for array in kept}) == len(kept)
 
@@ -152,48 +152,48 @@ class Keeper:
 @pytest.mark.parametrize("part", [lambda a: a, lambda a: a[3:], lambda a: a.base, memoryview, lambda a: memoryview(a.base)],
                          ids=["array", "view", "base", "memoryview", "memoryview of the base"])
 def test_memory__stays_where_a_finalizer_keeps_the_array_of_a_garbage_cycle(part) -> None:
-    array = recycled.empty(SHAPE, np.float32)
+    array = result_memory.empty(SHAPE, np.float32)
     where = address(array)
     Keeper(part(array))
     del array
     gc.collect()
-    assert len(Keeper.kept) == 1 and address(recycled.empty(SHAPE, np.float32)) != where
+    assert len(Keeper.kept) == 1 and address(result_memory.empty(SHAPE, np.float32)) != where
     Keeper.kept.clear()
-    assert address(recycled.empty(SHAPE, np.float32)) == where
+    assert address(result_memory.empty(SHAPE, np.float32)) == where
 
 
 def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recycled, "MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(result_memory, "MOST_BYTES", 3 << 20)
     for kilobytes in range(256, 2048, 64):
-        recycled.empty((kilobytes, 1024), np.uint8)[:] = 7
-        assert (recycled.empty((kilobytes, 1024), np.uint8) == 7).all()         # fresh pages are zeros
-        assert recycled._waiting == bytes_of_free_blocks() <= 3 << 20
-    waiting = recycled._waiting
-    recycled.empty((4 << 20,), np.uint8)                        # one that is too large takes nobody's place
-    assert recycled._waiting == waiting > 1 << 20
+        result_memory.empty((kilobytes, 1024), np.uint8)[:] = 7
+        assert (result_memory.empty((kilobytes, 1024), np.uint8) == 7).all()         # fresh pages are zeros
+        assert result_memory._waiting == bytes_of_free_blocks() <= 3 << 20
+    waiting = result_memory._waiting
+    result_memory.empty((4 << 20,), np.uint8)                        # one that is too large takes nobody's place
+    assert result_memory._waiting == waiting > 1 << 20
 
 
 def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(size: int) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
-    recycled.empty((1 << 20,), np.uint8)
-    monkeypatch.setattr(recycled, "pages", refuse)
-    made = recycled.empty((2 << 20,), np.uint8)
-    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._waiting == 0 == bytes_of_free_blocks()
+    result_memory.empty((1 << 20,), np.uint8)
+    monkeypatch.setattr(result_memory, "pages", refuse)
+    made = result_memory.empty((2 << 20,), np.uint8)
+    assert made.shape == (2 << 20,) and made.flags.owndata and result_memory._waiting == 0 == bytes_of_free_blocks()
     with pytest.raises(MemoryError, match="Unable to allocate"):
-        recycled.empty((1 << 60,), np.uint8)
+        result_memory.empty((1 << 60,), np.uint8)
 
 
 def test_small_arrays__are_numpys_own() -> None:
-    assert recycled.empty((16, 16), np.float32).base is None
-    assert recycled.empty((0, 1 << 20), np.float32).shape == (0, 1 << 20)
+    assert result_memory.empty((16, 16), np.float32).base is None
+    assert result_memory.empty((0, 1 << 20), np.float32).shape == (0, 1 << 20)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
 def test_arrays__that_live_have_memory_of_their_own(steps: list[tuple[int, int]]) -> None:
     held: list[np.ndarray | None] = [None] * 6
     for size, slot in steps:
-        held[slot] = made = recycled.empty((1 << 16, size + 1), np.float32) if size else None
+        held[slot] = made = result_memory.empty((1 << 16, size + 1), np.float32) if size else None
         if made is not None:
             made[:] = slot
         for k, array in enumerate(held):
@@ -224,7 +224,7 @@ def test_threads__never_share_memory(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         for _ in range(200):
-            made = recycled.empty((1 << 17,), np.float32)
+            made = result_memory.empty((1 << 17,), np.float32)
             made[:] = number
             if not (made == number).all():
                 wrong.append(number)
@@ -242,19 +242,19 @@ def status_of_child(work: Callable[[], bool]) -> int:
 
 
 def test_forked_child__has_copies_of_results_and_memory_of_its_own() -> None:
-    kept, waiting = recycled.empty(SHAPE, np.float32), recycled.empty(SHAPE, np.float32)
+    kept, waiting = result_memory.empty(SHAPE, np.float32), result_memory.empty(SHAPE, np.float32)
     kept[:] = 1
     where = address(waiting)
     del waiting
 
     def work() -> bool:
-        fine = bool((kept == 1).all()) and recycled._waiting == 0 and not recycled._free
+        fine = bool((kept == 1).all()) and result_memory._waiting == 0 and not result_memory._free
         kept[:] = 7
-        recycled.empty(SHAPE, np.float32)[:] = 7
+        result_memory.empty(SHAPE, np.float32)[:] = 7
         return fine
     assert status_of_child(work) == 0
     assert (kept == 1).all()
-    again = recycled.empty(SHAPE, np.float32)
+    again = result_memory.empty(SHAPE, np.float32)
     assert address(again) == where and not (again == 7).any()
 
 
@@ -262,7 +262,7 @@ def test_forked_child__does_not_wait_for_a_thread_that_only_its_parent_has() -> 
     holding, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with recycled._lock, call_cache._lock:
+        with result_memory._lock, call_cache._lock:
             holding.set()
             leave.wait(20)
     thread = threading.Thread(target=hold)
@@ -271,7 +271,7 @@ def test_forked_child__does_not_wait_for_a_thread_that_only_its_parent_has() -> 
 
     def work() -> bool:
         call_cache.CallCache().add((), call_cache.CachedCall(None, None))
-        return recycled.empty(SHAPE, np.float32).shape == SHAPE
+        return result_memory.empty(SHAPE, np.float32).shape == SHAPE
     assert status_of_child(work) == 0
     leave.set()
     thread.join()
@@ -284,14 +284,14 @@ import numpy as np
 from torch._C._dynamo.eval_frame import set_eval_frame
 
 set_eval_frame(False if sys.argv[1] == "import" else None)      # calls count a reference more meanwhile
-from nki_mlir import recycled
+from nki_mlir import result_memory
 set_eval_frame(False if sys.argv[1] == "use" else None)
-first, second = recycled.empty((300, 1024), np.float32), recycled.empty((300, 1024), np.float32)
-third = recycled.empty((300, 1024), np.float32)
+first, second = result_memory.empty((300, 1024), np.float32), result_memory.empty((300, 1024), np.float32)
+third = result_memory.empty((300, 1024), np.float32)
 addresses = {array.ctypes.data for array in (first, second, third)}
 where = third.ctypes.data
 del third
-reused = recycled.empty((300, 1024), np.float32).ctypes.data
+reused = result_memory.empty((300, 1024), np.float32).ctypes.data
 set_eval_frame(None)
 assert len(addresses) == 3 and reused == where, (addresses, reused)
 """

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
+from nki_mlir.dialects.enclosing_conditions import Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.mlir_ops import symbol_range, walk
 from nki_mlir.dialects.symbol_ranges import affine_range
 
