@@ -66,6 +66,13 @@ def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
     assert f"HBM {timing['hbm_bytes'] / 1e6:.1f} MB" in found.texts["facts"]
 
 
+@in_browser
+def test_ticks_of_bytes_are_whole_kibibytes(profile, tmp_path):
+    script = "document.getElementById('notes').textContent = charts.slice(0, 2).map(c => c[0].axes[1]._values).flat().join()"
+    ticks = rendered(page(profile), tmp_path, script).texts["notes"].split(",")
+    assert len(ticks) > 5 and all(re.fullmatch(r"\d+\.0 KiB|\d+\.(00|25|50|75) MiB", tick) for tick in ticks), ticks
+
+
 COLOURS = """(() => {
     const of = (element, name) => getComputedStyle(element).getPropertyValue(name);
     timeline.paint();

@@ -114,13 +114,14 @@ function selectLine(line) {
 
 // -- over time --------------------------------------------------------------------------------------------------------
 const charts = [], LINES = { stroke: () => themed("dim"), grid: { stroke: () => themed("line"), width: 1 }, ticks: { stroke: () => themed("line"), width: 1 } };
+const POWERS = Array.from({ length: 40 }, (_, k) => 2 ** k);         // distances of the ticks of bytes: whole KiB and MiB
 function chart(title, times, values, unit, color, stepped) {
   const holder = document.createElement("div");
   at("charts").append(holder);
   const made = new uPlot({
     title, width: holder.clientWidth || 360, height: 130, legend: { show: false }, cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
     scales: { x: { time: false, range: () => [view.begin, view.end] }, y: { range: (u, low, high) => [0, Math.max(high, 1e-9) * 1.05] } },
-    axes: [{ ...LINES, values: (u, ticks) => ticks.map(duration), space: 90, size: 26 }, { ...LINES, values: (u, ticks) => ticks.map(unit), size: 78, space: 24 }],
+    axes: [{ ...LINES, values: (u, ticks) => ticks.map(duration), space: 90, size: 26 }, { ...LINES, values: (u, ticks) => ticks.map(unit), size: 78, space: 24, ...(unit === size ? { incrs: POWERS } : {}) }],
     series: [{}, { stroke: color, fill: color + "33", width: 1, points: { show: false }, paths: stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }],
     hooks: { setCursor: [u => { if (u.cursor.left > 0) setMoment(u.posToVal(u.cursor.left, "x")); }],
       setSelect: [u => { if (u.select.width > 4) { const a = u.posToVal(u.select.left, "x"), b = u.posToVal(u.select.left + u.select.width, "x"); u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false); timeline.show(a, b - a); } }] },
