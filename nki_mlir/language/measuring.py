@@ -49,6 +49,7 @@ class BenchmarkResult:
     nc_latency: Latency
     interval: tuple[float, float]           # microseconds, in which 80 % of devices' latencies are expected
     source: str = SOURCE
+    cores: int = 1                          # that are timed together
 
     @property
     def latency(self) -> Latency:
@@ -61,7 +62,7 @@ class BenchmarkResult:
         latency = {str(p): self.nc_latency.microseconds for p in PERCENTILES}
         return {"nc_latency": latency, "latency": latency, "cc_latency": dict.fromkeys(latency, 0.0),
                 "throughput": 1e6 / self.nc_latency.microseconds, "interval": list(self.interval),
-                "source": self.source}
+                "source": self.source, "cores": self.cores}
 
 
 @takes_attributes
@@ -117,7 +118,7 @@ class MeasuredKernel(Kernel):
             raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
         timing = self.latest[0].optimized.timing
         low, high = timing.interval_ns
-        return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3))
+        return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3), cores=len(timing.cores))
 
     def folders(self) -> list[Path]:
         """Return the folders for files besides the working directory."""

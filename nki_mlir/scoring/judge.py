@@ -207,7 +207,7 @@ def figures(streams: Sequence[Program], trial: Trial, inputs: Sequence[int], wit
     result: Findings = {
         **{name: value for name, value in summary.items() if value is not None},
         "interval": [ns / 1e9 for ns in timing["interval_ns"]], "confidence": timing["confidence"],
-        "instructions": timing["instructions"], "least_hbm_bytes": least,
+        "cores": len(timing["cores"]), "instructions": timing["instructions"], "least_hbm_bytes": least,
         "hbm_bytes_ratio": timing["hbm_bytes"] / least if least else None,
         **{f"{space}_peak_bytes": max(core[space]["peak"] for core in memory["cores"])
            for space in ("sbuf", "psum")},

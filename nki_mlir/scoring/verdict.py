@@ -44,7 +44,8 @@ class CandidateVerdict(dict[str, Any]):
         if self.right:
             low, high = (1e6 * t for t in self["interval"])
             level = f", -O{self['level']}" if self.get("level", 1) != 1 else ""
-            return (f"{name}: right, {1e6 * self['total_time']:.1f} us on the model "
+            cores = f" of {self['cores']} cores" if self.get("cores", 1) > 1 else ""
+            return (f"{name}: right, {1e6 * self['total_time']:.1f} us on the model{cores} "
                     f"({low:.1f}-{high:.1f}, 80 of 100{level})\n"
                     f"  {self.advice}")
         reason = self["reason"]

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     timing = time_programs(kernel.programs, mode=kernel.mode)
     microseconds = timing.total_ns / 1e3
     latency = {str(p): microseconds for p in PERCENTILES}
-    info = {"source": SOURCE, "interval": [ns / 1e3 for ns in timing.interval_ns],
+    info = {"source": SOURCE, "cores": len(timing.cores), "interval": [ns / 1e3 for ns in timing.interval_ns],
             "nc_latency": latency, "latency": latency, "throughput": 1e6 / microseconds}
     try:
         Path(options.output_directory).mkdir(parents=True, exist_ok=True)

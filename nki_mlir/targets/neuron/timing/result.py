@@ -96,7 +96,8 @@ class Timing:
 
     def __repr__(self) -> str:
         total, low, high = (f"{ns / 1e3:.4g}" for ns in (self.total_ns, *self.interval_ns))
-        return f"<time of {self.kernel} on {self.target}: {total} us, {low} to {high}>"
+        cores = f", {len(self.cores)} cores" if len(self.cores) > 1 else ""
+        return f"<time of {self.kernel} on {self.target}{cores}: {total} us, {low} to {high}>"
 
     def _repr_html_(self) -> str:
         from nki_mlir import display  # start-up: needed in a notebook

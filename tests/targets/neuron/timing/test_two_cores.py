@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A launch on two cores is timed with both, which share HBM; programs that name no cores run on one."""
 
+import numpy as np
 import pytest
 
 import nki_mlir
@@ -8,6 +9,7 @@ from nki_mlir.cli.run import main
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.launch_grid import cores_of
+from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.profile import profile_of
 from tests.targets.neuron.profile.kernels import ROOT, streams
@@ -69,6 +71,18 @@ def test_every_output_says_that_there_are_two(capsys, tmp_path):
     assert capsys.readouterr().out.startswith("add (trn2 on 2 cores): ")
     profile = profile_of(streams(ADD, *ARGUMENTS, grid=(2,)))
     assert {track["core"] for track in profile["tracks"]} == {0, 1} and len(profile["timing"]["cores"]) == 2
+
+
+def test_results_in_python_say_how_many_cores_there_are():
+    assert repr(timing(nl.nc(2) * 2)).startswith("<time of scaled on trn2, 2 cores: ")
+    assert repr(timing(4)).startswith("<time of scaled on trn2: ")
+    x = np.ones((512, 64), np.float32)
+    for grid, cores in ((nl.nc(2) * 2, 2), (4, 1)):
+        measured = beta.benchmark(scaled)[grid]
+        measured(x)
+        assert (measured.benchmark_result.cores, measured.benchmark_result.full_results["cores"]) == (cores, cores)
+    verdict = CandidateVerdict(candidate="a.py", verdict="right", total_time=2e-5, interval=[1.9e-5, 2.1e-5], cores=2)
+    assert str(verdict).startswith("a.py: right, 20.0 us on the model of 2 cores (19.0-21.0, 80 of 100)")
 
 
 def test_the_command_names_cores_of_beta_kernels(capsys, tmp_path):
