@@ -5,8 +5,8 @@ before:  %s = arith.addf %a, %b : bf16         after:  %x = "scalar.convert"(%a)
          %c = arith.cmpf ult, %a, %b : f32             %s = "scalar.convert"("scalar.alu"(%x, %y) {fn = "add"}) : bf16
                                                        %c = "scalar.alu"({fn = "greater_equal"}), then "logical_not"
 
-Floats narrower than 32 bits are computed in float32 and rounded after every operation. Integers keep their bits: what
-reads them without a sign does so between two ``scalar.wrap``. A float becomes the nearest integer towards zero that the
+Floats narrower than 32 bits are computed in float32 and rounded after every operation. Integers keep their bits: an
+operation on unsigned numbers is between two ``scalar.wrap``. A float becomes the nearest integer towards zero that the
 type holds, NaN 0. Named operations become ``linalg.generic`` first. Arithmetic on ``index`` and constants stay.
 """
 
@@ -202,4 +202,4 @@ class _BodyRewriter:
 
 def refused(op: Operation, feature: str) -> NkiMlirError:
     return Unsupported(feature=f"{feature} in the body of a linalg operation",
-                       instead="use what the scalar library has a function for").located(location_of(op))
+                       instead="use an operation that the scalar library has a function for").located(location_of(op))

@@ -4,7 +4,7 @@
 before:  %1 = stablehlo.while(%arg0 = %0) : ... cond { ... } do { ... }
 after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { ... scf.yield ... }
 
-``stablehlo-legalize-to-linalg`` leaves these alone. Inner ones are converted first, because regions move as they are.
+``stablehlo-legalize-to-linalg`` does not convert these. Inner ones are converted first, because regions move unchanged.
 """
 
 
@@ -73,7 +73,7 @@ def extract(tensor: ir.Value, kind: ir.Type) -> Value:
 
 
 def terminate(block: Block, is_condition: bool) -> None:
-    """Replace ``stablehlo.return`` by the terminator that ``scf`` wants."""
+    """Replace ``stablehlo.return`` by the terminator of ``scf``."""
     old = terminator(block)
     values = list(old.operands)
     with ir.InsertionPoint(old), old.location:

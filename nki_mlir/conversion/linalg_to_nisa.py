@@ -6,14 +6,14 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
          linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
 
 ``nisa`` operations stay as they are, unless they have a mask, or an operand in PSUM the GpSimd engine does not see.
-Every operand is a buffer with an access pattern again. The instructions chosen are ones the target's engines can run:
-what lies where an engine cannot read or write it is moved, by an engine between SBUF and PSUM, by a DMA between
-partitions. ``pieces`` bounds how many transfers a mask that does not select a box of elements may become.
+Every operand is a buffer with an access pattern again. The pass selects instructions that the target's engines can run.
+It copies operands that an engine cannot access: by an engine between SBUF and PSUM, by a DMA between partitions.
+``pieces`` is the most transfers for a mask that does not select a box of elements.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
-32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Where others
-have an instruction with the same values, too, its engine stays open (``engine = "unknown"``): ``schedule-instructions``
-chooses, and who triggers a transfer.
+32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. If other
+engines have an instruction with the same values, the engine stays open (``engine = "unknown"``):
+``schedule-instructions`` chooses it, and the engine that triggers a transfer.
 """
 
 from collections.abc import Hashable, Iterator
@@ -46,7 +46,7 @@ from nki_mlir.waist.fusion import target_through
 from nki_mlir.waist.nest_reader import structure_key
 from nki_mlir.waist.tile_operand import TileNest
 
-# Operations that may stand between operations that are converted together.
+# Operations that may be between operations that are converted together.
 BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 
 
@@ -174,7 +174,7 @@ class _Block:
         return None
 
     def starts(self, nest: TileNest, op: ir.Operation, following: ir.Operation) -> bool:
-        """Whether an operation writes the identity of the fold that follows, which then needs no start value."""
+        """Return whether an operation writes the identity of the following fold, which then needs no start value."""
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:
             return False
@@ -231,7 +231,7 @@ def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
 
 
 def _take_bytes(op: Operation) -> None:
-    """Operands of an instruction that are other views of a buffer's bytes: the buffer, whose element type is its own.
+    """Replace operands that are views of a buffer's bytes with another element type by the buffer itself.
 
     The instruction's patterns count elements of their own types.
     """

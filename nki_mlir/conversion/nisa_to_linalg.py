@@ -9,8 +9,8 @@ after:   linalg.fill ins(%zero : f32) outs(%s)
              %y = "scalar.alu"(%total, %x) {fn = "add"} : (f32, f32) -> f32
              linalg.yield %y
          }
-Which engine runs an instruction, and its order among others, is not part of the result: on the way to the instruction
-stream this pass does not run.
+The result has neither the engines of instructions nor their order, so this pass does not run on the way to instruction
+streams.
 """
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Groups of straight-line operations that are lowered together, and the keys by which equal groups are found.
 
-What an operation of the function's own block becomes depends on the parts of ``GroupKey`` alone, apart from where its
-patterns start in tensors in HBM: those of its instructions are moved by the same distance. Two operations in a row may
-become one instruction where the first may be a fold and nothing else uses its result: these are one group. Operations
-in loops and branches, operations on views, and those that programs meet at are lowered one by one.
+The instructions of an operation in the function's top block depend only on the parts of ``GroupKey`` and on the starts
+of its patterns in HBM: if these differ, the starts of the instructions' patterns differ by the same distance. Two
+operations in a row may become one instruction where the first may be a fold and nothing else uses its result: these are
+one group. Operations in loops and branches, operations on views, and meetings of programs are lowered one by one.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,13 @@ LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that
 
 
 class GroupKey(NamedTuple):
-    """What decides what a group of operations becomes.
+    """The parts of a group of operations that determine its instructions.
 
     ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
     functions, engines, marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which
-    operands are one buffer. ``origins`` has for each buffer where it comes from, and for a local one of several
-    operations whether they alone use it. ``symbols`` are the index values that operands are, by identity: their ranges
-    count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the operation that
-    comes next.
+    operands are one buffer. ``origins`` has the origin of each buffer, and for a local one of several operations
+    whether only they use it. ``symbols`` are the index values that operands are, by identity: their ranges count.
+    ``allocated`` has the buffers that are allocated inside of the group, with the number of the next operation.
     """
 
     operations: tuple[object, ...]
@@ -58,7 +57,7 @@ class SourceBuffer:
 
 
 class Outline:
-    """The part of equal outlines of operations of that name that makes keys equal: it is one object."""
+    """The outline of an operation. Equal outlines are one object, so that keys compare fast."""
 
     __slots__ = ("name",)
 
@@ -68,7 +67,7 @@ class Outline:
 
 @dataclass(eq=False, slots=True)
 class OperationForm:
-    """What equal tile operations have in common. ``outline`` does not depend on where tiles start in HBM; ``starts``
+    """The common part of equal tile operations. ``outline`` does not depend on where tiles start in HBM; ``starts``
     has these starts, by the number of the operand."""
 
     tiles: int
@@ -126,7 +125,7 @@ class Repeats:
 
 
 class Groups:
-    """The groups of operations of a function's block that become the same.
+    """Finds the groups of a function's block that become equal instructions.
 
     ``splits``: masks are not split yet. If so, and if an operation has one, it is ``masked`` and has no groups.
     """
@@ -144,7 +143,7 @@ class Groups:
             for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments)]
         self.allocations: dict[int, SourceBuffer] = {}          # by position
         self.by_key: dict[GroupKey, OperationGroup] = {}
-        self.firsts: dict[int, OperationGroup] = {}             # that others repeat
+        self.firsts: dict[int, OperationGroup] = {}             # groups that others repeat
         self.repeated: dict[int, OperationGroup] = {}           # by the position of their first operation
         self.omitted: set[int] = set()                          # positions of all operations of these
         self.open: list[TileOperation] = []                     # operations that may be a group
@@ -238,7 +237,7 @@ class Groups:
         self.close()
 
     def continues(self, step: TileOperation) -> bool:
-        """Whether an operation reads what only it and the one before it use."""
+        """Return whether an operation reads a buffer that only it and the previous operation use."""
         last = self.open[-1]
         members = last.position, step.position
         return any(buffer.origin == LOCAL and buffer in last.buffers and all(user in members for user in buffer.users)

@@ -4,10 +4,10 @@
 A kernel that was unrolled has the same few tile operations on thousands of buffers. ``lower_once`` walks the function
 once, groups its operations (``operation_groups.py``), and lowers a copy without those that repeat others: the copy is
 short, so are the walks of the passes. The location of each operation in the copy names its position in the function,
-and so do the locations of all that it becomes: the reader of records (``targets/neuron/codegen/mlir_records.py``)
-notes what the first of equal operations became as a template, and writes the records of the omitted ones from it,
-where they were. While the copy is lowered, a call stands for a sequence of omitted operations: nothing is fused across
-it, and it uses the buffers that they share with operations of the copy.
+and so do the locations of the operations that it is lowered to: the reader of records
+(``targets/neuron/codegen/mlir_records.py``) keeps the records of the first of equal operations as a template, and
+writes those of the omitted ones from it, at their positions. While the copy is lowered, a call replaces a sequence of
+omitted operations: nothing is fused across it, and it uses the buffers that they share with operations of the copy.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from nki_mlir.passes.pipelines import TO_NISA, passes_to
 from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
-OMITTED = "omitted"             # what a call in place of omitted operations calls
+OMITTED = "omitted"             # the function that calls in place of omitted operations name
 
 
 class LoweredOnce(NamedTuple):
@@ -137,7 +137,7 @@ class ShortCopy:
         self.values.update(zip(op.results, copy.results))
 
     def call(self, behind: Sequence[OperationGroup]) -> Operation:
-        """Write a call of what was omitted."""
+        """Write a call in place of the omitted operations."""
         used = {buffer.allocation: None for group in behind for buffer in group.buffers}
         operands = [self.values[allocation.results[0]] for allocation in used
                     if allocation is not None and allocation.results[0] in self.values]

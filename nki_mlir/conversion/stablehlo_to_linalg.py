@@ -84,8 +84,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
 
 
 def set_aside(module: Module) -> Module:
-    """Move the functions of kernels to a module of their own; the graph keeps declarations, which upstream passes
-    skip."""
+    """Move the functions of kernels to a separate module; the graph keeps declarations, which upstream passes skip."""
     kernels = ir.Module.create()
     for op in [entry.operation for entry in module.body.operations]:
         if op.name != "func.func" or not any(
@@ -100,9 +99,10 @@ def set_aside(module: Module) -> Module:
 
 
 def inline_calls(module: Module) -> None:
-    """Put the functions around kernels where they are called.
+    """Inline the functions around kernels.
 
-    Not before there are buffers: in them a kernel reads buffers, and what writes into these later would not see that.
+    This runs after bufferization: the functions read buffers, and bufferization would miss these reads when it lets a
+    later operation write in place.
     """
     for op in operations_of(module, lambda name: name == "func.func"):
         if "no_inline" in op.attributes:
@@ -124,7 +124,7 @@ def make_signless(module: Module) -> None:
 
 
 def finish(module: Module) -> None:
-    """Remove what only the graph needed."""
+    """Remove the operations and attributes that only the graph needed."""
     run_pipeline(module, "builtin.module(symbol-dce)")
     for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:
         if not name.startswith(("nki.", "sym_")):

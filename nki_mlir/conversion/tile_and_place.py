@@ -7,14 +7,14 @@ after:   for each box of at most 128 rows:
            ...                                                      linalg.generic ins(%x, %y) outs(%z) { in + in }
            linalg.generic ins(%z) outs(%part of %r)
 
-Axes that all operands walk as one are one axis. Of an elementwise operation the largest axis goes along the partitions,
-the others are cut so that a tile has at most ``elements`` a partition; the remainders at the ends of axes are
-separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up in
-a second step. Products become matrix products of tiles that add up in PSUM; operands that lie the other way round
-are transposed on chip. Operations that only move data between HBM buffers stay: a DMA has no size.
+Axes that all operands step through as one are merged. Of an elementwise operation the largest axis goes along the
+partitions, the others are cut so that a tile has at most ``elements`` a partition; the remainders at the ends of axes
+are separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up
+in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order are
+transposed on chip. Operations that only move data between HBM buffers stay, because a DMA has no limit of size.
 
-An operation whose result one other uses is first fused with that. Tiles that were loaded or stored are not loaded again
-by the operations that follow; what nobody reads is not stored.
+An operation whose result a single other operation uses is first fused with that. The operations that follow do not load
+loaded or stored tiles again; a result that nothing reads is not stored.
 """
 
 
@@ -62,7 +62,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Operation, float | int]]) -> None:
     """Write one operation on tiles.
 
-    A fill that only starts the fold after it belongs to that: ``starts`` has the values with which folds begin.
+    A fill that only starts the next fold is written with that: ``starts`` has the start values of folds.
     """
     with errors_at(op):
         nest, symbols, gathers = read_nest(op)
@@ -86,7 +86,7 @@ def next_operation(op: Operation) -> Operation | None:
 
 
 def same_output(fill: TileNest, fold: TileNest) -> bool:
-    """Whether a fill writes what a fold adds to."""
+    """Return whether a fill writes the start value of a fold."""
     def walked(nest: TileNest) -> tuple[object, ...]:
         o = nest.output
         return o.handle, o.free, sorted((step, n) for step, n in zip(o.strides, nest.extents) if step and n > 1)

@@ -83,7 +83,7 @@ class Cursor:
         return match[0]
 
     def took(self, literal: str) -> bool:
-        """Whether the next token is this one, which is then passed."""
+        """Return whether the next token is this one, and if so skip it."""
         if not self.next_is(literal):
             return False
         self.at += len(literal)

@@ -167,7 +167,7 @@ def _range(start: int, count: int, step: int) -> str:
 # -- read --------------------------------------------------------------------------------------------------------------
 @dataclass
 class Subscript:
-    """One subscript: where it starts, and (step, count) of its dims; of a repeated dim the latter alone."""
+    """A subscript: its start, and (step, count) of each dim, or the count alone for a repeated dim."""
 
     form: NamedForm
     ranges: list[tuple[int, int]]

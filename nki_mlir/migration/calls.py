@@ -97,12 +97,12 @@ class Arguments:
 
     @property
     def dtype_meaning(self) -> str:
-        """The dtype as facts have it."""
+        """The dtype in the form of facts."""
         fact = self.fact("dtype")
         return fact.text if isinstance(fact, Dtype) and "dtype" in self else self.dtype
 
     def passed(self, *names: str) -> str:
-        """Return ``, name=value`` for those of the arguments that the call has."""
+        """Return ``, name=value`` for each of the names that the call passes."""
         return "".join(f", {n}={self.text(n)}" for n in names if n in self)
 
     def token(self, name: str) -> str:
@@ -112,7 +112,7 @@ class Arguments:
         return f"{self.calls.nl}.{operator_name}" if operator_name else self.calls.text(node)
 
     def tokens(self, *names: str) -> str:
-        """``, name=operator`` of those that the call has."""
+        """Return ``, name=operator`` for each of the names that the call passes."""
         return "".join(f", {n}={self.token(n)}" for n in names if n in self)
 
 
@@ -134,7 +134,7 @@ class Calls(ElementwiseTexts):
         raise LeftForAPerson("a buffer that the text does not show")
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
-        """Rewrite a call that asks for the launch grid or the program's index."""
+        """Rewrite a call that returns the launch grid or the program's index."""
         return self.new(f"{self.nl}.{name}({arguments})", NumberFact("int"))
 
     # -- operators -----------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Calls(ElementwiseTexts):
         return self.note(updated_node, self.several(updated_node))
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
-        """Record what the values are, if they are alike."""
+        """Record the facts of the values if they are equal."""
         values: Fact = NoElement()
         for element in updated_node.elements:
             value = self.fact(element.value)

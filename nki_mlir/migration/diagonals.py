@@ -101,7 +101,7 @@ class Diagonals(EngineRows):
                 f"{self.nisa}.tensor_copy_predicated(dst={dst}, src={name}, predicate={predicate})"]
 
     def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
-        """Let a new tile have the elements in front of those that a mask selects, which other masks index."""
+        """Let a new tile also have the elements before those that a mask selects, because other masks index them."""
         if not bounds:
             return
         if result.fact.shape is None:

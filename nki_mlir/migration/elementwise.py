@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise operations of beta kernels, as functions of ``nl`` and as instructions with a destination.
+"""Elementwise operations of beta kernels, rewritten as functions of ``nl`` or as instructions with a destination.
 
     nl.divide(x, total)       nl.multiply(x, nl.reciprocal(total).broadcast(1, 512))
     x / 3                     nl.multiply(x, 1 / 3)
@@ -85,14 +85,14 @@ class ElementwiseTexts(Diagonals):
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
 
     def column(self, text: str, tensor: TensorFact, rank: int) -> tuple[str, TensorFact]:
-        """Return a column with as many dimensions as the other operand, or another tile as it is."""
+        """Return a column with the number of dimensions of the other operand; other tiles stay unchanged."""
         if tensor.shape is None or len(tensor.shape) != 2 or tensor.shape[1] != "1" or rank <= 2:
             return text, tensor
         more = range(2, rank)
         return text + "".join(f".expand_dim({k})" for k in more), tensor.like((*tensor.shape, *("1" for _ in more)))
 
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
-        """Return as much of a tile as a mask leaves of the other operand."""
+        """Return the part of a tile that a mask selects of the other operand."""
         assert tensor.shape is not None and other.shape is not None
         counts = set(self.scope.counts.values())
         shape = tuple(y if y in counts and x not in counts and x != "1" else x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rows of a tile from a partition where no engine begins: a DMA moves them to a tile of their own, and back.
+"""Rows of a tile from a partition where no engine can start: a DMA moves them to a separate tile, and back.
 
     both[16:48, :] = nl.exp(x)          rows = nl.ndarray((32, 8), dtype=both.dtype, buffer=nl.sbuf)
                                         nisa.activation(dst=rows, op=nl.exp, data=x)
@@ -21,7 +21,7 @@ REASON = "a DMA moves these rows, because engines start only at certain partitio
 
 
 def is_between(text: str, tensor: TensorFact) -> bool:
-    """Whether a view of a tile shows by its numbers that its rows begin where no engine does."""
+    """Return whether the numbers of a view show that its rows begin at a partition where no engine can start."""
     match = FIRST_ROWS.match(text)
     if match is None or not tensor.on_chip:
         return False
@@ -52,7 +52,7 @@ class EngineRows(Indices):
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def operand(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
-        """Return the operand of an instruction: a copy of rows that begin where no engine does."""
+        """Return the operand of an instruction: a copy of the rows if they begin where no engine can start."""
         if not is_between(text, tensor):
             return text, tensor
         rows = self._rows(text, tensor)

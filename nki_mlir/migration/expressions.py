@@ -57,12 +57,12 @@ COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.Greate
 
 
 class LeftForAPerson(Exception):
-    """What the rewriter cannot write; the text says what and why."""
+    """The error about code that the rewriter cannot write; its text gives the code and the reason."""
 
 
 @dataclass
 class OperationText:
-    """What an operation computes: as an expression, or as statements that write it into a destination, or both."""
+    """The text of an operation: an expression, or statements that write its result into a destination, or both."""
 
     fact: TensorFact
     expression: str = ""
@@ -80,7 +80,7 @@ class OperationText:
 
 @dataclass
 class FunctionScope:
-    """What one function knows while its text is rewritten."""
+    """The state of the rewriter within one function."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -232,7 +232,7 @@ class Expressions(cst.CSTTransformer):
         self.scope.counts = {t: n for t, n in self.scope.counts.items() if name not in terms.names(t) and n != name}
 
     def stable(self, text: str) -> bool:
-        """Whether a text means the same wherever the function has it."""
+        """Return whether a text has the same value everywhere in the function."""
         return text == "?" or not terms.names(text) & self.scope.unstable
 
     def lasting(self, tensor: TensorFact) -> TensorFact:

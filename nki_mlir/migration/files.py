@@ -28,7 +28,7 @@ class MigrationError(NkiMlirError):
 
 @dataclass
 class Migrated:
-    """One file."""
+    """A file with its old and its new text."""
 
     path: Path
     old: str

@@ -33,7 +33,7 @@ class NotSaid(Exception):
 
 @dataclass
 class FrameworkCall:
-    """One call: its arguments, the shape and the dtype of each result, in terms of the kernel's parameters."""
+    """A call of a kernel: its arguments, and the shape and dtype of each result in terms of the kernel's parameters."""
 
     node: ast.Call
     inputs: list[ast.expr]
@@ -249,7 +249,7 @@ class FrameworkCalls:
 
 
 class ParameterNames(ast.NodeTransformer):
-    """What a caller writes, with the names of the kernel's parameters. ``NotSaid`` for what else the caller has."""
+    """Replaces a caller's expressions by the names of the kernel's parameters. Raises ``NotSaid`` for other values."""
 
     def __init__(self, parameters: dict[str, str], values: dict[str, ast.expr], names: Names) -> None:
         self.parameters, self.values, self.names = parameters, values, names

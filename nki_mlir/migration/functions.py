@@ -144,7 +144,7 @@ class FunctionCalls(Calls):
 
 
 def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> dict[str, tuple[str, ...]]:
-    """Shapes that ``rows, columns = x.shape`` names, by the tensor's name."""
+    """Return the shapes that ``rows, columns = x.shape`` names, by the tensor's name."""
     if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple) and len(target.elements) == len(
             value.elements):
         shapes: dict[str, tuple[str, ...]] = {}

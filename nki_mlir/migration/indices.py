@@ -296,7 +296,7 @@ class Indices(Expressions):
         return Fact()
 
     def bind_target(self, target: cst.BaseExpression, fact: Fact) -> None:
-        """Names of a target get parts of a value."""
+        """Bind the names of an assignment's target to the parts of a value."""
         if isinstance(target, cst.Name):
             self.bind(target.value, self.lasting(fact) if isinstance(fact, TensorFact) else fact)
         elif isinstance(target, (cst.Tuple, cst.List)):

@@ -114,7 +114,7 @@ for _name in FORMS:
 
 @recipe("tensor_tensor")
 def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
-    """Operands of one shape."""
+    """Rewrite the call with both operands in one shape."""
     pair = a.tensor("data1"), a.tensor("data2")
     first, second, fact = calls.alike(*pair)
     kinds = {t.dtype for _, t in pair}
@@ -124,7 +124,7 @@ def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("tensor_reduce")
 def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """Along the last free axes."""
+    """Rewrite a reduction, whose axes become the last free axes."""
     text, source = a.tensor("data")
     if a.mask is not None and a.diagonals:
         text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])
@@ -177,7 +177,7 @@ def through_psum(calls: Calls, result: OperationText, dst: str) -> list[str]:
 
 @recipe("nc_transpose")
 def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
-    """On the TensorFact engine into PSUM, on the Vector engine where the call says so."""
+    """Transpose on the Tensor engine into PSUM, or on the Vector engine if the call names it."""
     text, source = a.tensor("data")
     shape = source.shape[::-1] if source.shape is not None and len(source.shape) == 2 else None
     on_vector = "vector" in a.text("engine")
@@ -258,7 +258,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("local_gather")
 def local_gather(calls: Calls, a: Arguments) -> OperationText:
-    """Sixteen results for each column of indices."""
+    """Rewrite a gather, which returns sixteen results for each column of indices."""
     (text, source), (_, index) = a.tensor("src_buffer"), a.tensor("index")
     per_index = a.text("num_elem_per_idx", "1")
     shape = (*index.shape, "16", per_index) if index.shape is not None else None
@@ -271,7 +271,7 @@ def local_gather(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("sequence_bounds")
 def sequence_bounds(calls: Calls, a: Arguments) -> OperationText:
-    """Starts and ends."""
+    """Rewrite the search for the start and the end of each segment."""
     text, source = a.tensor("segment_ids")
     columns = source.shape[1] if source.shape is not None and source.shape[1] != "?" else (
         f"{terms.factor(text)}.shape[1]")
@@ -280,7 +280,7 @@ def sequence_bounds(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("dma_transpose")
 def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
-    """Dimensions in another order."""
+    """Rewrite a transfer that permutes dimensions."""
     text, source = a.tensor("src")
     axes = axes_of(a, "axes") or ([1, 0] if source.rank == 2 else [2, 1, 0] if source.rank == 3 else [3, 1, 2, 0])
     shape = tuple(source.shape[k] for k in axes) if source.shape is not None else None

@@ -96,7 +96,7 @@ class Kernels(Statements):
         return axes
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
-        """Programs are iterations of loops over the grid."""
+        """Replace the index of a program by that of a loop over the grid."""
         if not self.on_grid:
             return super().program(name, arguments)
         axis = arguments.partition("=")[2] or arguments or "0"
@@ -181,9 +181,10 @@ class Kernels(Statements):
         return True
 
     def passed(self, name: str, fact: Fact) -> Fact:
-        """Return what a parameter knows of an argument: its dimensions are its own names."""
+        """Return the fact of a parameter by the fact of its argument: sizes that are no numbers become
+        ``name.shape[k]``."""
         if isinstance(fact, Span):
-            return self.given_back(fact)
+            return self.returned_fact(fact)
         if not isinstance(fact, TensorFact):
             return fact
         shape = fact.shape
@@ -192,10 +193,10 @@ class Kernels(Statements):
         dtype = fact.dtype if fact.dtype.startswith("nl.") else f"{name}.dtype"
         return TensorFact(fact.memory, shape, dtype, fact.blocks, fact.base and shape is not None)
 
-    def given_back(self, fact: Fact) -> Fact:
-        """Return what a caller knows about a result."""
+    def returned_fact(self, fact: Fact) -> Fact:
+        """Return the fact of a result without texts that only the called function can read."""
         if isinstance(fact, Items):
-            return Items(tuple(self.given_back(item) for item in fact.items))
+            return Items(tuple(self.returned_fact(item) for item in fact.items))
         if isinstance(fact, Span):
             return Span("", fact.size if terms.number(fact.size) is not None else "")
         if not isinstance(fact, TensorFact):
@@ -261,7 +262,7 @@ class Kernels(Statements):
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
              self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors
-        return function, self.given_back(result)
+        return function, self.returned_fact(result)
 
     def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
         """Note that a node stands at the line of another one."""

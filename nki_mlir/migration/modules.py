@@ -37,7 +37,7 @@ def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | N
 
 
 class SourceModule:
-    """One file."""
+    """A source file, which ``text`` returns rewritten."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
         text, old_line = without_nki_calls(text, report)
@@ -62,7 +62,8 @@ class SourceModule:
         self.launches = self._launches()
 
     def _collect(self, node: cst.CSTNode) -> None:
-        """Functions that are not within a device function, by name, and classes whose methods compute on tiles."""
+        """Collect the functions outside of device functions, by name, and the classes whose methods compute on
+        tiles."""
         for child in node.children:
             if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names, self.classes):
                 self.classes[child.name.value] = child
@@ -84,7 +85,7 @@ class SourceModule:
         return meaning if meaning in WRAPPERS or meaning.startswith("ncc.") else ""
 
     def _entries(self, device_functions: dict[str, cst.FunctionDef]) -> dict[str, str]:
-        """Kernels that are launched, and the mode that their decorator names."""
+        """Return the kernels that are launched, with the mode that their decorator names."""
         modes: dict[str, str] = {}
         for name, function in device_functions.items():
             for decorator in function.decorators:
@@ -200,7 +201,7 @@ def wrapper_of(call: cst.Call, names: Names) -> str:
 
 
 class Aliases(cst.CSTTransformer):
-    """Names of the packages in what is new, as the module imports them."""
+    """Replaces names of packages in new statements by the names under which the module imports them."""
 
     def __init__(self, alias_of: dict[str, str]) -> None:
         super().__init__()
@@ -263,7 +264,7 @@ class Host(GridAxes):
         return self.module.functions.get(node.name.value) is not node or not self.is_own(node)
 
     def is_own(self, node: cst.FunctionDef) -> bool:
-        """Whether a function is rewritten as one of a kernel's."""
+        """Return whether a function is rewritten as part of a kernel."""
         return node.name.value in self.module.kernels.functions
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:

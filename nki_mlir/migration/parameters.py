@@ -141,7 +141,7 @@ class Parameters:
 
 
 def dotted_like(node: ast.expr) -> bool:
-    """Whether a node is a name or attributes of one."""
+    """Return whether a node is a name, or an attribute of a name (``a.b.c``)."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)

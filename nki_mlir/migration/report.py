@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One change of a line of the old text, or, with ``left``, what the tool could not change."""
+    """A change of a line of the old text or, with ``left``, a line that the tool could not change."""
 
     line: int
     text: str

@@ -40,7 +40,7 @@ class _Remover(cst.CSTTransformer):
         return updated_node.with_changes(body=body or [cst.SimpleStatementLine([cst.Pass()])])
 
     def pruned(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
-        """Statements of a block; comments of those that go are before the next."""
+        """Return a block's statements without the removed ones, whose comments move to the next statement."""
         statements_left: list[cst.BaseStatement] = []
         comments: list[cst.EmptyLine] = []
         for statement in statements:

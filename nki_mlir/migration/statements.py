@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements of a function in the current generation: what is assigned is written by an instruction."""
+"""Statements of a function in the current generation: instructions write assigned tiles."""
 
 import ast
 import re
@@ -282,7 +282,7 @@ class Statements(FunctionCalls):
     def assign(self, target: cst.BaseExpression, value: cst.BaseExpression,
                other_targets: list[cst.BaseAssignTargetExpression]
                ) -> list[str] | None:
-        """target = value."""
+        """Rewrite ``target = value``."""
         pairs = self._pairs(target, value)
         if pairs is not None and not other_targets:
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
@@ -375,14 +375,15 @@ class Statements(FunctionCalls):
         return texts
 
     def _received(self, name: str, fact: Fact) -> Fact:
-        """Return what is known of a name that receives the result of a function: its dimensions are its own names."""
+        """Return the fact of a name to which a result is assigned: sizes that are no numbers become
+        ``name.shape[k]``."""
         if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
             shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
             return self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
         return self.lasting(fact) if isinstance(fact, TensorFact) else fact
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
-        """Rewrite t[...] = value. An item of a list or dictionary gets another value, as in Python."""
+        """Rewrite ``t[...] = value``. The assignment to an item of a list or dictionary stays."""
         if isinstance(target.value, cst.Name) and isinstance(before := self.scope.facts.get(target.value.value), (
                 Items, Many)):
             text = self.text(value)

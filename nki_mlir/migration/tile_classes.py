@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Classes of a file whose methods compute on tiles: they are left for a person.
 
-What an attribute of their objects is, a tile or a number, no text says.
+No text states whether an attribute of their objects is a tile or a number.
 """
 
 from collections.abc import Container
@@ -14,7 +14,7 @@ HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version
 
 
 def calls_language(body: cst.CSTNode, names: Names) -> bool:
-    """Whether the body of a function itself calls operations of a kernel."""
+    """Return whether the body of a function itself calls operations of a kernel."""
     pending: list[cst.CSTNode] = list(body.children)
     while pending:
         node = pending.pop()

@@ -96,7 +96,8 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFact) -> cst.BaseExpression:
-    """Return a loop that stores of each row what a mask selects. A value that is no name gets one in front."""
+    """Return a loop that stores of each row the elements that a mask selects. An expression is first assigned to a
+    name."""
     value = a.nodes["value"]
     if not isinstance(calls.fact(value), NumberFact):
         if a.tensor("value")[1].shape != target.shape:

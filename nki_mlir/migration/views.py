@@ -375,7 +375,7 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
 
 
 def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
-    """Return as much of a tile as a mask leaves, or the tile if the mask leaves all of it."""
+    """Return the part of a tile that a mask selects, or the tile if the mask selects all of it."""
     if mask is None or not mask.bounds or tensor.memory not in (SBUF, "psum", "hbm"):
         return text, tensor
     rank = tensor.rank or 2

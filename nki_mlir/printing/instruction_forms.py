@@ -20,7 +20,7 @@ ENUMS = {"engine": "nisa.engine", "reduce_cmd": "nisa.reduce_cmd", "mode": "nisa
 
 @dataclass(frozen=True)
 class PrintedCall:
-    """How an operation is called: parameter -> tile, -> tile or number, -> attribute."""
+    """The parameters of an operation's call: those that take a tile, a tile or a number, or an attribute."""
 
     function: str
     tiles: Mapping[str, str]

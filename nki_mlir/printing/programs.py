@@ -42,7 +42,7 @@ class ProgramPart:
 
 @dataclass
 class ProgramPhase:
-    """What programs do up to a reduction over them, or up to their end."""
+    """The operations of programs up to a reduction over them, or up to the end."""
 
     parts: list[ProgramPart] = field(default_factory=list)
     reduction: FunctionNode | None = None

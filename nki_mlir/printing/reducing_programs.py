@@ -66,7 +66,7 @@ def add_reducing_loops(module: Module) -> None:
 
 
 class _ReducingPrograms:
-    """One function whose programs reduce over each other."""
+    """The rewriter of a function whose programs reduce over each other."""
 
     def __init__(self, kernel: KernelFunction) -> None:
         self.kernel, self.make = kernel, Attributes()

@@ -145,7 +145,7 @@ def from_global_generator(names: Names) -> Function:
 
 def trials_of(names: Names, make: Function, answer: Function, salt: int, memo: dict[tuple[int, int], Trial]
               ) -> Iterator[Trial]:
-    """Yield the trials of each case, public cases first. Hidden seeds derive from ``salt``; ``given`` memoizes trials
+    """Yield the trials of each case, public cases first. Hidden seeds derive from ``salt``; ``memo`` keeps trials
     with fixed seeds."""
     cases, hidden = list(names.get("CASES", [{}])), list(names.get("HIDDEN", []))
     for number, case in enumerate([*cases, *hidden]):

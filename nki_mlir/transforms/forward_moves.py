@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """forward-moves: let operations read a copy's source directly, and erase copies that nothing reads.
 
-before:  linalg.generic ins(%x) outs(%turned) { in }                           (maps (d1, d0) and (d0, d1))
-         linalg.generic ins(%turned, %y) outs(%r) { in * in + out }
+before:  linalg.generic ins(%x) outs(%transposed) { in }                       (maps (d1, d0) and (d0, d1))
+         linalg.generic ins(%transposed, %y) outs(%r) { in * in + out }
 after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %x is transposed)
 
-The pass forwards a copy if nothing else writes its buffer, all operations that read it are loop nests behind it on the
-view that the copy wrote, and nothing writes the source before them. A copy of a buffer whose elements all are one
-constant writes the constant instead, so that a fold behind it starts from a number.
+The pass forwards a copy if nothing else writes its buffer, all operations that read it are later loop nests on the view
+that the copy wrote, and nothing writes the source before them. A copy of a buffer whose elements all are one constant
+writes the constant instead, so that a fold behind it starts from a number.
 """
 
 from nki_mlir.analysis.effects import defining, has_uses, memory_of, own_effects, users_through_views
@@ -28,7 +28,7 @@ class ForwardMoves(Pass, name="forward-moves"):
 
 
 def forward_moves(kernel: KernelFunction) -> None:
-    """Forward what can be forwarded in the blocks of a kernel."""
+    """Forward all copies in the blocks of a kernel that can be forwarded."""
     aliases = any(a.kind == "input" and kernel.may_alias for a in kernel.arguments)
     for op in operations_of(kernel.op, lambda name: name == "linalg.generic"):
         copy = move(op)
@@ -60,7 +60,7 @@ def writes(op: Operation, buffer: Value) -> bool:
 
 # -- constants ---------------------------------------------------------------------------------------------------------
 def constant_in(copy: GenericOperation) -> Value | None:
-    """Return the constant that fills the buffer that a copy reads; None where no constant does."""
+    """Return the constant that fills the buffer that a copy reads, or None if it has other contents."""
     buffer, before = memory_of(copy.inputs[0]), operations_before(copy.op)
     writers = [op for op in before if writes(op, buffer)]
     return filled_with(writers[-1]) if writers else None
@@ -120,7 +120,7 @@ def forward(copy: GenericOperation) -> None:
 def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, dict[int, Access]] | None:
     """Return an operation that reads the copy, and what its inputs read of the source; None where it cannot read it.
 
-    Without the copy, operands must say the extents of its axes.
+    Without the copy, the operands must still determine the extents of its axes.
     """
     reader = generic_of(op)
     if reader is None or len(reader.outputs) != 1 or "nki.mask" in op.attributes or copy.output not in reader.inputs:
@@ -139,9 +139,9 @@ def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, 
 
 
 def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> bool:
-    """Whether neighbours in the source are neighbours in the tiles that the reader loads.
+    """Return whether adjacent elements of the source are adjacent in the tiles that the reader loads.
 
-    Tiles of a product may be transposed on chip, others have to lie as the result does.
+    Tiles of a product may be transposed on chip; the layout of others must be that of the result.
     """
     source, mapping = access
     strides, _ = ir.MemRefType(source.type).get_strides_and_offset()

@@ -192,11 +192,12 @@ def element_type(value: Value) -> Type:
 
 
 def part_of(value: Value, view: Value) -> ir.Value:
-    """Return the part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
+    """Return the view of ``value`` that selects the elements which ``view`` selects in a buffer of the same size.
+    Numbers stay unchanged."""
     if not isinstance(value.type, ir.MemRefType):
         return value
     buffer = whole_buffer(value)
-    assert buffer is not None                   # a graph's operation works on whole buffers
+    assert buffer is not None                   # a graph's operation works on complete buffers
     return viewed_as(buffer, ir.MemRefType(view.type), start_in_buffer(view))
 
 
@@ -230,7 +231,7 @@ def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Va
 
 
 def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
-    """Return variables and values of the static loops around an operation; None where anything else is around it."""
+    """Return variables and values of the static loops around an operation; None if another operation encloses it."""
     around = control_around(op)
     static = [(variable, span) for variable, span in around.loops if span is not None]
     return None if around.branches or around.is_repeated or len(static) < len(around.loops) else static

@@ -28,7 +28,7 @@ from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS, fusible, joined,
 from nki_mlir.waist.generic import GenericOperation, axes_of
 from nki_mlir.waist.nest_reader import is_narrow, scalar_dtype
 
-MOST_JOINED = 8             # operations of two folds that become one: its loops are still repeated in code
+MOST_JOINED = 8             # most operations of two folds that are joined: with more, the loops are no longer unrolled
 # Functions of few instructions; the others take a dozen or more, each of which waits for the one before.
 SHORT = frozenset({"abs", "ceil", "copy", "floor", "identity", "negative", "reciprocal", "relu", "rsqrt", "sign",
                    "sqrt", "square", "trunc"})
@@ -83,7 +83,7 @@ def structured_work(kernel: KernelFunction) -> tuple[int, int]:
 
 
 def share_views(module: Module) -> None:
-    """Make one value of equal views."""
+    """Replace equal views by one value."""
     load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
 
 
@@ -241,7 +241,7 @@ def computes_long_function(nest: GenericOperation) -> bool:
 
 
 def can_join(first: GenericOperation, second: GenericOperation) -> bool:
-    """Whether two folds have the same loops, stand in one block, and read elements that lie within a step."""
+    """Return whether two folds have the same loops, are in the same block, and read elements within one step."""
     if first.op.block != second.op.block or first.extents != second.extents or first.maps[-1] != second.maps[-1] or (
             str(first.op.attributes["iterator_types"]) != str(second.op.attributes["iterator_types"])):
         return False
@@ -260,10 +260,9 @@ def _lie_beside(a: Value, b: Value) -> bool:
 
 
 def _is_counted(view: Value) -> bool:
-    """Whether a view begins where loop variables say.
+    """Return whether a view's start is computed only from loop variables and constants.
 
-    One that begins at a number from memory is checked when it runs, and the check has to name the operation that
-    reads it.
+    A start that is read from memory is checked at run time, and the check has to name the operation that reads it.
     """
     def counted(value: Value) -> bool:
         if isinstance(value.owner, ir.Block):

@@ -2,12 +2,12 @@
 """link-kernels: insert the kernels that a StableHLO module calls into the module.
 
 before:  %2 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%0, %1) {backend_config = "..."}
-after:   %2 = call @add(%0, %1)     (and functions @add, on tensors, and @add.program, the kernel's own)
+after:   %2 = call @add(%0, %1)     (and the functions @add, on tensors, and @add.program, of the kernel)
 
 Each custom call carries its kernel, whichever way it was lowered: as the documented string, or as attributes of a typed
 FFI call. A call of a custom C++ operator, ``@AwsNeuronCustomOp``, is linked alike: its kernel is one instruction.
-``@add`` goes from tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and comes back. Other
-custom calls stay. A call whose operands or results are not those of its kernel is an error.
+``@add`` copies tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and converts the results to
+tensors. Other custom calls stay. A call whose operands or results are not those of its kernel is an error.
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ class Linker:
         """Insert the functions of a kernel. Its text has no source locations, so its operations get ``location``.
         """
         name = self.fresh(record.name)
-        programs: dict[str, str] = {}               # module text -> the function it became
+        programs: dict[str, str] = {}               # module text -> the function that it was inserted as
         parts: list[str] = []
         for _, text in record.variants:
             if text not in programs:
@@ -136,7 +136,8 @@ def calls_of(module: Module, *targets: str) -> list[Operation]:
             if call.attributes["call_target_name"].value in targets]
 
 
-# -- what a custom call says -------------------------------------------------------------------------------------------
+# -- the contents of a custom call
+# -------------------------------------------------------------------------------------------
 def config_of(call: Operation) -> str:
     """Return the config in any of the forms that lowerings produce; raise ``BadConfig``."""
     for name in ("mhlo.backend_config", "backend_config"):

@@ -9,8 +9,8 @@ before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          ...
 
 A kernel whose Python runs its loops has the same few operations thousands of times. Loops are formed of those of one
-source location, inner ones first, as ``analysis.repeats`` finds them. They are marked as sequential: nothing is
-known of their iterations but that they follow each other.
+source location, inner ones first, as ``analysis.repeats`` finds them. They are marked as sequential, since only the
+order of their iterations is known.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class OperationItems:
         return items
 
     def described(self, op: Operation) -> tuple[object, Steps, list[Value]]:
-        """Return what an operation shares with its like, where its tiles start, and its operands."""
+        """Return the form that an operation shares with equal ones, the starts of its tiles, and its operands."""
         try:
             if is_tile_op(op):
                 kind, operands = recognize(op)

@@ -6,11 +6,11 @@ before:  for i = 0 to 3                          after:  for i = 0 to 2
                                                          load rows 256 + p, p < 44     (i = 2: 44 rows)
 
 Values of a loop variable at which a constraint of a mask always holds become a loop without it, those at which it
-holds nowhere a loop without the operation, the others are peeled: the variable is a number there, and what is left of
-the mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations that need
-it. Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take
-more stay masks. Bounds that were left to run time (``nki.limits``) go where they are proved; one that no iteration
-keeps is an error.
+holds nowhere a loop without the operation, the others are peeled: the variable is a number there, and the remaining
+mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations that need it.
+Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take more
+stay masks. Bounds that were left to run time (``nki.limits``) go where they are proved; one that no iteration keeps is
+an error.
 """
 
 from bisect import bisect_left
@@ -48,7 +48,7 @@ class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
 
 
 class _FunctionSplit:
-    """One function while it is cut."""
+    """The rewriter of one function."""
 
     def __init__(self, kernel: KernelFunction, copies: int) -> None:
         self.kernel, self.copies = kernel, copies
@@ -281,7 +281,7 @@ def _end(choice: Operation, branch: int) -> Operation:
 
 # -- loop cuts ---------------------------------------------------------------------------------------------------------
 # The values of a loop variable at which to split it so that conditions hold everywhere or nowhere in each part.
-# Plain arithmetic: a condition says what interval its form has while the variable runs from one value to another.
+# A condition computes the interval of its form while the variable runs from one value to another.
 
 SCANNED = 4096              # values of a variable that are tried one by one
 
@@ -292,7 +292,7 @@ class Condition:
 
     ``bounds(first, last)`` are the extremes of its form while the variable runs from ``first`` to ``last``.
     ``monotone``: they rise or fall with the variable. ``peel``: a constant variable resolves the constraint where a
-    range does not. ``must``: it is to hold, so that where it does not is looked at value by value.
+    range does not. ``must``: a bound, whose violations are searched value by value.
     """
 
     bounds: Callable[[int, int], tuple[int, int]]
@@ -326,7 +326,7 @@ def _pieces(values: range, condition: Condition, peel: bool, limit: int) -> Iter
     runs = _runs(values, condition)
     for run in runs if len(runs) <= limit else [values]:
         if peel and len(runs) <= limit and condition.verdict(run[0], run[-1]) is None:
-            yield from (run[k:k + 1] for k in range(min(len(run), limit + 1)))      # more than fit are refused
+            yield from (run[k:k + 1] for k in range(min(len(run), limit + 1)))      # more than the limit is refused
         else:
             yield run
 

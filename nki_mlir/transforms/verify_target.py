@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """verify-target: check the rules that depend on the machine, ``nki.target``, for every instruction.
 
-The rules are those of ``dialects.target_rules``, which kernels were checked by when they ran; a module may come from
-elsewhere, and passes may have made its instructions. What is wrong on every target is the operations' own to say.
+The rules are those of ``dialects.target_rules``, which the capture of a kernel also checks. The pass checks them again
+because a module may come from a file, and because passes create instructions. Rules of all targets are in the
+``verify`` of operations.
 """
 
 
@@ -38,7 +39,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     with errors_at(operation):
                         recognized, operands = recognize(operation)
-                        # most instructions of written-out code are equal but for handles
+                        # most instructions of unrolled code are equal but for handles
                         if recognized in accepted:
                             continue
                         op = recognized.with_ranges(operation, operands)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads structured operations on views of buffers back as loop nests over the buffers themselves, bodies as trees.
+"""Reads structured operations on views as loop nests over the buffers of the views, with bodies as trees.
 
-A view that the waist wrote has its pattern. Of those of ``memref`` a subview has an offset for each dim; of a
-``reinterpret_cast``, which has one for all, strides and offset must show what is partition.
+A view that the waist wrote has its access pattern. A ``memref.subview`` has an offset for each dim. A
+``memref.reinterpret_cast`` has one offset for all, so its strides and offset must show which dim is the partition.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ STRUCTURAL = (*generic.STRUCTURAL, "nki.mask", "nki.limits")
 
 @dataclass(frozen=True)
 class BufferView:
-    """What a memref is: a tile, some of whose dims it has."""
+    """A memref as a tile, of whose dims it may omit some."""
 
     tile: Tile
     dims: tuple[int, ...]
@@ -38,7 +38,8 @@ class BufferView:
 
 
 class TileReader:
-    """Reads one operation. Symbols are numbered as they are met, after those of ``numbering``."""
+    """Reads one operation. Symbols get numbers in the order in which the reader finds them, after those of
+    ``numbering``."""
 
     def __init__(self, operation: Operation, numbering: Numbering | None = None) -> None:
         self.operation = operation
@@ -69,7 +70,7 @@ class TileReader:
 
     @property
     def symbols(self) -> tuple[Value, ...]:
-        """Return the values of the symbols that were met."""
+        """Return the values of the symbols that were found."""
         return tuple(self.numbering.values)
 
     def ranges_of(self, symbols: tuple[Value, ...]) -> Ranges:

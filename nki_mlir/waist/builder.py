@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The builder that op classes lower themselves with: each of its methods is one form that the waist has.
+"""The builder by which op classes lower themselves: each of its methods emits one form of the waist.
 
-``lower_operations`` reads every operation of a dialect, hands it this builder, and removes it.
+``lower_operations`` reads every operation of a dialect, passes this builder to it, and removes it.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Reduction:
 
 
 class StructuredBuilder:
-    """Emits structured operations in place of the operation it is at."""
+    """Emits the structured operations that replace an operation."""
 
     def __init__(self, aliases: frozenset[Value] = frozenset()) -> None:
         """``aliases``: buffers that may overlap each other."""
@@ -50,7 +50,7 @@ class StructuredBuilder:
         self.templates: dict[tuple[object, ...], Template] = {}
 
     def convert(self, operation: Operation) -> None:
-        """Replace one tile operation by what its class says it means."""
+        """Replace one tile operation by the operations that its class emits."""
         read, operands = read_op(operation), list(operation.operands)
         # Operands count by which of them are equal.
         key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
@@ -78,7 +78,7 @@ class StructuredBuilder:
 
     # -- the forms -----------------------------------------------------------------------------------------------------
     def keep(self, op: Op) -> None:
-        """Leave the operation as it is."""
+        """Keep the operation unchanged."""
         self.stays = True
 
     def elementwise(self, op: Op) -> None:
@@ -153,7 +153,7 @@ class StructuredBuilder:
         work.finish(name, total, dst)
 
     def rows(self, op: Op) -> "Rows | None":
-        """Return what writes values of whole partitions; None where a mask divides them."""
+        """Return the writer of values of complete partitions; None if a mask divides partitions."""
         return None if op.mask or op.limits else Rows(self.writer, op, op.targets()[0][1].shape[0])
 
     def recurrence(self, op: Op) -> None:
@@ -186,7 +186,7 @@ class _Work:
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
 
     def readers(self, name: str) -> list[Tile]:
-        """Return the sources that are not, element for element, what ``name`` writes."""
+        """Return the sources that do not have exactly the elements that ``name`` writes, in the same order."""
         axes, dst = self.iteration.axes, getattr(self.op, name)
         return [t for n, t in self.op.sources() if not (same_elements(t, dst) and axes[n] == axes[name])]
 
@@ -213,7 +213,7 @@ class _Work:
 
     def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
               dtype: DType) -> Value:
-        """Return the new value of ``dst``. What ``dst`` holds before is an output's value, not an input's."""
+        """Return the new value of ``dst``. The old value of ``dst`` is a value of an output, not of an input."""
         value_of = {t: v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
         return s.convert(self.expression(s, sources, [value_of.get(t, out) for _, t in sources]), self.compute, dtype)
@@ -263,7 +263,7 @@ class _Work:
                                 lambda s, ins, outs: [s.constant(start)])
 
     def move(self, name: str, temporary: Tile, dst: Tile) -> None:
-        """Copy a temporary to the tile that it stands for."""
+        """Copy a temporary to the tile that it replaces."""
         self.writer.generic(self.elements, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
                             lambda s, ins, outs: [ins[0]])
 
@@ -292,7 +292,7 @@ class _Work:
         self._copy_folded(name, total, dst, last_step or (lambda s, value, *folded_tiles: value), folded_tiles)
 
     def start_from(self, name: str, dst: Tile, total: Tile) -> None:
-        """Start a fold from what ``dst`` holds."""
+        """Start a fold from the value of ``dst``."""
         self._copy_folded(name, dst, total, lambda s, value: value)
 
     def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, folded_tiles: Sequence[Tile] = ()
@@ -333,9 +333,9 @@ def lower_operations(module: Module, dialect: str) -> None:
 # A kernel that was unrolled has the same few operations on thousands of buffers.
 
 class Template:
-    """What an operation became, as a function of its operands.
+    """The operations that an operation was lowered to, as a function of its operands.
 
-    Copies have the place of the operation they stand for; what is inside of their regions keeps that of the first.
+    Copies have the location of the operation that they replace; operations in their regions keep that of the first.
     """
 
     def __init__(self, operands: Sequence[Value], written: Sequence[Operation]) -> None:

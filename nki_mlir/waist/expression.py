@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The body of a nest as a tree of plain values: what instructions are chosen from.
+"""The body of a nest as a tree of plain values, which the instruction selection reads.
 
-Equal subtrees are one object, which is how an instruction's result is used again. ``Nest.body`` has the tree of a
+Equal subtrees are one object, so that an instruction computes them once. ``Nest.body`` has the tree of a
 nest's steps, ``Nest.with_body`` the steps of a tree.
 """
 
@@ -18,8 +18,8 @@ from nki_mlir.scalar.dtypes import INT32, DType, convert
 
 
 class Interned(type):
-    """Gives one object for equal expressions. What a graph uses twice is a subtree twice, and in each of them again:
-    to compare and walk trees as values would cost time exponential in their depth."""
+    """Returns one object for equal expressions. A value that a graph uses twice is a subtree twice, and so are its
+    operands: comparing and walking trees by value would take time exponential in their depth."""
 
     objects: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
 
@@ -116,7 +116,7 @@ def below(node: Node) -> Iterator[Node]:
 
 
 def operands_first(node: Node) -> list[Node]:
-    """Return the nodes of ``below``, each behind those that it is computed from."""
+    """Return the nodes of ``below``, each after its operands."""
     order: dict[Node, None] = {}
     waiting = [node]
     while waiting:

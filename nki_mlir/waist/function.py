@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel function as records: what the CPU, the interpreter and the instruction streams read of MLIR.
+"""A kernel function as records, which the CPU, the interpreter and the instruction streams read instead of MLIR.
 
-A function is a block of nodes in order. SSA values stand for themselves. Views, index arithmetic and constants are
-nodes, too; the reader of the records decides what a value is to it (a slot, a linear form, a register).
-``waist/reader.py`` makes the records.
+A function is a block of nodes in order. Records refer to SSA values directly. Views, index arithmetic and constants are
+nodes, too; the reader of the records maps a value to its representation (a slot, a linear form, a register).
+``waist/reader.py`` creates the records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class FunctionNode:
 
 @dataclass(eq=False, slots=True)
 class FunctionBlock:
-    """Nodes in order. ``condition`` is what the test of a ``WhileLoop`` ends with."""
+    """Nodes in order. ``condition`` is the value that the test of a ``WhileLoop`` computes."""
 
     nodes: list[FunctionNode] = field(default_factory=list)
     condition: Value | None = None
@@ -47,7 +47,7 @@ class ForLoop(FunctionNode):
 
     @property
     def span(self) -> range | None:
-        """Return the values of the variable; None where only run time knows the bounds."""
+        """Return the values of the variable; None if the bounds are known only at run time."""
         return loop_span(self.op)
 
     @property
@@ -59,7 +59,7 @@ class ForLoop(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class IfBranch(FunctionNode):
-    """``then`` where the condition holds, else ``otherwise``."""
+    """A branch: runs ``then`` if the condition holds, else ``otherwise``."""
 
     condition: Value
     then: FunctionBlock
@@ -68,7 +68,7 @@ class IfBranch(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class WhileLoop(FunctionNode):
-    """``test``, and while its condition holds: ``body``, then ``test`` again."""
+    """A loop: runs ``test``, and while its condition holds ``body``, then ``test`` again."""
 
     test: FunctionBlock
     body: FunctionBlock
@@ -84,7 +84,7 @@ class NestComputation(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class TileInstruction(FunctionNode):
-    """An operation on whole tiles, which an op class describes."""
+    """An operation on tiles that is not a loop nest; an op class describes it."""
 
     @property
     def instruction(self) -> Op:
@@ -94,7 +94,7 @@ class TileInstruction(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class ElementLoad(FunctionNode):
-    """One element of a memref as a value."""
+    """The load of one element of a memref."""
 
     result: Value
     memref: Value
@@ -103,7 +103,7 @@ class ElementLoad(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class ElementStore(FunctionNode):
-    """A value as one element of a memref."""
+    """The store of a value to one element of a memref."""
 
     value: Value
     memref: Value
@@ -147,7 +147,7 @@ class MemrefView(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class BufferReinterpretation(FunctionNode):
-    """A whole buffer with elements of another dtype."""
+    """A view of a complete buffer with elements of another dtype."""
 
     result: Value
     source: Value
@@ -194,7 +194,7 @@ class IndexMap(ScalarValue):
 
 @dataclass(eq=False, slots=True)
 class IndexCast(ScalarValue):
-    """The same number as a value of another type; ``unsigned``: of the operand's bits without a sign."""
+    """A conversion of an integer to another type; ``unsigned`` reads the operand's bits as an unsigned number."""
 
     unsigned: bool
     narrows: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a nest reads when it reads through another one, and two nests written as one.
+"""Composes a nest with the nest that writes its input, and writes two nests as one.
 
 A nest that reads a copy can read the copy's source. A nest that reads the result of a pointwise nest can read the
 inputs of that and compute each element itself. ``read_through`` follows the maps of operations, ``ElementMove`` the
@@ -52,7 +52,7 @@ def _is_inside(value: Value, block: ir.Block) -> bool:
 # -- operations, by maps -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Fusion:
-    """A nest that computes another one where it reads that one's result as its input ``operand``.
+    """A consumer that computes the elements of its input ``operand`` itself, instead of reading the producer's result.
 
     ``sources`` are the inputs of ``producer``, and their maps over the axes of ``consumer``.
     """
@@ -64,7 +64,7 @@ class Fusion:
 
     @cached_property
     def inputs(self) -> tuple[Access, ...]:
-        """Return what the fused operation reads, each once."""
+        """Return the inputs of the fused operation, each once."""
         return tuple(dict.fromkeys([*self.sources, *self._others.values()]))
 
     @property

@@ -67,7 +67,7 @@ class Operand:
         return self
 
     def step_as_one(self, outer: int, inner: int, extent: int) -> bool:
-        """Whether two axes, the inner one of an extent, step through memory like one."""
+        """Return whether two axes, of which the inner one has this extent, can be one axis with the inner step."""
         return self.strides[outer] == self.strides[inner] * extent
 
 
@@ -151,7 +151,7 @@ class Nest(Generic[AnyOperand]):
 
     @property
     def title(self) -> str:
-        """Return a name for people: the last function of the body, types and extents."""
+        """Return a readable name: the last function of the body, types and extents."""
         functions = [s.name for s in self.steps if s.name]
         function = functions[-1] if functions else "copy" if self.inputs else "set"
         shape = "x".join(map(str, self.extents)) or "1"

@@ -42,7 +42,7 @@ class Structured:
     starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
     symbols: tuple[Value, ...]            # index values
     gathers: "tuple[GatheredRows, ...]" = ()
-    structure: object = field(default_factory=object)       # equal for operations that a reader knows to be alike
+    structure: object = field(default_factory=object)       # equal for operations of equal structure
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def subscripts_of(mapping: ir.AffineMapAttr) -> list[Linear]:
 
 @memoized
 def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
-    """Return the number of axes, and the reduced ones. Read the text: the class of an element would cost an import."""
+    """Return the number of axes, and the reduced ones. Reads the text, because the class of an element would need an
+    import."""
     names = [part for part in str(kinds).split(",") if "<" in part]
     return len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
 
@@ -147,7 +148,7 @@ def unreadable(op: Operation) -> NkiMlirError:
 
 
 class Reader:
-    """Reads operations for those who execute them."""
+    """Reads structured operations for the executors."""
 
     def __init__(self) -> None:
         self.structures: dict[Hashable, Structured] = {}         # by ``structure_key``
@@ -404,7 +405,7 @@ class _BodyReader:
 def structure_key(op: Operation, operands: Sequence[Value], inner: Sequence[Operation]) -> Hashable | None:
     """Return a key that is equal for operations of equal attributes, operand types and bodies.
 
-    Return None where an operand is a number, or the body uses values from outside of it: types do not tell them.
+    Return None if an operand is a number, or if the body uses values from outside: types do not show these.
     """
     types = [value.type for value in operands]
     if not all([isinstance(kind, ir.MemRefType) for kind in types]):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop.
+"""Tests whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop.
 
 A pattern of steps and counts is kept as a nest of bytes, steps from large to small, each at least as long as what is
-inside it. Two nests are compared level by level, exactly where their outer steps agree. What cannot be nested (steps
-that interleave) or compared cheaply counts as all multiples of what divides the steps, which may report an overlap too
-many, never one too few.
+inside it. Two nests are compared level by level, exactly where their outer steps agree. Patterns that cannot be nested
+(steps that interleave) or compared cheaply count as all multiples of a common divisor of the steps: this may report an
+overlap that does not exist, but never misses one.
 
 Addresses in loops are linear forms of symbols. One symbol is the loop's variable, some belong to its body, the others
 have one value in all iterations.
@@ -32,7 +32,7 @@ class ByteNest(NamedTuple):
     unit: int
     extent: int                 # bytes from the first to the last
     shift: int                  # offset of the first byte from the pattern's start (negative steps)
-    exact: bool                 # every byte of it is touched
+    exact: bool                 # every byte of it is accessed
 
 
 @cache
@@ -50,7 +50,7 @@ def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
             pairs[0] = pairs[0][0], pairs[0][1] * count
         elif step >= extent:
             pairs.insert(0, (step, count))
-        else:                                       # steps that interleave: multiples of what divides all of them
+        else:                                       # steps that interleave: multiples of their common divisor
             common, exact = gcd(step, *(s for s, _ in pairs)), False
             if pairs and common > unit:
                 pairs = [(common, (extent + reach - unit) // common + 1)]
@@ -190,7 +190,7 @@ def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
 
 
 def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
-    """Whether one of some boxes shares a byte with one of others."""
+    """Return whether a box of the first list shares a byte with a box of the second."""
     for space, (begin, end, low, high) in boxes:
         for other_space, (other_first, other_last, other_low, other_high) in other_boxes:
             if low < other_high and other_low < high and begin < other_last and other_first < end and (
@@ -268,7 +268,8 @@ class Iterations:
         return pace, Linear(0, tuple(symbols.items())), low, high
 
     def apart(self, a: ByteInterval, b: ByteInterval) -> bool:
-        """Whether no iteration touches with ``a`` what another one touches with ``b``, if one of them writes."""
+        """Return whether no iteration accesses bytes by ``a`` that another one accesses by ``b``, if one of them
+        writes."""
         if a.root != b.root or not (a.writes or b.writes):
             return True
         (pace, base, low, high), (other_pace, other_rest, other_low, other_high) = self.bounds(a), self.bounds(b)
@@ -286,7 +287,8 @@ class Iterations:
         return low + min(ends), high + max(ends)
 
     def keep_apart(self, accesses: Sequence[ByteInterval], private: Set[object] = frozenset()) -> bool:
-        """Whether no iteration touches what another one writes; each has ``private`` memories for itself."""
+        """Return whether no iteration accesses bytes that another one writes. Each has its copy of ``private``
+        memories."""
         by_root: dict[object, list[ByteInterval]] = {}
         for access in accesses:
             if access.root not in private:
@@ -295,7 +297,7 @@ class Iterations:
                    for group in by_root.values() if any(a.writes for a in group))
 
     def interleaved(self, group: Sequence[ByteInterval]) -> bool:
-        """Whether all touch the same pattern, and steps of the iterations fit between those of the pattern.
+        """Return whether all iterations access the same pattern, and their steps fit between those of the pattern.
 
         Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
         iterations reach.

@@ -48,7 +48,8 @@ VALUES = ("arith.", "affine.", "scalar.")
 
 
 class Executor(NamedTuple):
-    """The caller that takes the records, as errors name it, and the advice for an operation that it does not take."""
+    """The caller that reads the records, as errors name it, and the advice for an operation that it does not
+    support."""
 
     where: str
     instead: str = "lower to the nki, waist or nisa level"
@@ -87,11 +88,11 @@ def scalar_value(op: Operation) -> ScalarValue | None:
 
 
 class ControlAround(NamedTuple):
-    """What controls how often an operation runs, from the inside out."""
+    """The loops and branches around an operation, from the inside out."""
 
-    loops: list[tuple[Value, range | None]]     # variables and their values, None where run time tells them
+    loops: list[tuple[Value, range | None]]     # variables and their values, None if they are known only at run time
     branches: list[tuple[Value, bool]]          # conditions, and their values where the operation runs
-    is_repeated: bool                           # whether it is in a loop that data end
+    is_repeated: bool                           # whether it is in a loop whose end depends on data
 
 
 def control_around(op: Operation) -> ControlAround:
@@ -110,7 +111,7 @@ def control_around(op: Operation) -> ControlAround:
 
 
 def ends_memory(op: Operation) -> bool:
-    """Whether an operation only says that nothing uses a buffer any more."""
+    """Return whether an operation only ends the live range of a buffer."""
     return _READERS.get(op.name) is _FunctionReader.nothing
 
 
@@ -197,7 +198,7 @@ class _FunctionReader:
         return ConstantBuffer(op, op.results[0])
 
     def nothing(self, op: Operation) -> None:
-        """Skip a deallocation: memory ends where nothing uses it any more."""
+        """Skip a deallocation: a live range ends with the last use."""
 
 
 def _carrying_nothing(op: Operation, operands: int) -> list[ir.Value]:

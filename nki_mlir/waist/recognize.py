@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a nest is as a whole: a copy, a fold, a product. Executors run these faster than as loops."""
+"""Recognizes nests that are copies, folds or products, which executors run faster than loops."""
 
 from dataclasses import dataclass
 

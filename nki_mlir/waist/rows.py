@@ -71,7 +71,8 @@ def column_of(tile: Tile, k: int) -> Tile:
 
 
 class Recurrence(Protocol):
-    """What an op class has that is a recurrence; the first element comes after ``initial``, or else ``imm``."""
+    """The interface of op classes that are recurrences. The element before the first is ``initial``, or else
+    ``imm``."""
 
     dst: Tile
     data0: Tile
