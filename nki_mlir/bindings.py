@@ -131,11 +131,38 @@ Operand = ext.Operand[Any]
 Result = ext.Result[Any]
 
 
+def walk(root: "Operation | Module", visit: Callable[["Operation"], object]) -> None:
+    """Call ``visit``, which returns an ``ir.WalkResult``, with each operation from ``root`` on, in order.
+
+    The bindings replace what a callback raises by a ``RuntimeError`` that quotes it; here it is raised as it is. That
+    a signal arrived, they often tell Python before the first line of the callback.
+    """
+    raised: list[BaseException] = []
+
+    def guarded(view: Any) -> object:
+        try:
+            return visit(view.operation)    # a view of an operation may have its own field called name
+        except BaseException as error:
+            raised.append(error)
+            return ir.WalkResult.INTERRUPT
+    try:
+        root.operation.walk(guarded, ir.WalkOrder.PRE_ORDER)
+    except RuntimeError as error:
+        if str(error).rstrip(": \n").endswith("KeyboardInterrupt"):
+            raise KeyboardInterrupt from None
+        raise
+    if raised:
+        raise raised[0]
+
+
 def cloned(module: Module) -> Module:
-    """Return a copy of a module, as an operation, which has the attributes of modules."""
-    copy: Any = module.operation.clone()
-    typed: Module = copy
-    return typed
+    """Return a copy of a module in the same context, with the same locations."""
+    copy = ir.Module.create(module.operation.location)
+    for name, attribute in module.operation.attributes.items():
+        copy.operation.attributes[name] = attribute
+    for op in module.body.operations:
+        copy.body.append(op.operation.clone())
+    return copy
 
 
 def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) -> "list[Operation]":
@@ -145,12 +172,11 @@ def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) 
     """
     operations: list[Any] = []
 
-    def visit(view: Any) -> Any:
-        op = view.operation                 # a view of an operation may have its own field called name
+    def visit(op: Any) -> Any:
         if accepts(op.name):
             operations.append(op)
         return ir.WalkResult.ADVANCE
-    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    walk(root, visit)
     return operations
 
 

@@ -79,13 +79,20 @@ def limited_time() -> Iterator[None]:
         yield
         return
     limit = SECONDS.value()
+    is_over = False
 
     def over(number: int, frame: FrameType | None) -> None:
+        nonlocal is_over
+        is_over = True
         raise InputTime(limit=limit, variable=SECONDS.variable)
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, limit, AGAIN)
     try:
         yield
+    except RuntimeError:            # of MLIR's bindings, which replace what a handler of signals raises in a callback
+        if not is_over:
+            raise
+        raise InputTime(limit=limit, variable=SECONDS.variable) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

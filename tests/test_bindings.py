@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The bindings as they are imported, also those of another version."""
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from nki_mlir import bindings
+from nki_mlir.bindings import ir
 
 PROGRAM = '''
 import importlib.util, sys
@@ -43,6 +45,68 @@ with ir.Context() as context, ir.Location.unknown():
 def test_classes_of_a_dialect__are_left_out_where_the_bindings_can(change, expected):
     done = subprocess.run([sys.executable, "-c", PROGRAM.replace("CHANGE", change)], capture_output=True, text=True)
     assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
+
+
+MODULE = """module @named attributes {test.key = 3 : i32} {
+  func.func @f() {
+    return
+  }
+}"""
+
+
+class Problem(Exception):
+    pass
+
+
+@pytest.mark.parametrize("raised", [Problem("a problem"), KeyboardInterrupt(), SystemExit(3)], ids=lambda e: type(e).__name__)
+def test_walk__raises_what_its_callback_raises(raised):
+    def visit(op):
+        names.append(op.name)
+        if op.name == "func.func":
+            raise raised
+        return ir.WalkResult.ADVANCE
+    names: list[str] = []
+    with ir.Context(), ir.Location.unknown(), pytest.raises(type(raised)) as caught:
+        bindings.walk(ir.Module.parse(MODULE), visit)
+    assert caught.value is raised and names == ["builtin.module", "func.func"]
+
+
+def test_walk__signal_before_the_first_line_of_the_callback(monkeypatch):
+    """Python runs the handler of a signal at the next function that starts, which is often the callback."""
+    class Root:
+        operation: object
+
+        def walk(self, callback, order):
+            raise RuntimeError("Exception raised in callback: Traceback (most recent call last):\n"
+                               '  File "bindings.py", line 1, in guarded\nKeyboardInterrupt: ')
+    root = Root()
+    root.operation = root
+    with pytest.raises(KeyboardInterrupt):
+        bindings.walk(root, lambda op: None)
+
+
+def test_walk__ctrl_c_at_any_time():
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(MODULE.replace("return", "call @f() : () -> ()\n" * 2000 + "return"))
+        for delay in range(20):
+            handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 + delay * 3e-4)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    while True:
+                        bindings.operations_of(module, str)
+            finally:
+                signal.signal(signal.SIGALRM, handler)
+
+
+def test_cloned__is_a_module_with_the_same_attributes_and_locations():
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(MODULE)
+        copy = bindings.cloned(module)
+        assert isinstance(copy, ir.Module) and str(copy).strip() == MODULE
+        assert copy.operation.get_asm(enable_debug_info=True) == module.operation.get_asm(enable_debug_info=True)
+        copy.body.operations[0].operation.erase()
+        assert str(module).strip() == MODULE
 
 
 def test_bindings_of_another_build_are_one_line(monkeypatch):

@@ -12,7 +12,7 @@ type holds, NaN 0. Named operations become ``linalg.generic`` first. Arithmetic 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from nki_mlir.bindings import Attribute, Module, Operation, Value, ir, load
+from nki_mlir.bindings import Attribute, Module, Operation, Value, ir, load, walk
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
@@ -67,7 +67,7 @@ def upstream_operations(root: Operation | Module) -> list[Operation]:
             operations.append(op)
             return ir.WalkResult.SKIP
         return ir.WalkResult.ADVANCE
-    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    walk(root, visit)
     return operations
 
 

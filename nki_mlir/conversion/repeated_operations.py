@@ -13,7 +13,7 @@ omitted operations: nothing is fused across it, and it uses the buffers that the
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of, walk
 from nki_mlir.conversion.operation_groups import Groups, OperationGroup, Repeats
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
@@ -72,12 +72,11 @@ class ModuleContents:
     def block(self, function: Operation) -> list[tuple[Operation, str]]:
         operations: list[tuple[Operation, str]] = []
 
-        def visit(view: Operation) -> ir.WalkResult:
-            op = view.operation             # a view of an operation may have a field called name
+        def visit(op: Operation) -> ir.WalkResult:
             name = op.name
             operations.append((op, name))
             return ir.WalkResult.SKIP if name.startswith("scf.") else ir.WalkResult.ADVANCE
-        function.walk(visit, ir.WalkOrder.PRE_ORDER)
+        walk(function, visit)
         self.names.update(name for _, name in operations)
         for op, name in operations:
             if name.startswith("scf."):

@@ -359,7 +359,7 @@ class Lowered:
     @alone
     def _lowered(self, level: str) -> "list[Module]":
         """Lower copies of the captured modules to a level."""
-        from nki_mlir.bindings import ir  # start-up: loads MLIR
+        from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
         from nki_mlir.dialects.isa.module import load_isa, program_text
         from nki_mlir.dialects.mlir_ops import new_context
         from nki_mlir.passes.pass_manager import run_passes
@@ -371,7 +371,7 @@ class Lowered:
         lowered = []
         for module in self.specialization.modules:
             with module.context, ir.Location.unknown():
-                copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+                copy = cloned(module)
                 if level != "nki":
                     run_passes(copy, passes_to("linalg" if level == "waist" else level, copy))
                 lowered.append(copy)

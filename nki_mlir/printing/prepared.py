@@ -8,7 +8,7 @@ predicate expresses: a fold of the elements that a mask selects, a product of su
 from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
-from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
@@ -28,7 +28,7 @@ def prepared(module: Module, loops: bool = True) -> Module:
     printed one by one, with numbers for the program ids in masks.
     """
     with module.context, ir.Location.unknown():
-        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        copy = cloned(module)
         if is_graph(copy) or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)

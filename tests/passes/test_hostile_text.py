@@ -408,6 +408,18 @@ def test_a_loop_that_does_nothing_is_not_written_out(body, tmp_path, capsys):
     assert ".kernel f" in capsys.readouterr().out
 
 
+def test_time_limit__that_ends_in_a_callback_of_the_bindings(monkeypatch):
+    """They replace what the handler of the alarm raises by an error that quotes it."""
+    monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
+    with pytest.raises(InputTime, match="the input took more than 1 seconds"), limited_time():
+        try:
+            threading.Event().wait(60)
+        except InputTime as error:
+            raise RuntimeError(f"Exception raised in callback: {error}") from None
+    with pytest.raises(RuntimeError, match=r"^another$"), limited_time():
+        raise RuntimeError("another")
+
+
 def test_code_that_catches_errors_does_not_outlive_the_time_limit(monkeypatch):
     """A search that takes an error for the end of one attempt goes on with the next one."""
     monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
