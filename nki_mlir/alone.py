@@ -22,6 +22,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 L = TypeVar("L")
 
+MANY = 100_000              # objects; the collector examines them in 10 ms
+MOST = 5_000_000            # objects that are moved without an examination
+_moved = 0
+
 ALONE = threading.RLock()
 os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
 
@@ -44,14 +48,34 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable cyclic garbage collection in the ``with`` block."""
+    """Disable cyclic garbage collection in the ``with`` block.
+
+    After it the objects of a large program are in the oldest generation: the next collection would examine them all,
+    for a second or more in which no signal is handled. After ``MOST`` objects a collection frees those of programs
+    that are no longer used.
+    """
+    global _moved
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
+            if (count := gc.get_count()[0]) >= MANY:
+                _moved += count
+                if _moved < MOST:
+                    to_oldest_generation()
+                else:
+                    _moved = 0
+                    gc.collect()
             gc.enable()
+
+
+def to_oldest_generation() -> None:
+    """Move all objects to the oldest generation of the garbage collector, which it rarely examines."""
+    if gc.get_freeze_count() == 0:          # else some of it is frozen for others, and has to stay so
+        gc.freeze()
+        gc.unfreeze()
 
 
 @contextmanager
@@ -60,9 +84,7 @@ def made_to_stay() -> Iterator[None]:
     once, which the collector would examine twice before."""
     with uncollected():
         yield
-        if gc.get_freeze_count() == 0:      # else some of it is frozen for others, and has to stay so
-            gc.freeze()
-            gc.unfreeze()
+        to_oldest_generation()
 
 
 def skip_last_collection() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nki_mlir.alone import uncollected
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.launch_members import PROGRAMS
@@ -132,6 +133,7 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
 
 
 @on_one_thread()
+@uncollected()                      # what the programs created stays, and steps leave no cycles
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
     """Run all cores to their end."""
     if seed is None:

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from nki_mlir.alone import uncollected
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
@@ -34,6 +35,7 @@ class ProfileFolder(NkiMlirError):
     fix = "name a directory that can be written to; it is created if it does not exist"
 
 
+@uncollected()
 def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True
                ) -> Document:
     """Return the profile of programs that run together, a core each; ``loaded`` as for ``time_programs``, ``texts`` as
