@@ -16,6 +16,7 @@ from nki_mlir.dialects.access import Linear, Mask, Tile
 from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.progress import phase
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned
 from nki_mlir.targets.cpu.contraction import Contraction, FreshProduct, PanelProduct, contraction_of
@@ -30,6 +31,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
+MOST_IN_BATCH = 64               # routines; LLVM takes 0.1 s for so many, and as long for each one in larger batches
 
 
 @dataclass(frozen=True)
@@ -226,15 +228,25 @@ def name_of(routine: Routine) -> str:
 
 
 def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
-    """Return the batch of each routine and its number there. Routines that are new are compiled together."""
+    """Return the batch of each routine and its number there. Routines that are new are compiled in batches.
+
+    MLIR and LLVM compile a batch without returning to Python, so signals wait for its end.
+    """
     distinct = list(dict.fromkeys(routines))
     with ALONE:
         new = [r for r in distinct if r not in _compiled]
-        if new:
-            names = [name_of(r) for r in new]
-            batch = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
-            _compiled.update((r, (batch, number)) for number, r in enumerate(new))
+        with phase("compiling", len(new), "routines") as advance:
+            for first in range(0, len(new), MOST_IN_BATCH):
+                batch = new[first:first + MOST_IN_BATCH]
+                _compile_batch(batch)
+                advance(len(batch))
         return {r: _compiled[r] for r in distinct}
+
+
+def _compile_batch(routines: Sequence[Routine]) -> None:
+    names = [name_of(r) for r in routines]
+    batch = compile_functions(lambda: vector_code(routines, addresses_text(names)), names, repr(routines))
+    _compiled.update((r, (batch, number)) for number, r in enumerate(routines))
 
 
 def forget() -> None:

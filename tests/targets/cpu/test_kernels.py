@@ -296,6 +296,35 @@ def test_routines__are_shared_by_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     check(second, x)
 
 
+def test_routines__are_compiled_in_batches_so_that_ctrl_c_need_not_wait_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    @nki.jit
+    def widths(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        for i in nl.static_range(20):
+            t[:, 0:3 + i] = nl.exp(t[:, 0:3 + i]) * 0.125
+        nl.store(out, t)
+        return out
+    batches: list[int] = []
+    compile_functions = routines.compile_functions
+
+    def interrupted(make: Any, names: Any, description: str) -> Any:
+        batches.append(len(names))
+        if len(batches) == 3:
+            raise KeyboardInterrupt
+        return compile_functions(make, names, description)
+    x = numbers(19, 29)
+    expected = widths.on("interpreter")(x)
+    monkeypatch.setattr(routines, "compile_functions", interrupted)
+    monkeypatch.setattr(routines, "MOST_IN_BATCH", 4)
+    monkeypatch.setattr(routines, "_compiled", {})
+    with pytest.raises(KeyboardInterrupt):
+        widths(x)
+    assert batches == [4, 4, 4]
+    np.testing.assert_allclose(widths(x), expected, rtol=1e-6)
+    assert max(batches) == 4 and sum(batches) - 4 == len(routines._compiled) >= 20     # none is compiled twice
+
+
 # -- bounds that are checked at run time -------------------------------------------------------------------------------
 def test_mask__that_is_too_weak_is_an_error_with_its_place() -> None:
     @nki.jit
