@@ -135,7 +135,7 @@ PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = str(Path(textwrap.__file__).parent) + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
-JAX = "jax", "jaxlib"                           # they call the function of ``jax.jit``; TorchDynamo calls none
+FRAMEWORKS = "jax", "jaxlib", "torch"           # they call the function of ``jax.jit``, and functions of tensors
 
 _users: dict[str, bool] = {}
 
@@ -165,14 +165,14 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
 
 class Passed(dict[str, bool]):
     """Memoizes whether frames of a file are the toolchain's, or lie between it and the user's code (``contextlib``,
-    NumPy, JAX).
+    NumPy, frameworks).
 
     It is a dict because the search reads it for every frame between an operation and its location.
     """
 
     def __missing__(self, file: str) -> bool:
         _, installed, inside = file.replace("dist-packages", "site-packages").partition("site-packages/")
-        self[file] = passed = is_own(file) or file.startswith(NUMPY) or inside.partition("/")[0] in JAX or (
+        self[file] = passed = is_own(file) or file.startswith(NUMPY) or inside.partition("/")[0] in FRAMEWORKS or (
             file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
         return passed
 

@@ -45,7 +45,7 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         extent = int(grid)
     except (OverflowError, TypeError, ValueError):
         raise BadExtent(extent=repr(grid)).here() from None
-    if extent < 1 or (isinstance(grid, (str, float, np.floating)) and extent != grid):
+    if extent < 1 or isinstance(grid, (str, float, np.floating)):
         raise BadExtent(extent=repr(grid)).here()
     check_programs(extent)
     return (extent,)

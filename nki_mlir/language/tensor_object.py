@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The behavior of both generations' tensors as Python objects: names of operators, copies, lengths, texts."""
 
+import linecache
+import re
 import reprlib
 from types import NoneType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
 from nki_mlir.diagnostics import KernelError
 
@@ -50,6 +53,19 @@ class HostFunction(KernelError, TypeError):
     code = "NKI-HOST-FUNCTION"
     message = "{library}'s {name} is called on a tile, whose values only the device knows"
     fix = "call the function of nki.language that computes the same: nl.{name}, if it exists"
+
+
+class JaxFunction(KernelError):             # no TypeError, which JAX would catch and replace
+    code = "NKI-HOST-FUNCTION"
+    message = "JAX's {name} is called on a tile, whose values only the device knows"
+    fix = "{instead}"
+
+
+def called_name() -> str:
+    """Return the name of the function that the kernel calls now, without its modules; "" if it cannot be read."""
+    at = user_location()
+    called = re.match(r"(?:\w+\.)*(\w+)\([^()]*\)$", linecache.getline(at.file, at.line)[at.column:at.end_column])
+    return called[1] if called else ""
 
 
 T = TypeVar("T", bound="TensorObject")
@@ -131,6 +147,13 @@ class TensorObject:
     def __torch_function__(cls, function: Any, types: object, args: object = (), kwargs: object = None) -> NoReturn:
         """Refuse the tensor as an operand of PyTorch's functions and operators, which call this."""
         raise HostFunction(library="PyTorch", name=getattr(function, "__name__", str(function))).here()
+
+    @property
+    def __jax_array__(self) -> NoReturn:
+        """Refuse the tensor as an operand of JAX's functions and operators, which read this."""
+        name = called_name()
+        instead = HostFunction.fix.format(name=name) if name else "pass JAX's arrays to the kernel as arguments"
+        raise JaxFunction(name=name or "function or operator", instead=instead).here()
 
     def _text(self, memory: str, value: object) -> str:
         """Return the name, shape and dtype, the memory and address, and the elements if they are known."""
