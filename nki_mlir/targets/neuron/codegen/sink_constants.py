@@ -10,9 +10,10 @@ pass removes a constant that nothing uses, and one that the next operations over
 that they have not written. Several operations may overwrite it together, such as its even and its odd elements.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,95 +52,66 @@ def sink_constants(code: Code) -> None:
 
 def sunk(block: Block) -> Iterator[object]:
     """Yield the block's nodes, each constant right before the next one that touches its buffer."""
+    nodes, local = block.nodes, set(block.buffers)
+    uses: dict[DeviceBuffer, list[int]] = {}            # positions of nodes that use buffers with constants
     waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
-    local = set(block.buffers)
-    for at, node in enumerate(block.nodes):
-        constant = is_constant(node)
-        for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
-            if buffer in waiting and not constant:
-                node, moved = first_use(node, waiting.pop(buffer))
-                if moved and not overwritten(buffer, block.nodes[at:], buffer in local):
-                    yield from moved
-        if constant:
+    constants = {node.op.dst.handle for node in nodes if is_constant(node)}
+    for at, node in enumerate(nodes) if constants else ():
+        for buffer in constants.intersection([tile.handle for tile in touched(node)]):
+            uses.setdefault(buffer, []).append(at)
+    for at, node in enumerate(nodes):
+        if is_constant(node):
             waiting.setdefault(node.op.dst.handle, []).append(node)
-        else:
-            yield node
+            continue
+        for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
+            if buffer in waiting:
+                node, moved = first_use(node, waiting.pop(buffer))
+                positions = uses[buffer]
+                users = (nodes[positions[k]] for k in range(bisect_left(positions, at), len(positions)))
+                if moved and not overwritten(buffer, users, buffer in local):
+                    yield from moved
+        yield node
     for buffer, steps in waiting.items():
         if buffer not in local:               # code behind the block may use it
             yield from steps
 
 
-class PartitionBytes(NamedTuple):
-    """Ranges of partitions and of bytes in each: the first, and one past the last."""
-
-    first: int
-    behind: int
-    low: int
-    high: int
-
-
-def box_of(tile: Tile, dense: bool) -> PartitionBytes | None:
-    """Return the box that contains a tile; None if it is not known, or with ``dense`` if the tile does not fill it."""
+def box_of(tile: Tile) -> tuple[slice, slice] | None:
+    """Return the partitions of a tile and the bytes of each around it; None if they are not known."""
     access, size = tile.access, tile.dtype.itemsize
     if access.symbols_used() or access.partition is None or access.dims[0][0] not in (0, 1):
         return None
     low, high = (end + access.free.const for end in access.reach())
-    if dense and tile.free_elements != high - low + 1:
-        return None
     first_partition = access.partition.const
-    return PartitionBytes(first_partition, first_partition + (tile.partitions - 1) * access.dims[0][0] + 1,
-                          low * size, (high + 1) * size)
+    return (slice(first_partition, first_partition + (tile.partitions - 1) * access.dims[0][0] + 1),
+            slice(low * size, (high + 1) * size))
 
 
-def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
-    """Return whether boxes together contain a box."""
-    if box.first >= box.behind or box.low >= box.high:
-        return True
-    for k, other in enumerate(boxes):
-        first_partition, behind = max(box.first, other.first), min(box.behind, other.behind)
-        low, high = max(box.low, other.low), min(box.high, other.high)
-        if first_partition < behind and low < high:
-            parts = (box._replace(behind=first_partition), box._replace(first=behind),
-                     PartitionBytes(first_partition, behind, box.low, low), PartitionBytes(first_partition, behind,
-                                                                                           high, box.high))
-            return all(within(part, boxes[k + 1:]) for part in parts)
-    return False
-
-
-def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], dies: bool) -> bool:
-    """Return whether nodes read nothing of a buffer but what they have written themselves, until they have written all
-    of it or, where it ``dies``, to the last of them."""
-    written: list[PartitionBytes] = []
-    combs: dict[tuple[int, int], np.ndarray] = {}       # bytes that interleaved writes to some partitions have written
-    row = prod(buffer.shape[1:]) * buffer.dtype.itemsize
-    full_box = PartitionBytes(0, buffer.shape[0], 0, row)
-    for node in nodes:
-        if all(tile.handle is not buffer for tile in touched(node)):
-            continue
+def overwritten(buffer: DeviceBuffer, users: Iterable[InstructionStep | Loop], dies: bool) -> bool:
+    """Return whether the users of a buffer read nothing of it but what they have written themselves, until they have
+    written all of it or, where it ``dies``, to the last of them."""
+    written = np.zeros((buffer.shape[0], prod(buffer.shape[1:]) * buffer.dtype.itemsize), np.bool_)
+    missing = written.size
+    for node in users:
         if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
             return False
         for _, tile in node.op.sources():
-            if tile.handle is buffer:
-                read = box_of(tile, dense=False)
-                if read is None or not within(read, written):
-                    return False
-        targets = [tile for _, tile in node.op.targets() if tile.handle is buffer]
-        for tile in targets:
-            box = box_of(tile, dense=True)
-            if box is not None:
-                written.append(box)
-            elif (around := box_of(tile, dense=False)) is not None:
-                comb = combs.setdefault((around.first, around.behind), np.zeros(row, np.bool_))
-                comb[bytes_of(tile)] = True
-        for (first_partition, behind), comb in combs.items():
-            for box in written:
-                if box.first <= first_partition and behind <= box.behind:
-                    comb[box.low:box.high] = True
-            if comb.all():
-                written.append(PartitionBytes(first_partition, behind, 0, row))
-        if targets and within(full_box, written):
+            if tile.handle is buffer and ((box := box_of(tile)) is None or not written[box].all()):
+                return False
+        for _, tile in node.op.targets():
+            if tile.handle is buffer and (box := box_of(tile)) is not None:
+                partitions, columns = box
+                part = partitions, columns if is_dense(tile, columns) else np.unique(bytes_of(tile))
+                missing -= int(np.count_nonzero(~written[part]))
+                written[part] = True
+        if not missing:
             return True
     return dies
+
+
+def is_dense(tile: Tile, columns: slice) -> bool:
+    """Return whether a tile without symbols has all bytes between its first and its last in a partition."""
+    return bool(tile.free_elements * tile.dtype.itemsize == columns.stop - columns.start)
 
 
 def bytes_of(tile: Tile) -> np.ndarray:

@@ -97,6 +97,21 @@ def test_constant_that_is_overwritten_in_turns__is_dropped(between, constants):
     np.testing.assert_array_equal(result, wide)
 
 
+@pytest.mark.parametrize(("pieces", "constants"), [(2_000, 1), (1_999, 2)])
+def test_constant_that_is_overwritten_in_many_pieces__is_dropped(pieces, constants):
+    """Each piece is read, and all of them at last. A byte that no piece has stays constant."""
+    b = Builder()
+    t, u = b.on_chip("t", (128, 2_000)), b.on_chip("u", (128, 2_000))
+    b.memset((t, 0, 128, 0, 2_000), 1)
+    b.memset((u, 0, 128, 0, 2_000), 2)
+    for k in range(pieces):
+        b.tensor_copy((t, 0, 128, k, 1), (u, 0, 128, k, 1))
+        b.tensor_copy((u, 0, 128, k, 1), (t, 0, 128, k, 1))
+    b.tensor_copy((u, 0, 128, 0, 2_000), (t, 0, 128, 0, 2_000))
+    sink_constants(b.code)
+    assert [name for name, _ in steps(b.code)].count("memset") == constants
+
+
 def test_constant_that_a_loop_uses__is_written_before_it():
     b = Builder()
     t, u = b.on_chip("t", (128, 16)), b.on_chip("u", (128, 16))
