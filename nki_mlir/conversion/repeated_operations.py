@@ -13,7 +13,7 @@ omitted operations: nothing is fused across it, and it uses the buffers that the
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of, walk
+from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.conversion.operation_groups import Groups, OperationGroup, Repeats
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
@@ -23,6 +23,7 @@ from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
 OMITTED = "omitted"             # the function that calls in place of omitted operations name
+TILE_OPERATIONS = "nki.", "nisa.", "memref."        # without regions
 
 
 class LoweredOnce(NamedTuple):
@@ -70,18 +71,13 @@ class ModuleContents:
                 operations_of(operation, self.names.add)
 
     def block(self, function: Operation) -> list[tuple[Operation, str]]:
-        operations: list[tuple[Operation, str]] = []
-
-        def visit(op: Operation) -> ir.WalkResult:
-            name = op.name
-            operations.append((op, name))
-            return ir.WalkResult.SKIP if name.startswith("scf.") else ir.WalkResult.ADVANCE
-        walk(function, visit)
-        self.names.update(name for _, name in operations)
+        # A view of an operation may have a field called name.
+        operations = [(op, op.name) for op in [view.operation for view in function.regions[0].blocks[0].operations]]
+        self.names.update({function.name, *(name for _, name in operations)})
         for op, name in operations:
-            if name.startswith("scf."):
+            if not name.startswith(TILE_OPERATIONS) and len(op.regions):
                 operations_of(op, self.names.add)
-        return operations[1:]
+        return operations
 
 
 # -- the copy that is lowered ------------------------------------------------------------------------------------------

@@ -84,8 +84,3 @@ class PhysicalTiles:
                                 b.bytes_per_partition, tuple([(engines[e], begin, end)
                                                               for e, (begin, end) in placed.spans.items()]))
                 for b, placed in self.buffers.items() if b.address is not None]
-
-    def bytes_used(self, space: str) -> int:
-        """Return the bytes per partition of a memory up to the last one used."""
-        return max([b.address[1] + b.bytes_per_partition for b in self.buffers if b.space == space and b.address],
-                   default=0)

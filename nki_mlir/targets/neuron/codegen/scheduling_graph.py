@@ -175,6 +175,9 @@ class SchedulingGraph:
     def demand(self, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
         """Return for each memory in which these buffers are their bytes, and the last step in program order that is
         the first to use one of them."""
+        if len(buffers) == 1:
+            buffer, = buffers
+            return [(self.space[buffer], self.size[buffer], self.first[buffer])]
         totals: dict[int, tuple[int, int]] = {}
         for buffer in buffers:
             size, last_step = totals.get(self.space[buffer], (0, 0))

@@ -456,7 +456,9 @@ class _Emitter:
             needed, limit = len(program.semaphores), self.machine.semaphores
             raise TooManySemaphores(needed=needed, machine=self.machine.name, limit=limit)
         program.live = self.tiles.live_ranges(self.engines)
-        program.sbuf_bytes, program.psum_bytes = self.tiles.bytes_used(SBUF), self.tiles.bytes_used(PSUM)
+        program.sbuf_bytes, program.psum_bytes = (
+            max([live.byte + live.size for live in program.live if live.space == space], default=0)
+            for space in (SBUF, PSUM))
 
     def stream(self, engine: Engine) -> list[isa.Instruction]:
         return self.program.streams[engine]
