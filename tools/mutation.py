@@ -107,9 +107,9 @@ def modules() -> list[str]:
     return sorted(f for f in candidates if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
 
 
-def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
-    """Yield mutants, one of each module in turn, up to a number."""
-    sources = {file: mutants_of(file, rng) for file in modules() if only in file}
+def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
+    """Yield mutants, one of each module in turn, up to a number, of modules whose path has one of the texts."""
+    sources = {file: mutants_of(file, rng) for file in modules() if any(text in file for text in only)}
     while sources and count:
         for file in rng.sample(sorted(sources), len(sources)):
             change = next(sources[file], None)
@@ -263,7 +263,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="modules whose path has this text")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT",
+                        help="modules whose path has one of these texts")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--table", type=Path, help="where the table is written to")
     options = parser.parse_args(arguments)

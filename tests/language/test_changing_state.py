@@ -15,6 +15,7 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.closure_state import ClosureState, UnseenStateWarning
+from nki_mlir.language.mutable_state import ABSENT, held_by, holds_state, is_users_class, referent
 
 from .running import check, numbers, output_of
 
@@ -302,3 +303,35 @@ def test_functions_of_the_language_count_by_identity_alone():
         return out
     state = ClosureState(kernel)
     assert [seen.function for seen in state.functions] == [kernel] and not state.objects
+
+
+# -- whose classes -----------------------------------------------------------------------------------------------------
+def class_without_module(name):
+    """A class of code whose module has no name, or one that is not imported."""
+    namespace = {} if name is None else {"__name__": name}
+    exec("class Unnamed:\n    scale = 2", namespace)
+    return namespace["Unnamed"]
+
+
+@pytest.mark.parametrize("kind", [Config, class_without_module(None), class_without_module("not.imported")])
+def test_classes_of_users__are_read_for_their_state(kind):
+    assert is_users_class(kind) and holds_state(kind)
+    assert held_by(kind)["scale" if hasattr(kind, "scale") else "__init__"] is not None
+    changed = kind.__new__(kind)
+    changed.scale = 3
+    assert held_by(changed) == {"__class__": kind, "scale": 3}
+
+
+@pytest.mark.parametrize("kind", [list, dict, int, object, types.FunctionType, type(None), type(sys.flags), np.ndarray,
+                                  threading.Thread, json.JSONDecoder, type(nl.float32)],
+                         ids=lambda kind: kind.__name__)
+def test_classes_of_others__are_not(kind):
+    assert not is_users_class(kind) and held_by(kind) is None
+
+
+def test_proxy_whose_object_is_gone__has_no_referent():
+    config = Config(2)
+    proxy = weakref.proxy(config)
+    assert referent(proxy) is config
+    del config
+    assert referent(proxy) is ABSENT

@@ -358,3 +358,27 @@ def rows_times_columns(n):
 @pytest.mark.filterwarnings("ignore:nl.dynamic_range")
 def test_a_body_that_is_defined_in_a_loop_of_the_device(on):
     assert run(on, rows_times_columns, np.array([[3]], np.int32)).tolist() == [[12]]
+
+
+@pytest.mark.parametrize("step, count", [(1, 8), (3, 8), (2, 1), (5, 7)])
+@pytest.mark.parametrize("first", [0, 4])
+def test_row_of_one_dimension__at_a_run_time_offset(on, step, count, first):
+    x = numbers(1, 40)[0]
+
+    def loaded(x, start):
+        out, i = nl.ndarray((count,), x.dtype, buffer=nl.shared_hbm), nisa.register_alloc()
+        nisa.register_load(i, start)
+        nisa.dma_copy(out, x.ap([[step, count]], scalar_offset=i, indirect_dim=0))
+        return out
+
+    def stored(x, start):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nisa.register_alloc()
+        nisa.register_load(i, start)
+        nisa.dma_copy(out, x)
+        nisa.dma_copy(out.ap([[step, count]], scalar_offset=i, indirect_dim=0), x[30:30 + count])
+        return out
+    where = slice(first, first + (count - 1) * step + 1, step)
+    np.testing.assert_array_equal(run(on, loaded, x, np.array([[first]], np.int32)), x[where])
+    expected = x.copy()
+    expected[where] = x[30:30 + count]
+    np.testing.assert_array_equal(run(on, stored, x, np.array([[first]], np.int32)), expected)

@@ -235,3 +235,102 @@ def test_values_that_do_not_depend_on_the_core(on, make, same, monkeypatch):
     else:
         with pytest.raises(ProgramsMeet, match=text):
             run(on, kernel, X, cores=2)
+
+
+def written_and_read_back(x, both, tile):
+    nisa.dma_copy(both, tile)
+    nisa.dma_copy(tile, both)
+
+
+def written_twice(x, both, tile):
+    nisa.dma_copy(both, tile)
+    nisa.dma_copy(both, tile)
+
+
+def written_in_two_parts(x, both, tile):
+    for part in (slice(0, 32), slice(32, 64)):
+        nisa.dma_copy(both[:, part], tile[:, part])
+        nisa.dma_copy(tile[:, part], both[:, part])
+
+
+def written_twice_and_read_back(x, both, tile):
+    """The other core may still have the first value when this one reads."""
+    nisa.dma_copy(both, tile)
+    doubled = nl.multiply(tile, 2.0)
+    nisa.dma_copy(both, doubled)
+    nisa.dma_copy(both, tile)
+    nisa.dma_copy(doubled, both)
+
+
+def read_before_it_is_written(x, both, tile):
+    nisa.dma_copy(tile, both)
+    nisa.dma_copy(both, x)
+
+
+def written_in_another_order(x, both, tile):
+    parts = (slice(0, 32), slice(32, 64))
+    for part in parts if nl.program_id(0) == 0 else parts[::-1]:
+        nisa.dma_copy(both[:, part], tile[:, part])
+
+
+@pytest.mark.parametrize("access, same", [(written_and_read_back, True), (written_twice, True), (written_in_two_parts, True),
+                                          (written_twice_and_read_back, False), (read_before_it_is_written, False),
+                                          (written_in_another_order, False)],
+                         ids=lambda v: getattr(v, "__name__", None))
+def test_equal_writes_of_both_cores__are_no_race_unless_a_core_may_read_another_value(on, access, same, monkeypatch):
+    def kernel(x, both):
+        own, i = shared(x.shape, "own"), nl.program_id(0)
+        half = slice(16 * i, 16 * i + 16)
+        nisa.dma_copy(own[half], x[half])
+        access(x, both, nl.load(x))
+        return own, both
+    text = "2 programs write the same values to both here" if same else r"both\[0, \d+\] is (written|read) by program"
+    with pytest.warns(RaceWarning, match=text) as shown:
+        own, both = run(on, kernel, X, np.zeros_like(X), cores=2)
+    assert sum(w.category is RaceWarning for w in shown) == 1
+    np.testing.assert_array_equal(own, X)
+    if same:
+        np.testing.assert_array_equal(both, X)
+
+
+@pytest.mark.parametrize("cores, race", [((0, 1), False), ((0,), True), ((1,), True)], ids=str)
+def test_barrier__orders_the_cores_that_it_names(on, cores, race):
+    """A barrier of one core orders nothing between the two."""
+    def kernel(x):
+        out, i = shared(x.shape, "out"), nl.program_id(0)
+        if i == 0:
+            nisa.dma_copy(out, x)
+        if i in cores:
+            nisa.core_barrier(out, cores)
+        if i == 1:
+            nisa.dma_copy(out, nl.multiply(nl.load(x), 2.0))
+        return out
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        result = run(on, kernel, X, cores=2)
+    messages = [str(w.message) for w in shown if w.category is RaceWarning]
+    assert len(messages) == race
+    assert not race or messages[0].startswith("out[0, 0] is written by program 0 here, and written by program 1")
+    assert race or np.array_equal(result, 2 * X)
+
+
+def test_check_of_what_data_decide__prints_nothing(on, capfd):
+    """The kernel prints once, although what it scatters to is checked in a run before."""
+    def kernel(x, order):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        i, rows = nl.program_id(0), nl.ndarray((8, 1), nl.int32)
+        nisa.dma_copy(rows, order[8 * i:8 * i + 8])
+        nl.device_print("rows of a core:", rows)
+        tile = nl.load(x[8 * i:8 * i + 8])
+        nisa.dma_copy(out.ap([[COLUMNS, 8], [1, COLUMNS]], vector_offset=rows, indirect_dim=0), tile)
+        return out
+    order = np.arange(16, dtype=np.int32)[::-1, None].copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RaceWarning)
+        result = run(on, kernel, X, order, cores=2)
+    np.testing.assert_array_equal(result[:16], X[15::-1])
+    assert capfd.readouterr().out.count("rows of a core:") == 2
+    order[12] = order[5]
+    if on != "jit":
+        with pytest.warns(RaceWarning, match="is written by program 0 here, and written by program 1"):
+            run(on, kernel, X, order, cores=2)

@@ -43,3 +43,34 @@ nl.store(out[i_p, i_f], t)""") == [
 def test_local_gather__has_16_results_for_each_column_of_indices(count, shape, tmp_path):
     lines = rewritten(tmp_path, f"t = nl.load(x)\ni = nl.load(index[0:128, 0:1])\nr = nisa.local_gather(t, i{count})")
     assert f"r = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.sbuf)" in lines
+
+
+def masked(folder: Path, mask: str) -> tuple[list[str], str]:
+    """Return the assignments in front of a load under a mask, and the subscripts of the store."""
+    lines = rewritten(folder, f"""n, m = index.shape
+i_p = nl.arange(128)[:, None]
+i_f = nl.arange(64)[None, :]
+t = nl.load(x[i_p, i_f], mask={mask})
+nl.store(out[i_p, i_f], t, mask={mask})""")
+    store = next(line for line in lines if line.startswith("nl.store(out["))
+    return [line for line in lines[1:] if " = " in line and "nl." not in line], store[13:store.index("]")]
+
+
+@pytest.mark.parametrize(("mask", "counts", "part"), [
+    ("i_p < n", ["num_rows = min(128, n)"], "0:num_rows, :"),
+    ("i_f <= n", ["num_columns = min(64, n + 1)"], ":, 0:num_columns"),
+    ("n > i_f", ["num_columns = min(64, n)"], ":, 0:num_columns"),
+    ("(i_p < n) & (i_f < m)", ["num_rows = min(128, n)", "num_columns = min(64, m)"], "0:num_rows, 0:num_columns"),
+    ("(i_p < n) & (i_p < m)", ["num_rows = min(128, n)", "tile_rows = min(128, m)",
+                               "tile_rows_2 = min(num_rows, tile_rows)"], "0:tile_rows_2, :"),
+    ("(i_f < n) & (i_f < m)", ["num_columns = min(64, n)", "tile_columns = min(64, m)",
+                               "tile_columns_2 = min(num_columns, tile_columns)"], ":, 0:tile_columns_2"),
+    ("(i_p >= n) & (i_p < m)", ["start = max(0, n)", "num_rows = min(128, m)", "tile_rows = min(128, num_rows) - start"],
+     "nl.ds(start, tile_rows), :"),
+    ("(i_f > n) & (i_f <= m)", ["start = max(0, n + 1)", "num_columns = min(64, m + 1)",
+                                "tile_columns = min(64, num_columns) - start"], ":, nl.ds(start, tile_columns)"),
+    ("(i_f >= n) & (i_f >= m)", ["start = max(0, n)", "start_2 = max(0, m)", "start_3 = max(start, start_2)",
+                                 "num_columns = 64 - start_3"], ":, nl.ds(start_3, num_columns)"),
+])
+def test_mask__becomes_counts_named_after_rows_and_columns(mask, counts, part, tmp_path):
+    assert masked(tmp_path, mask) == (counts, part)

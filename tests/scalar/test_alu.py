@@ -133,6 +133,17 @@ def test_commutative__is_true_of_the_values() -> None:
             assert_same(op.numpy(a, b), op.numpy(b, a), a, b)
 
 
+@pytest.mark.parametrize("op", [op for op in ALU.values() if op.arity == 2 and not op.commutative], ids=str)
+def test_not_commutative__is_an_operator_with_other_values_in_the_other_order(op: AluOperator) -> None:
+    differ = []
+    for dtype in (d for o, d in CASES if o is op):
+        a, b = operands(op, dtype)
+        with np.errstate(all="ignore"):
+            one, other = op.numpy(a, b), op.numpy(b, a)
+        differ.append(bool(np.any((one != other) & ~((one != one) & (other != other)))))
+    assert any(differ)                      # of unsigned integers, abs_max is the maximum
+
+
 def test_names() -> None:
     assert [op.name for op in ALU.values()] == list(ALU)
     assert len(ALU_BY_ASM) == len(ALU)

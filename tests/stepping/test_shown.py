@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What kernels, lowered objects, streams and times show: one line, tables in notebooks, names for users."""
 
+import numpy as np
 import pytest
+
+from nki_mlir import display
+from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.beta import nki as beta
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
 
 from .kernels import X, beta_logs, current_logs
 
@@ -28,3 +36,49 @@ def test_names__are_those_for_users(kernel) -> None:
     assert [name for name in dir(kernel) if not name.startswith("__")] == [
         "func", "grid", "lower", "mode", "on", "options", "target"]
     assert {"__call__", "__doc__", "__getitem__", "__name__", "__wrapped__"} <= set(dir(kernel))
+
+
+def shown_tiles() -> tuple:
+    """Kernels of both generations, and the text and table that each has shown of the tile ``doubled``."""
+    shown = []
+
+    @nki.jit
+    def current(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        doubled = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=doubled, src=x)
+        nisa.tensor_scalar(dst=doubled, data=doubled, op0=nl.multiply, operand0=2.0)
+        shown.append((repr(doubled), doubled._repr_html_()))
+        nisa.dma_copy(dst=out, src=doubled)
+        return out
+
+    @beta.jit
+    def older(x):
+        out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
+        doubled = beta_language.multiply(beta_language.load(x), 2.0)
+        shown.append((repr(doubled), doubled._repr_html_()))
+        beta_language.store(out, doubled)
+        return out
+    return current, older, shown
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 2, 2), (1, 1), (128, 1)], ids=str)
+def test_tile_in_a_run__has_its_elements(shape) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    current, older, shown = shown_tiles()
+    for kernel in (current, older):
+        np.testing.assert_array_equal(kernel.on("eager")(x), x * 2)
+    for text, html in shown:
+        header = f"doubled{list(shape)} float32 in sbuf"
+        assert text == f"{header}\n{x * 2}"
+        assert html == display.tile(header, (x * 2).reshape(shape[0], -1), (shape[0], x[0].size))
+        assert html.count("<tr>") == 1 + min(shape[0], len(display.shown(shape[0])))
+
+
+def test_tile_in_a_capture__has_a_header_alone() -> None:
+    current, older, shown = shown_tiles()
+    current.lower(X), older.lower(X)
+    assert len(shown) >= 2
+    for text, html in shown:
+        assert text == "doubled[2, 4] float32 in sbuf"
+        assert html == f"<div>{text}</div>" + display.table(["partition"], [])

@@ -7,9 +7,12 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
-from nki_mlir.targets.neuron.codegen.records import Load, value_range
+from nki_mlir.targets.neuron.codegen.records import Load, tiles_of, value_range
 
 CONDITION = """module attributes {nki.target = "trn2"} {
   func.func @kernel(%x: memref<4xi32, "hbm"> {nki.name = "x"}) attributes {nki.grid = [], nki.results = []} {
@@ -51,3 +54,42 @@ def test_a_number_that_is_loaded__is_one_of_its_dtype_at_its_place(kind, row, co
     access = load.tile.access
     assert (access.dtype, access.partition.const, access.free.const, access.dims) == (dtype, row, column,
                                                                                     ((1, 1), (1, 1)))
+
+
+
+def part_of_program(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    rows, columns = nl.ds(nl.program_id(0) * 8, 8), nl.ds(nl.program_id(1) * 4, 4)
+    nl.store(out[rows, columns], nl.load(x[rows, columns]) * 2.0)
+    return out
+
+
+def columns_of_program(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    columns = nl.ds(nl.program_id(1) * 4, 4)
+    nl.store(out[:, columns], nl.load(x[:, columns]))
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:.*NKI-SAME-WRITES")
+@pytest.mark.parametrize("function", [part_of_program, columns_of_program], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("grid", [(2, 3), (1, 3), (2, 1)], ids=str)
+def test_program_ids__that_instructions_read_stay_arguments(function, grid):
+    """Writing the records of a kernel back leaves its arguments and what its instructions read."""
+    module = nki.jit(function)[grid].lower(np.zeros((8 * grid[0], 4 * grid[1]), np.float32)).module("nisa")
+    with module.context, ir.Location.unknown():
+        kernel = the_kernel(module)
+        arguments, before = kernel.arguments, read_code(kernel)
+        write_code(kernel, before)
+        assert module.operation.verify()
+        after = read_code(the_kernel(module))
+        assert the_kernel(module).arguments == arguments and the_kernel(module).grid == grid
+        text = str(module)
+        write_code(the_kernel(module), after)
+    assert str(module) == text
+    used = [0, 1] if function is part_of_program else [1]
+    for code in (before, after):
+        assert [(p.axis, value_range(p)) for p in code.programs] == [(k, (0, grid[k] - 1)) for k in used if grid[k] > 1]
+    accesses = [[(type(node.op), [tile.access for tile in tiles_of(node)]) for node in code.body.nodes]
+                for code in (before, after)]
+    assert accesses[0] == accesses[1] and len(accesses[0]) >= 2

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The cells of a memory in which the checker looks for conflicts: two footprints share one where they share a byte."""
+
+import itertools
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nki_mlir.dialects.access import Access, Linear
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, DType
+from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, blocks_of, folded
+from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
+
+PITCH = 64                              # bytes of a row of the tensor
+DTYPES = st.sampled_from((UINT8, BFLOAT16, FLOAT32))
+
+
+def in_hbm(dtype: DType, start: int, *dims: tuple[int, int]) -> ByteFootprint:
+    """``start`` and the steps of ``dims`` are in elements."""
+    return ByteFootprint(("input", 0), Access(dtype, None, Linear(start), dims), ())
+
+
+def bytes_touched(footprint: ByteFootprint) -> set[int]:
+    """The bytes that a footprint of HBM touches, from its dimensions."""
+    return {footprint.start + sum(step * k for (step, _), k in zip(footprint.dims, point)) + byte
+            for point in itertools.product(*(range(count) for _, count in footprint.dims))
+            for byte in range(footprint.size)}
+
+
+def bytes_of(block: BytesOfRows, pitch: int) -> set[int]:
+    starts = [block.low] if block.starts is None else block.starts.tolist()
+    length = block.high - block.low if block.starts is None else block.length
+    return {row * pitch + start + byte for row in range(block.first, block.last + 1) for start in starts
+            for byte in range(length)}
+
+
+@st.composite
+def footprints(draw: st.DrawFn) -> ByteFootprint:
+    """Rows of a tensor of ``PITCH`` bytes each and columns within them, some with a step; or a part of one row."""
+    dtype = draw(DTYPES)
+    columns = PITCH // dtype.itemsize
+    step = draw(st.integers(1, 4))
+    count = draw(st.integers(1, columns // step))
+    column = draw(st.integers(0, columns - (count - 1) * step - 1))
+    row, rows = draw(st.integers(0, 4)), draw(st.integers(1, 4))
+    inner = [(step, count)]
+    if count % 2 == 0 and draw(st.booleans()):
+        inner = [(2 * step, count // 2), (step, 2)]
+    outer = [] if rows == 1 and draw(st.booleans()) else [(columns, rows)]
+    return in_hbm(dtype, row * columns + column, *outer, *inner)
+
+
+@given(footprints())
+def test_rows_of_a_tensor__have_the_bytes_of_the_footprint(footprint: ByteFootprint) -> None:
+    block = folded(footprint, PITCH)
+    assert block is not None
+    assert bytes_of(block, PITCH) == bytes_touched(footprint)
+    assert block.low == min(b % PITCH for b in bytes_touched(footprint))
+    assert block.high == 1 + max(b % PITCH for b in bytes_touched(footprint))
+
+
+@given(DTYPES, st.integers(0, 100), st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=1, max_size=3))
+def test_rows_of_another_length__have_the_same_bytes_or_are_refused(dtype: DType, start: int,
+                                                                    dims: list[tuple[int, int]]) -> None:
+    footprint = in_hbm(dtype, start, *dims)
+    block = folded(footprint, PITCH)
+    if block is not None:
+        assert bytes_of(block, PITCH) == bytes_touched(footprint)
+
+
+def pairs_that_share(listed: list[ByteFootprint]) -> tuple[list[bool], list[bool]]:
+    """Of each pair, whether they share a cell and whether they share a byte."""
+    cells, touched = Cells(listed), []
+    for footprint in listed:
+        rows, columns, count = cells.of(footprint)
+        mark = np.zeros(cells.numbers.shape, bool)
+        mark[rows, columns] = True
+        assert mark.sum() == count
+        touched.append(mark)
+    pairs = list(itertools.combinations(range(len(listed)), 2))
+    return ([bool((touched[a] & touched[b]).any()) for a, b in pairs],
+            [bool(bytes_touched(listed[a]) & bytes_touched(listed[b])) for a, b in pairs])
+
+
+@settings(max_examples=200)
+@given(st.lists(footprints(), min_size=2, max_size=6))
+def test_footprints__share_a_cell_where_they_share_a_byte(listed: list[ByteFootprint]) -> None:
+    by_cells, by_bytes = pairs_that_share(listed)
+    assert by_cells == by_bytes
+
+
+@given(st.lists(st.tuples(DTYPES, st.integers(0, 60), st.lists(st.tuples(st.integers(1, 30), st.integers(1, 4)),
+                                                               min_size=1, max_size=3)), min_size=2, max_size=5))
+def test_footprints_of_any_steps__share_a_cell_where_they_share_a_byte(
+        listed: list[tuple[DType, int, list[tuple[int, int]]]]) -> None:
+    by_cells, by_bytes = pairs_that_share([in_hbm(dtype, start, *dims) for dtype, start, dims in listed])
+    assert by_cells == by_bytes
+
+
+@given(st.lists(footprints(), min_size=1, max_size=5))
+def test_tensor_with_one_pitch__is_folded_at_its_rows(listed: list[ByteFootprint]) -> None:
+    assume(any(len(f.dims) > 1 and f.dims[0][1] > 1 for f in listed))
+    assume({f.dims[0][0] for f in listed if len(f.dims) > 1 and f.dims[0][1] > 1} == {PITCH})
+    assert all(0 <= block.low < block.high <= PITCH for block in blocks_of(listed).values())
