@@ -3,8 +3,8 @@
 
 ``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
 of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
-first and of those the short ones, until one fails or all have passed; what no test finds is a survivor, printed with
-its line and change.
+first and of those the short ones, then those of whole folders, until one fails or all have passed; what no test finds
+is a survivor, printed with its line and change.
 ``tools/mutation_survivors.txt`` gives the reason of each survivor that is none: an equal program, or a difference that
 is no error.
 """
@@ -80,8 +80,17 @@ TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_g
 # Folders of FileCheck tests that run what is in a folder.
 LIT = {"graph": "stablehlo", "conversion": "nisa", "transforms": "nki", "selection": "nisa", "waist": "waist",
        "targets/cpu": "cpu", "targets/neuron/codegen": "isa"}
+# Folders of tests that run what is in a folder, most without importing it: the last ring, for what nothing else finds.
+WIDE = {"capture": ("capture", "checking", "forms", "language", "language_current"),
+        "language": ("forms", "language", "language_current", "compat"), "migration": ("migration",),
+        "waist": ("waist", "conversion", "targets/cpu"), "selection": ("conversion", "targets/neuron/codegen"),
+        "conversion": ("conversion",), "graph": ("graph", "frameworks", "random_graphs"),
+        "transforms": ("transforms", "conversion"), "scalar": ("scalar", "dialects", "language_current"),
+        "targets/cpu": ("targets/cpu",), "targets/interpreter": ("targets/interpreter", "conversion"),
+        "targets/neuron": ("targets/neuron",), "dialects": ("dialects", "language_current"), "checking": ("checking",)}
 NEAREST, NEAR = 3, 4                # test files of the first and of the second ring
 SECONDS = 300                       # of the processor for a ring of tests, which takes 20: beyond that it does not end
+SECONDS_WIDE = 3600                 # the same for a folder of the last ring, which takes some hundred
 DEADLOCK = 1800                     # seconds until the same is said of tests that only wait
 REASONS = Path(__file__).with_name("mutation_survivors.txt")
 MARKS = "not slow"
@@ -172,7 +181,8 @@ def rings(file: str) -> list[list[str]]:
     commands += [pytest(outer)] if outer else []
     commands += [[*run_lit, f"lit_tests/{level}"] for prefix, level in LIT.items() if file.startswith(prefix + "/")]
     general = [t for t in map(ROOT.joinpath, GENERAL) if t not in direct[:NEAREST] and t not in outer]
-    return [*commands, pytest(general)]
+    folders = next((names for prefix, names in WIDE.items() if file.startswith(prefix + "/")), ())
+    return [*commands, pytest(general), *(pytest([ROOT / "tests" / name]) for name in folders)]
 
 
 def pytest(files: list[Path]) -> list[str]:
@@ -183,16 +193,18 @@ def pytest(files: list[Path]) -> list[str]:
 # -- running them ------------------------------------------------------------------------------------------------------
 def run(command: list[str], directory: Path) -> str:
     """Run a test command and return the test that failed, or "". The limit is processor time, which other load does
-    not change."""
+    not change; a folder of tests gets more of it than files."""
+    of_folder = any((directory / part).is_dir() for part in command if part.startswith("tests/"))
+    seconds = SECONDS_WIDE if of_folder else SECONDS
     environment = {**os.environ, "PYTHONPATH": str(directory),
                    "NKI_MLIR_DURATIONS": str(directory.parent / "durations.json"),
                    "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
-    limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(SECONDS)]
+    limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(seconds)]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen([*limited, *command], cwd=directory, stdout=output, stderr=subprocess.STDOUT,
                                    env=environment, start_new_session=True)
         try:
-            status = process.wait(DEADLOCK)
+            status = process.wait(DEADLOCK * seconds // SECONDS)
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
         with suppress(ProcessLookupError):                  # what tests left behind
