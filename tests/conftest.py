@@ -3,6 +3,7 @@
 
 import gc
 import os
+from collections.abc import Iterator
 from zlib import crc32
 
 # Workers run side by side; threads of the libraries inside each would only compete.
@@ -18,6 +19,7 @@ os.environ.setdefault("NKI_MLIR_TRACEBACK", "full")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from nki_mlir.compat import install  # noqa: E402
 from nki_mlir.dialects.isa.program import Program  # noqa: E402
 from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
 from nki_mlir.targets.neuron.checker import check_streams  # noqa: E402
@@ -26,6 +28,7 @@ from nki_mlir.targets.neuron.codegen import emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
 
+from .examples import EXAMPLES  # noqa: E402
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
 
 settings.register_profile("test", max_examples=60, derandomize=True, deadline=None, database=None,
@@ -44,6 +47,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture(scope="module")
+def example_modules() -> Iterator[None]:
+    """The vendor's names and the examples can be imported."""
+    install()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        yield
 
 
 @pytest.fixture(autouse=True)

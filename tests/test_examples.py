@@ -2,37 +2,20 @@
 """Every example on every executor against its own reference."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nki_mlir.compat import install
+from .examples import NAMES, OF_RANKS, cases
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-NAMES = sorted(p.stem for p in EXAMPLES.glob("*.py") if "def cases" in p.read_text())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vendor_names():
-    install()
-    sys.path.insert(0, str(EXAMPLES))
-    yield
-    sys.path.remove(str(EXAMPLES))
-
-
+pytestmark = pytest.mark.usefixtures("example_modules")
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-OF_RANKS = {"current_all_reduce"}           # a function that launches several ranks of a kernel
 
 
 @pytest.mark.parametrize("on", EXECUTORS)
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name, on, monkeypatch):
-    module = importlib.import_module(name)
-    if hasattr(module, "TARGET"):
-        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
-    for kernel, arguments, answer, tolerance in module.cases():
+    for kernel, arguments, answer, tolerance in cases(name, monkeypatch):
         given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
         result = kernel(*given, on) if name in OF_RANKS else kernel.run(given, {}, on)
         several = isinstance(answer, tuple)

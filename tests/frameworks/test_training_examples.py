@@ -2,23 +2,13 @@
 """The training examples: gradients of their kernels, and the losses of a few steps with kernels and natively."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nki_mlir.compat import install
+from ..examples import EXAMPLES
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def importable():
-    install()
-    sys.path.insert(0, str(EXAMPLES))
-    yield
-    sys.path.remove(str(EXAMPLES))
+pytestmark = pytest.mark.usefixtures("example_modules")
 
 
 @pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])

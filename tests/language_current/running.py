@@ -10,6 +10,8 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current.tensor import NkiTensor
 
+from ..language.running import floats as floats
+from ..language.running import numbers as numbers
 from ..tolerances import assert_within
 
 
@@ -65,14 +67,3 @@ def check(on: str, body: Any, expected: Any, *arrays: np.ndarray, before: Any = 
         np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(got, expected)
-
-
-def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
-    """Distinct small integers as any dtype."""
-    count = int(np.prod(shape))
-    values = np.random.default_rng(seed).permutation(count) % 251 - (0 if np.dtype(dtype).kind == "u" else 125)
-    return values.reshape(shape).astype(dtype)
-
-
-def floats(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

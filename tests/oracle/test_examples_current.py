@@ -2,27 +2,15 @@
 """The examples of the current generation, from their files, on the oracle against their own references."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nki_mlir.compat import install
-
+from ..examples import NAMES, OF_RANKS, cases
 from . import current, run
 from .current.surroundings import Surroundings
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-NAMES = sorted(p.stem for p in EXAMPLES.glob("current_*.py") if "def cases" in p.read_text())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vendor_names():
-    install()
-    sys.path.insert(0, str(EXAMPLES))
-    yield
-    sys.path.remove(str(EXAMPLES))
+pytestmark = pytest.mark.usefixtures("example_modules")
 
 
 def results(kernel, arguments):
@@ -31,12 +19,9 @@ def results(kernel, arguments):
     return outcome.results
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "current_all_reduce"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("current_") and n not in OF_RANKS])
 def test_example(name, monkeypatch):
-    module = importlib.import_module(name)
-    if hasattr(module, "TARGET"):
-        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
-    for kernel, arguments, answer, tolerance in module.cases():
+    for kernel, arguments, answer, tolerance in cases(name, monkeypatch):
         given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
         made = results(Surroundings("nki", "nki_mlir").kernel(kernel), given)
         assert np.shape(made) == answer.shape

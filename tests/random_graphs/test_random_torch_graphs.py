@@ -4,14 +4,9 @@
 `make fuzz` tries 300 of them, other ones each time; NKI_MLIR_FUZZ_SEED repeats a run. The ordinary run tries the same 4.
 """
 
-import os
-import secrets
-
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, seed, settings
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -21,19 +16,11 @@ from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 
 from . import kernels  # noqa: E402
 from .torch_rules import RULES  # noqa: E402
-from .writer import GraphWriter  # noqa: E402
+from .trials import FUZZ, try_graphs  # noqa: E402
 
-FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
 GRAPHS, PARTS = (300, 30) if FUZZ else (4, 2)
-PHASES = (Phase.explicit, Phase.generate)        # a graph takes seconds: one that fails is not made smaller
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
-
-
-@st.composite
-def graphs(draw):
-    return GraphWriter(lambda n: draw(st.integers(0, n - 1)), "torch").graph(RULES, kernels.CALLS)
 
 
 def model_of(graph):
@@ -80,11 +67,4 @@ def check(graph):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
 def test_graphs_agree(part):
-    @seed((SEED << 8) + part)
-    @settings(max_examples=GRAPHS // PARTS, deadline=None, database=None, derandomize=False,
-              suppress_health_check=list(HealthCheck), phases=PHASES)
-    @given(graphs())
-    def run(graph):
-        note(graph.text)
-        check(graph)
-    run()
+    try_graphs(GRAPHS // PARTS, part, check, RULES, "torch")

@@ -11,15 +11,12 @@ import importlib
 import os
 import random
 import re
-import sys
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nki_mlir.compat import install
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.nisa.movement import MemsetOp
@@ -35,7 +32,7 @@ from nki_mlir.targets.neuron.validate import check_program
 
 from .stream_mutants import MUTATIONS
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+pytestmark = pytest.mark.usefixtures("example_modules")
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")) if FUZZ else 0
 NAMES = ("softmax", "matmul", "tensor_add", "selective_scan", "transpose2d", "normalisation") if FUZZ else (
@@ -58,14 +55,8 @@ SOURCE_LINE = re.compile(r"\.py:[0-9]+")
 
 def programs(name: str, emission: Emission) -> list[tuple[Program, list[np.ndarray]]]:
     """The streams of an example's kernels with inputs."""
-    install()
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        module = importlib.import_module(name)
-    finally:
-        sys.path.remove(str(EXAMPLES))
     made = []
-    for kernel, arguments, *_ in module.cases():
+    for kernel, arguments, *_ in importlib.import_module(name).cases():
         spec = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
         program, = neuron.streams(spec.captured, spec.grid, emission, spec.cores)
         made.append((program, [np.ascontiguousarray(a) for a in arguments if is_array(a)]))

@@ -1,37 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Of every example: busy and stall times of each engine add up to the makespan, the critical path does exactly."""
 
-import importlib
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from nki_mlir.compat import install
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.profile import profile_of
 
-EXAMPLES = Path(__file__).parents[4] / "examples"
-NAMES = sorted(p.stem for p in EXAMPLES.glob("*.py") if "def cases" in p.read_text())
-OF_RANKS = {"current_all_reduce"}           # a function that launches several ranks of a kernel
+from ....examples import NAMES, OF_RANKS, cases
 
-
-@pytest.fixture(scope="module", autouse=True)
-def vendor_names():
-    install()
-    sys.path.insert(0, str(EXAMPLES))
-    yield
-    sys.path.remove(str(EXAMPLES))
+pytestmark = pytest.mark.usefixtures("example_modules")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_RANKS])
 def test_times_of_an_example_add_up(name, monkeypatch):
-    module = importlib.import_module(name)
-    if hasattr(module, "TARGET"):
-        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
-    for kernel, arguments, _, _ in module.cases():
+    for kernel, arguments, _, _ in cases(name, monkeypatch):
         spec = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
         check(profile_of(neuron.streams(spec.captured, spec.grid, neuron.emission())))
 
