@@ -5,6 +5,7 @@ import argparse
 import io
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
@@ -128,45 +129,53 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     """End the command if options exclude each other, and set the default executor of instruction streams.
     ``--profile`` implies ``--time``."""
     options.time = options.time or options.profile is not None
+    options.stepped = steps(options)
+    for mistake in mistakes(options):
+        parser.error(mistake)
+    streams = options.time or options.order is not None or options.witness is not None
+    options.on = options.on or ("isa" if streams else "")
+
+
+def mistakes(options: argparse.Namespace) -> Iterator[str]:
+    """Yield an error for each combination of options that exclude each other."""
+    sources = len(options.source)
     if options.time:
-        clash = next((f"--{name}" for name in ("compare", "save", "verify_each") if getattr(options, name)), None)
+        clash = first_set(options, "compare", "save", "verify_each")
         if options.on not in (None, "isa"):
             clash = f"--on={options.on}"
         if clash:
-            parser.error(f"--time times instruction streams and computes no values: leave out "
-                        f"{clash.replace('_', '-')}")
-        if len(options.source) > 2:
-            parser.error(f"--time compares two sources, {len(options.source)} are given")
-        if options.profile is not None and len(options.source) > 1:
-            parser.error("--profile takes one kernel or module, two are given")
-        if options.profile is None and options.format is not None:
-            parser.error("--format selects what --profile writes: add --profile DIR")
-    elif options.format is not None:
-        parser.error("--format selects what --profile writes: add --profile DIR")
-    elif options.as_written:
-        parser.error("--as-written selects how --time compiles the streams: add --time")
-    elif options.disable_dge:
-        parser.error("--disable-dge selects how --time compiles the streams: add --time")
-    elif options.level != 1:
-        parser.error("-O selects how long --time searches for a fast order: add --time")
-    elif options.json and not options.check:
-        parser.error("--json selects the form of --time and --check: add one of them")
-    elif len(options.source) > 1:
-        parser.error("give one kernel or module; --time compares two")
-    stepped = steps(options)
-    conflicting = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check")
-                   if getattr(options, n)]
-    if stepped and conflicting:
-        parser.error(f"--step, --break, --watch and --break-on exclude {conflicting[0]}")
-    if not stepped and (options.script or options.at_level != "nki"):
-        parser.error("--script and --at-level need a run that stops: add --step, --break, --watch or --break-on")
-    options.stepped = stepped
+            yield f"--time times instruction streams and computes no values: leave out {clash}"
+        if sources > 2:
+            yield f"--time compares two sources, {sources} are given"
+        if options.profile is not None and sources > 1:
+            yield "--profile takes one kernel or module, two are given"
+    if options.profile is None and options.format is not None:
+        yield "--format selects what --profile writes: add --profile DIR"
+    if not options.time:
+        if options.as_written:
+            yield "--as-written selects how --time compiles the streams: add --time"
+        if options.disable_dge:
+            yield "--disable-dge selects how --time compiles the streams: add --time"
+        if options.level != 1:
+            yield "-O selects how long --time searches for a fast order: add --time"
+        if options.json and not options.check:
+            yield "--json selects the form of --time and --check: add one of them"
+        if sources > 1:
+            yield "give one kernel or module; --time compares two"
+    clash = first_set(options, "time", "compare", "verify_each", "check")
+    if options.stepped and clash:
+        yield f"--step, --break, --watch and --break-on exclude {clash}"
+    if not options.stepped and (options.script or options.at_level != "nki"):
+        yield "--script and --at-level need a run that stops: add --step, --break, --watch or --break-on"
+    clash = first_set(options, "time", "check", "verify_each", "compare")
     for name in ("order", "witness"):
-        clash = next((f"--{n}" for n in ("time", "check", "verify_each", "compare") if getattr(options, n)), "")
         if getattr(options, name) is not None and clash:
-            parser.error(f"--{name} runs instruction streams, and excludes {clash.replace('_', '-')}")
-    streams = options.time or options.order is not None or options.witness is not None
-    options.on = options.on or ("isa" if streams else "")
+            yield f"--{name} runs instruction streams, and excludes {clash}"
+
+
+def first_set(options: argparse.Namespace, *names: str) -> str:
+    """Return the first of the named options that is set, as the user writes it; "" if none is."""
+    return next((f"--{name.replace('_', '-')}" for name in names if getattr(options, name)), "")
 
 
 def executor_of(source: str) -> str:
