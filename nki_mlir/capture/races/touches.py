@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,20 @@ class Touch:
     def number_in(self, loop: LoopRun) -> int | None:
         """Return the number of the iteration of an enclosing loop; None if the loop is rolled."""
         return next((turn.number for turn in outward(self.turn) if turn.loop is loop), None)
+
+
+class Performed(NamedTuple):
+    """An operation that was performed. ``sure``: it runs, whatever the branches around it; ``adds``: it combines with
+    the values of its destinations."""
+
+    op: Op
+    symbols: Sequence[Symbol]
+    at: Location
+    value: int | None           # the number of the value that it writes
+    sure: bool
+    conditions: tuple[Mask, ...]
+    adds: bool
+    targets: Sequence[View]
 
 
 class Touches:
@@ -124,8 +138,7 @@ class Touches:
         inside = turn is not None and turn.parallels > 0
         if not inside and not self.several:
             return
-        at: Location | None = None
-        targets: list[View] = []
+        performed: Performed | None = None
         operands = op.operands()
         for (kind, _), view in zip(operands, views):
             buffer = view.buffer
@@ -133,12 +146,14 @@ class Touches:
             shared = self.several and buffer.role != "local"
             if not shared and (not inside or turn.parallels == (created_in.parallels if created_in is not None else 0)):     # type: ignore[union-attr]
                 continue
-            if at is None:
-                at, conditions = self.locate(5), tuple([s.holds for s in scopes if s.holds is not None])
-                sure = not any([s.may_skip for s in scopes])
-                targets = [v for (k, _), v in zip(operands, views) if k.writes]
-                adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
-            touch = self.of(op, kind, view, symbols, adds, sure, targets, conditions, at, value)
+            if performed is None:
+                performed = Performed(
+                    op, symbols, self.locate(5), value,
+                    sure=not any([s.may_skip for s in scopes]),
+                    conditions=tuple([s.holds for s in scopes if s.holds is not None]),
+                    adds=accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op),
+                    targets=[v for (k, _), v in zip(operands, views) if k.writes])
+            touch = self.of(performed, kind, view)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
             around = turn
@@ -147,10 +162,9 @@ class Touches:
                     self.loops.setdefault(around.loop, {}).setdefault(buffer, []).append(touch)
                 around = around.outside
 
-    def of(self, op: Op, kind: TileField, view: View, symbols: Sequence[Symbol], adds: bool, sure: bool,
-           targets: Sequence[View], conditions: tuple[Mask, ...], at: Location, value: int | None) -> Touch:
-        """Return the touch of one operand. ``adds``: the operation combines with the values of its destinations;
-        ``sure``: it runs."""
+    def of(self, performed: Performed, kind: TileField, view: View) -> Touch:
+        """Return the touch of one operand of an operation."""
+        op, adds = performed.op, performed.adds
         fixed, restriction, elements = kind.name != op.addressed_by_data, None, None
         if op.mask:
             iteration = op.iteration()
@@ -158,14 +172,14 @@ class Touches:
         if kind.writes:
             adds |= fixed and kind.reads and kind.name in [name for name, _ in op.sources()]
         elif adds:
-            adds = any([view.same_elements(target) for target in targets])
+            adds = any([view.same_elements(target) for target in performed.targets])
         epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
-        counted = tuple(symbols) if restriction is not None else ()
+        counted = tuple(performed.symbols) if restriction is not None else ()
         if not fixed and self.meant is not None and restriction is None:
             elements = self.meant(op)
-        exact = sure and (fixed or elements is not None)
-        return Touch(view, kind.writes, adds, exact, counted, restriction, conditions, self.turn, at, epoch, elements,
-                     value)
+        exact = performed.sure and (fixed or elements is not None)
+        return Touch(view, kind.writes, adds, exact, counted, restriction, performed.conditions, self.turn,
+                     performed.at, epoch, elements, performed.value)
 
     def met(self, op: Op) -> bool:
         """Return whether programs meet at an operation: accesses after it are ordered after the accesses before it.
