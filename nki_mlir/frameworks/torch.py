@@ -115,8 +115,9 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
-        plan = plan_traced(type(kernel), kernel.func, grid, kernel.mode, kernel.target, kernel.executor,
-                           kernel.by_reference, kernel.options, kernel.identity, positional, named, kinds, recorded)
+        fields = {"grid": grid, "has_grid": True, "mode": kernel.mode, "target": kernel.target,
+                  "executor": kernel.executor, "by_reference": kernel.by_reference, "options": kernel.options}
+        plan = plan_traced(type(kernel), kernel.func, fields, kernel.identity, positional, named, kinds, recorded)
     else:
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
@@ -236,16 +237,16 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     return call.runs[run_key], call
 
 
-def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int, ...], mode: str, target: str | None,
-                executor: str | None, by_reference: bool | None, options: dict[str, object],
-                identity: str, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
+def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str, Any], identity: str,
+                positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
                 recorded: bool) -> Plan:
-    """Return the plan of a call that Dynamo traces. Dynamo has no kernel object where the traced code gives the grid.
+    """Return the plan of a call that Dynamo traces. Dynamo has no kernel object where the traced code gives the grid,
+    so that the kernel is created again from its ``fields``.
 
     Dynamo guards on ``identity`` and on the code of ``func``.
     ``recorded`` tells whether some tensor requires grad; exported programs are not checked for it.
     """
-    kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _captures(func))
+    kernel = cls(func, specializations=_captures(func), **fields)
     try:
         compile_again_when_changed(func, (*positional, *named.values()))
         plan, _ = plan_of(kernel, positional, named, kinds)
