@@ -213,11 +213,6 @@ class Bound:
     call: Callable[[dict[str, object]], tuple[list[object], dict[str, object]]] = lambda values: ([], values)
     plain: tuple[object, ...] | None = None
 
-    @property
-    def tensor_key(self) -> tuple[tuple[str | tuple[int, ...], ...], ...]:
-        """The properties of the tensors that a capture depends on: paths, shapes and dtypes."""
-        return tuple([(s.name, s.shape, s.dtype.name) for s in self.specs])
-
     def paths(self, name: str) -> list[str]:
         """Return the paths of the tensors of an argument, as ``specs`` names them."""
         return [path for path, _ in leaves_of(self.values[name], self.is_tensor, name)]

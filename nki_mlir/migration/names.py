@@ -12,7 +12,6 @@ PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuron
             "torch_neuronx.xla_impl.ops.nki_jit": "nki.jit", "jax_neuronx.nki_call": "nki.nki_call",
             "jax_neuronx.core.nki_call": "nki.nki_call",
             "nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.collectives": "nccl", "nki": "nki"}
-NUMPY_ONLY = {"max", "min", "sum", "prod", "mean", "all", "any"}       # these are functions of nl, too
 
 
 def dotted(node: cst.BaseExpression) -> str | None:
