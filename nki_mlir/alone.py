@@ -79,7 +79,7 @@ def to_oldest_generation() -> None:
 
 
 @contextmanager
-def made_to_stay() -> Iterator[None]:
+def permanent_imports() -> Iterator[None]:
     """Import without collections in the ``with`` block, and move the imported objects to the oldest generation at
     once, which the collector would examine twice before."""
     with uncollected():
@@ -98,7 +98,7 @@ def keep_last_collection() -> None:
     atexit.unregister(gc.freeze)
 
 
-class made_alone(Generic[T, R]):
+class exclusive_property(Generic[T, R]):
     """A property that is computed once, by one thread: a cached property has a separate lock until Python 3.12."""
 
     def __init__(self, make: Callable[[T], R]) -> None:

@@ -13,24 +13,24 @@ SWITCH = "NKI_MLIR_AUTOLOAD"
 CHOICES = ("jax", "torch", "neuron")
 
 
-def asked() -> set[str]:
+def listed() -> set[str]:
     """Return the names that the environment lists; raise an error for an unknown one."""
-    words = set(os.environ.get(SWITCH, "").replace(",", " ").split())
-    if words - {*CHOICES}:
-        raise ValueError(f"{SWITCH} has {', '.join(sorted(words - {*CHOICES}))}; it takes {', '.join(CHOICES)}")
-    return words
+    names = set(os.environ.get(SWITCH, "").replace(",", " ").split())
+    if names - {*CHOICES}:
+        raise ValueError(f"{SWITCH} has {', '.join(sorted(names - {*CHOICES}))}; it takes {', '.join(CHOICES)}")
+    return names
 
 
 def initialize() -> None:
     """Import the JAX adapter if it is listed. JAX calls this when it looks for backends."""
-    if "jax" in asked():
+    if "jax" in listed():
         importlib.import_module("nki_mlir.frameworks.jax")
 
 
 def torch_backend() -> None:
     """Import the PyTorch adapter, and its device, if they are listed. PyTorch calls this at the end of its import."""
-    words = asked()
-    if "torch" in words:
+    names = listed()
+    if "torch" in names:
         importlib.import_module("nki_mlir.frameworks.torch")
-    if "neuron" in words:
+    if "neuron" in names:
         importlib.import_module("nki_mlir.frameworks.torch_device").install()

@@ -3,7 +3,7 @@
 the device are reported.
 
 An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised
-with values, never with a ready string, so that its text is in one file and can be tested as a whole.
+with values, never with a ready string, so that a test can compare the complete text.
 """
 
 import linecache
@@ -215,8 +215,8 @@ ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "truediv": "
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """Return the name that another one probably means, or "": the same with other letters in upper case, the language's
-    name for one of other libraries, or a similar one; of equally similar ones the first."""
+    """Return the name that the user probably meant by an unknown one, or "": a name that differs only in upper case,
+    the language's name for one of another library, or a similar name (the first of equally similar ones)."""
     from difflib import SequenceMatcher  # start-up: imported on first use
     wanted = name.lower()
     lowered = {n.lower(): n for n in reversed([*names])}

@@ -20,7 +20,7 @@ class EnvironmentVariable:
         environ: Any = os.environ
         try:
             return environ._data.get(self.key)
-        except AttributeError:                      # something else stands for it
+        except AttributeError:                      # another object replaces ``os.environ``
             return os.environ.get(self.name)
 
     def text(self) -> str:

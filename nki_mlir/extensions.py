@@ -90,7 +90,7 @@ def installed() -> tuple[Extension, ...]:
 def _listed(folder: str) -> list[str]:
     try:
         return os.listdir(folder or ".")
-    except OSError:                                 # archives, and what is not there
+    except OSError:                                 # archives, and missing files
         return []
 
 

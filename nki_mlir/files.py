@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path | None:
-    """Return a folder of the cache that only this user can write, for code that is run; None if there is none."""
+    """Return a folder of the cache that only this user can write, for compiled code; None if there is none."""
     if os.environ.get(CACHE, "").lower() == "off" or os.name != "posix":
         return None
     try:
@@ -90,8 +90,8 @@ def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:
 
 
 def descriptor_of(name: str) -> int | None:
-    """Return the open descriptor of this process that a name such as ``/dev/stdout`` stands for, else None."""
-    for _ in range(40):                                     # as many links as Linux follows
+    """Return the open descriptor of this process that a name such as ``/dev/stdout`` refers to, else None."""
+    for _ in range(40):                                     # the most links that Linux follows
         folder, last = os.path.split(os.path.abspath(name))
         if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd", os.path.realpath(folder)) and last.isdecimal():
             return int(last)
@@ -115,7 +115,7 @@ def status_of(name: str) -> os.stat_result | None:
 
 def replace(target: str, raw: bytes, mode: int, status: os.stat_result | None) -> None:
     """Replace a regular file by a new one, or create it."""
-    if status is not None and not os.access(target, os.W_OK):        # a rename would not ask
+    if status is not None and not os.access(target, os.W_OK):        # a rename would ignore the file's permissions
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nki_mlir.alone import ALONE, alone, made_alone
+from nki_mlir.alone import ALONE, alone, exclusive_property
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import new_context, shared_context
 from nki_mlir.frameworks.registry import PlainResults, program_of, record_of
@@ -152,7 +152,7 @@ def test_made_alone__is_made_once():
     class Holder:
         made = 0
 
-        @made_alone
+        @exclusive_property
         def value(self):
             self.made += 1
             return [self.made]

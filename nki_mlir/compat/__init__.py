@@ -13,7 +13,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from nki_mlir.alone import made_to_stay
+from nki_mlir.alone import permanent_imports
 from nki_mlir.diagnostics import NkiMlirError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Finder(Loader):
             return
         source = self.names[module.__name__]
         if source is not None:
-            with made_to_stay():
+            with permanent_imports():
                 public = vars(importlib.import_module(source))
             module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
             module.__dict__.update({k: public[k] for k in ("__getattr__", "__dir__") if k in public})

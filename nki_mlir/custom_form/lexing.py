@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Text of IR as tokens: a cursor that reads forms of operations, and what is inside brackets and strings skipped."""
+"""Text of IR as tokens: a cursor that reads forms of operations, and and skips the contents of brackets and strings."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Linear forms as text over names, ``%i * 128 + d0 - 2``, and as the affine expressions of the generic form.
 
-A form over names has symbols by the values that they are; their positions follow when all of an operation is read.
+A form over names refers to symbols by their values; their positions are known after all of an operation is read.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An operation of our dialects in its custom form.
 
-What is printed is read again by ``operation_reader`` and compared with the operation: an attribute that does not come
-back as it was is written in MLIR's own form, and an operation that does not even then stays in the generic form.
+``operation_reader`` reads the text again, and the printer compares the result with the operation. An attribute that
+differs is written in MLIR's own form; an operation that still differs stays in the generic form.
 """
 
 from collections.abc import Sequence

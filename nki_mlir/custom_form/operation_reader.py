@@ -30,7 +30,7 @@ LABEL = re.compile(r"([A-Za-z_]\w*)\s*:")
 ATTRIBUTE = re.compile(r"[A-Za-z_][\w$.]*|" + STRING)
 RAW_ACCESS = re.compile(r"#nki\.access<(\w+),.*,\s*(\[\s*\[.*\]\s*\])\s*>", re.DOTALL)
 NUMBERED = re.compile(r"_\d+$")
-Piece = tuple[str, int | None]          # generic text, and what of the custom text it stands for
+Piece = tuple[str, int | None]          # generic text, and the part of the custom text that it replaces
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Clauses:
     mask: list[NamedConstraint] = field(default_factory=list)
     limits: list[NamedConstraint] = field(default_factory=list)
     symbols: list[tuple[str, int]] | None = None
-    attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with where it is
+    attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with its position
 
 
 class FormReader:

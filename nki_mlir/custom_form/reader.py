@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Text with operations in their custom form, as text that MLIR's parser takes: all else stays as it is.
+"""Converts operations in their custom form to text that MLIR's parser reads; other text stays unchanged.
 
 ``{ |%in: f32| scalar.activation exp %in }`` is a body of one operation, whose value is yielded. A ``SourceMap`` leads
 from the characters of the result to those of the text, for errors and locations.
@@ -14,7 +14,7 @@ from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing
 from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType
 from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
 
-# The first letter stands in front of what looks back at it: what begins with letters is searched for ten times as fast.
+# The first letter precedes the look-behind: patterns that begin with letters are searched for ten times as fast.
 CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)calar|(?<=i)sa)"
                     r"\.[A-Za-z_]\w*\b(?!\s*[=,}\])])")
 COMMENT_BRACE = re.compile(r"\{\s*\|")
@@ -50,7 +50,7 @@ class SourceMap:
     def __init__(self, text: str, edits: list[Edit]) -> None:
         self.source = text
         self.starts: list[int] = []             # of each piece, in the result
-        self.origins: list[tuple[int, bool]] = []   # where it comes from, and whether its characters do one by one
+        self.origins: list[tuple[int, bool]] = []   # its position in the source, and whether its characters correspond one by one
         parts: list[str] = []
         length = at = 0
 

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nki_mlir.alone import ALONE, alone, made_alone
+from nki_mlir.alone import ALONE, alone, exclusive_property
 from nki_mlir.analysis.effects import ArgumentEffects
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
@@ -102,7 +102,7 @@ class Callee:
         """The key's first 15 hexadecimal digits as a number (60 bits)."""
         return int(self.key[:15], 16)
 
-    @made_alone
+    @exclusive_property
     def entry(self) -> NativeEntry:
         """Return the native entry, compiled on first use. ``load`` returns a program ``run(inputs, shared)`` on
         arrays, or one that is a native function itself."""

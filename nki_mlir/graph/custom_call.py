@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from nki_mlir.alone import alone, made_alone
+from nki_mlir.alone import alone, exclusive_property
 from nki_mlir.analysis.effects import ArgumentEffects, argument_effects, multiply_accumulates
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -89,13 +89,13 @@ class KernelRecord:
             digest.update(repr(fixed).encode() + text.encode())
         return digest.hexdigest()
 
-    @made_alone
+    @exclusive_property
     def modules(self) -> dict[Fixed, Module]:
         """Return the modules of the variants in the process's context. Equal texts share a module."""
         read = {text: read_module(text) for _, text in self.variants}
         return {fixed: read[text] for fixed, text in self.variants}
 
-    @made_alone
+    @exclusive_property
     def signature(self) -> KernelFunction:
         """Return the function of one variant: all variants have the same arguments."""
         return the_kernel(next(iter(self.modules.values())))
@@ -122,7 +122,7 @@ class KernelRecord:
     def results(self) -> list[ArgumentSpec]:
         return [self.inputs[n] if kind == "input" else self.shared[n] for kind, n in self.form.results]
 
-    @made_alone
+    @exclusive_property
     def effects(self) -> dict[Slot, ArgumentEffects]:
         """Return what the kernel reads and writes of each of its buffers."""
         return effects_of(list(self.modules.values()))

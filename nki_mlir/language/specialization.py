@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nki_mlir import extensions, result_memory
-from nki_mlir.alone import ALONE, made_alone
+from nki_mlir.alone import ALONE, exclusive_property
 from nki_mlir.capture.errors import NoRoomForTensor
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
@@ -34,7 +34,7 @@ class Compiled:
     def __init__(self, specialization: "Specialization", as_written: bool) -> None:
         self.specialization, self.is_as_written = specialization, as_written
 
-    @made_alone
+    @exclusive_property
     def streams(self) -> "list[Program]":
         """Return the instruction streams that are timed."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
@@ -42,13 +42,13 @@ class Compiled:
         options = neuron.emission(self.is_as_written, static=kernel.static)
         return neuron.streams(kernel.captured, kernel.grid, options, kernel.cores)
 
-    @made_alone
+    @exclusive_property
     def timing(self) -> "Timing":
         """Return the time of the streams."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return neuron.timed(self.streams, self.is_as_written)
 
-    @made_alone
+    @exclusive_property
     def profile(self) -> dict[str, Any]:
         """Return the profile of the streams, in the JSON form."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
@@ -102,7 +102,7 @@ class Specialization:
         """The distinct modules, in the order of the grid points that need them."""
         return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
 
-    @made_alone
+    @exclusive_property
     def key(self) -> str:
         """Return a hash of the modules' text, which determines everything, and of the programs that each serves."""
         digest = hashlib.sha256()
@@ -110,17 +110,17 @@ class Specialization:
             digest.update(repr(fixed).encode() + str(variant.module).encode())
         return digest.hexdigest()
 
-    @made_alone
+    @exclusive_property
     def optimized(self) -> "Compiled":
         """Return the kernel as this compiler optimizes it."""
         return Compiled(self, as_written=False)
 
-    @made_alone
+    @exclusive_property
     def as_written(self) -> "Compiled":
         """Return the kernel as the vendor's compiler evidently compiles it."""
         return Compiled(self, as_written=True)
 
-    @made_alone
+    @exclusive_property
     def effects(self) -> list[Any]:
         """The effects of the programs on each shared buffer; empty for small programs."""
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
@@ -129,7 +129,7 @@ class Specialization:
         effects = effects_of(self.modules)
         return [effects["shared", n] for n in range(len(self.shared))]
 
-    @made_alone
+    @exclusive_property
     def makers(self) -> list[Callable[..., np.ndarray]]:
         """Return the allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large
         buffer."""
@@ -150,7 +150,7 @@ class Specialization:
                 raise (error if at is None else error.located(at)) from None
         return arrays
 
-    @made_alone
+    @exclusive_property
     def left_out(self) -> list[tuple[Result, Any]]:
         """Return the results that are not completely written, with the missing elements."""
         from nki_mlir.targets.interpreter.unwritten_outputs import left_out  # start-up: loads MLIR

@@ -66,7 +66,7 @@ class RunTimeAddress:
 
 
 def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
-    """Write a copy of which data choose the elements of one tile."""
+    """Write a copy between a tile and elements that data choose in another one."""
     address = address_of(text, op)
     piece, is_read = op.piece, op.piece_field == "dst"
     copied = piece
@@ -96,7 +96,7 @@ def _mode(op: DataAddressed) -> str:
 
 
 def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
-    """Return where the elements of the piece lie in the table's tensor."""
+    """Return the address of the elements of the piece in the table's tensor."""
     table, counts = op.table, op.piece.shape
     match op:
         case PatternAddressed():
@@ -122,7 +122,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
         raise Unprintable(what="a tile of which two dimensions are indexed at run time",
                           fix="compute one index of both")
     if not _is_whole(op, table):
-        raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the whole tile")
+        raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the complete tile")
     (scale,), (extent,) = op.scales, op.extents
     low, high = op.first.interval(op.ranges, counts)
     index = op.offset

@@ -215,7 +215,7 @@ def _text(node: ast.expr, tensors: Tensors) -> str:
 
 def _transfer(target: BetaOperand, keywords: Keywords, tensors: Tensors) -> str:
     target, source = _paired([target, operand(keywords.pop("src"), tensors)])
-    keywords.pop("engine", None)               # who triggers a transfer is not said
+    keywords.pop("engine", None)               # beta cannot name the engine that triggers a transfer
     bounded = "oob_mode" in keywords
     if source.in_hbm and not target.in_hbm and not bounded:
         return _assigned(target, f"nl.load({source}, dtype={dtype_text(target.dtype)})")

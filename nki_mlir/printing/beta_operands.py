@@ -13,7 +13,7 @@ from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 
 class NamedHandle(Protocol):
-    """The tensor that a name in a line stands for."""
+    """The tensor that a name in a line refers to."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -36,8 +36,8 @@ class BetaOperand:
     in_hbm: bool
     in_psum: bool = False
     indexed: bool = False               # ends with a subscript, which can be assigned
-    name: str = ""                      # that of a tensor which it is all of
-    table: str = ""                     # of a box: what is sliced
+    name: str = ""                      # the name of a tensor, if the tile has all its elements
+    table: str = ""                     # of a box: the tensor that is sliced
     box: tuple[tuple[str, int, int, str], ...] = ()     # start, count, step and text of each axis
 
     def __str__(self) -> str:
@@ -292,5 +292,5 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
 
 def _moved(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand, axis: int
            ) -> BetaOperand:
-    """Raise for a pattern that a run-time number moves along an axis of the tensor: beta has no such form."""
+    """Raise an error for a pattern that a run-time number moves along an axis of the tensor: beta has no such form."""
     raise _unprintable("an address that a number of the run time moves")

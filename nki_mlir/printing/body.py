@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The body of a kernel function as statements: loops, branches, allocations and operations in order.
 
-Masks become smaller tiles: ``split-masked-loops`` has cut loops so that they can. Where it has left a mask that numbers
-decide, the loop around it is unrolled.
+Masks become smaller tiles: ``split-masked-loops`` has split loops so that they are boxes. A mask that becomes a box
+only for a number of the loop variable unrolls the loop around it.
 """
 
 import itertools
@@ -167,7 +167,7 @@ def constant_text(array: np.ndarray) -> str:
 
 
 def in_its_box(op: Op) -> Op | None:
-    """Return the operation on the smallest box that contains what its mask selects, None if it selects nothing."""
+    """Return the operation on the smallest box around the elements that its mask selects, None if it selects none."""
     if not op.mask and not op.limits:
         return op
     return resolved(op, lambda form: form.interval(op.ranges))
@@ -331,7 +331,7 @@ class BodyPrinter:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
 
     def while_body(self, loop: WhileLoop) -> None:
-        """Write what a loop repeats, without what the loop itself does at the end."""
+        """Write the body of a loop, without the operations at its end that the loop statement performs itself."""
         register, nodes = self.registers.loops.get(loop), loop.body.nodes
         if register is not None and register.step:
             self.block(FunctionBlock([node for node in nodes if node is not register.adds]))
@@ -361,13 +361,13 @@ class BodyPrinter:
         return None
 
     def statement(self, node: TileInstruction) -> None:
-        """Write an operation on the elements that its mask leaves."""
+        """Write an operation on the elements that its mask selects."""
         op = in_its_box(self.numbered(node.instruction))
         if op is None:
             return
         if any(tile.handle in self.out.begins.values() for _, tile in op.targets()):
-            raise Unprintable(what="a sum that begins with what a tile held before",
-                              fix="write the tile after the instruction that adds up")
+            raise Unprintable(what="a sum that begins with the earlier contents of a tile",
+                              fix="write the tile after the instruction that accumulates")
         if op.mask and can_select(op):
             self.out.comment(node.op)
             write_selected(self.out, op, write_statement)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The minimum or maximum of 32-bit integers, whose neighbours the engines do not tell apart in float32.
+"""The exact minimum or maximum of 32-bit integers, which the engines compare in float32.
 
     rounded = float32(total) - float32(source)
     exact = source - total                          in 32 bits, which wraps
     chosen = exact * 2 ** -33 < rounded
     total = source where chosen
 
-``rounded`` is 0 or at least 1 in magnitude, and the product at most 1/4: it decides only between integers that float32
-does not tell apart, whose difference does not wrap.
+``rounded`` is 0 or at least 1 in magnitude, and the product at most 1/4: it decides only between integers that are
+equal in float32, whose difference does not wrap.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The call of ``nki.isa`` for each operation: what of the operation each parameter is.
+"""The call of ``nki.isa`` for each operation: the field of the operation that each parameter takes.
 
 Regular instructions have it in their entries; here are the others.
 """
@@ -27,7 +27,7 @@ class PrintedCall:
     scalars: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
     paired: bool = True             # operands are paired in iteration order, whatever their dims
-    initial: str = ""               # the parameter of what registers begin a sum with
+    initial: str = ""               # the parameter of the number with which registers begin a sum
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

@@ -9,8 +9,8 @@
             rows = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
             nisa.dma_copy(dst=rows, src=x[nl.ds(i * 128, 128), :])
 
-Loops of the module stay loops. Programs of a grid become loops, too, but for those of a grid of two, which are the
-cores of a launch: ``kernel[2](...)``.
+Loops of the module stay loops. Programs of a grid become loops, too, except those of a grid of two, which are the cores
+of a launch: ``kernel[2](...)``.
 """
 
 import re
@@ -47,12 +47,11 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     """Return the text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
-        modules: what a capture gave, or what passes made of it: one, or one for each core where their programs differ;
-            or a graph
-        comments: name the line of the source in front of what comes from it
+        modules: the modules of a capture, which passes may have changed: one, or one for each core if their programs
+        differ; or a graph comments: name the line of the source in a comment before the statements that come from it
         release: the release of the current generation whose names and parameters the text has
         generation: current or beta
-        keep_placement: print what is emitted: fused instructions in their order, with engines and addresses
+        keep_placement: print the emitted instructions: fused, in their order, with engines and addresses
 
     Errors: ``Unprintable``, at the line of the source, where the generation has no form of an operation.
     """
@@ -65,7 +64,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta)
     loops = len(merged) == 1 and not keep_placement
     if loops and reduces_programs(merged[0]):
-        with suppress(Unprintable):                 # where loops over programs are no form of it
+        with suppress(Unprintable):                 # if loops over programs cannot express it
             return _text_of([prepared(merged[0])], options, meets=True)
     copies = [prepared(module, loops and not reduces_programs(module)) for module in merged]
     return _text_of(copies, options, meets=any(map(reduces_programs, copies)))

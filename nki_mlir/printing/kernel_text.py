@@ -73,19 +73,19 @@ class KernelText:
     registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
-    cleared: dict[Value, int] = field(default_factory=dict)         # rows of what such a state is copied to
+    cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles that such a state is copied to
     settled: dict[Value, int] = field(default_factory=dict)         # lines after which nothing writes a buffer
     spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # rows that are repeated in a tile
     opened: tuple[int, ...] = ()                    # numbers of the blocks around
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
     blocks: int = 0
-    heads: list[int] = field(default_factory=list)          # where the blocks around begin, with allocations for them
-    copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # what only the next copy reads
-    loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
+    heads: list[int] = field(default_factory=list)          # first lines of the blocks around
+    copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # read only by the next copy
+    loads: dict[Value, str] = field(default_factory=dict)   # the value with which a register begins the next sum
     begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
-    placement: KeptPlacement | None = None      # what of the order, engines and addresses the text cannot say
+    placement: KeptPlacement | None = None      # parts that the text cannot express
     on_core: bool = False                           # programs are the cores of a launch, which may meet
     program_id: str = ""                            # the variable of its core's number
     numbered: int = 0                               # tensors without a name of the source
@@ -101,7 +101,7 @@ class KernelText:
                 if not _uses(value, name) and self._drop_allocation(name):
                     line = f"{name} = {value}"
                     self.named[name].shape = shape
-                elif self.homes.get(name) == self.opened:           # what replaces the tile from here on
+                elif self.homes.get(name) == self.opened:           # the expression that replaces the tile from here on
                     tensor = self.named[name]
                     tensor.name, tensor.shape = tensor.wanted, shape
                     line = f"{self.define(tensor)} = {value}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations on a part of their tiles: rows where no engine begins, and elements that are not boxes.
+"""Operations on a part of their tiles: rows where no engine can start, and elements that are not boxes.
 
 Rows move to a new tile and back. Under a mask that does not select a box of elements the operation writes a new tile,
 and ``tensor_copy_predicated`` copies the elements that the mask selects.
@@ -38,7 +38,7 @@ def is_backwards(tile: Tile) -> bool:
 
 @contextmanager
 def placed(text: KernelText, op: Op) -> Iterator[Op]:
-    """Yield the operation on tiles that begin where engines do; copy other rows to such tiles before, and back after.
+    """Yield the operation on tiles that start where engines can; copy other rows to such tiles before, and back after.
     """
     operands = [(f, t) for f, t in op.operands() if t.handle not in text.registers]
     moved = [(f, t) for f, t in operands
@@ -126,11 +126,12 @@ def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
 
 
 def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
-    """Return a tile that begins where engines do and contains the rows of another, and which of its rows those are."""
+    """Return a tile that starts where engines can and contains the rows of another tile, and the indices of these
+    rows."""
     partition = tile.access.partition
     count = tile.shape[0]
     if partition is None or partition.symbols:
-        raise Unprintable(what="a part of PSUM that begins at a partition of a loop, where no engine does",
+        raise Unprintable(what="a part of PSUM that starts at a partition of a loop, where no engine can start",
                           fix="let the loop step by 32 partitions")
     first = partition.const
     starts = (first - first % Machine.quadrant, 0)
@@ -144,7 +145,7 @@ def _rows_of(tile: Tile, rows: range) -> Tile:
 
 
 def can_select(op: Op) -> TypeGuard[Elementwise]:
-    """Return whether an operation may compute elements that its mask leaves out, so that a predicated copy stores the
+    """Return whether an operation may compute elements that its mask excludes, so that a predicated copy stores the
     others."""
     if not isinstance(op, Elementwise) or len(op.targets()) != 1 or any(f.writes and f.reads for f, _ in op.operands()):
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One module for the programs of a launch that differ only in where their tiles and indices start.
+"""One module for the programs of a launch that differ only in the starts of their tiles and indices.
 
 before:  "nki.load"(%t, %x) row 0           after:  "nki.load"(%t, %x, %program_id) row program_id
          "nki.load"(%t, %x) row 1, of program 1
@@ -70,7 +70,7 @@ def rank_text(op: SendrecvOp, rank: str, program_id: str) -> str:
 
 
 def _around(module: Module) -> str:
-    """Return the text of what a module has besides the function's body."""
+    """Return the text of a module without the function's body."""
     function = the_kernel(module).op
     other_operations = [str(op) for op in module.body.operations if op.operation != function]
     kinds = [str(function.attributes[name]) for name in ("function_type", "arg_attrs", "nki.results")
@@ -103,7 +103,7 @@ def _operands(item: Item[Operation]) -> list[object]:
 
 
 def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) -> None:
-    """Make the operations of the first program start where those of each program do."""
+    """Add the program id to the starts of the first program's operations."""
     function, make = the_kernel(module).op, Attributes()
     index = ir.IndexType.get()
     program_id = function.regions[0].blocks[0].add_argument(index, function.location)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules as code generation leaves them: fused, in an order, with engines and addresses.
+"""Modules after code generation: fused, in an order, with engines and addresses.
 
-NKI has no words for how engines wait for each other, and for some addresses: a note at the top of the text lists these.
+NKI cannot express the waits between engines, nor some addresses: a note at the top of the text lists these.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each, emit_program
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
-LAST = "allocate-on-chip"       # the step behind which order, engines and addresses stand
+LAST = "allocate-on-chip"       # the step after which order, engines and addresses are fixed
 Point = tuple[int, ...]         # of a grid
-CONTROL = {"ACT_TABLE_LOAD": "loads of activation tables", "EVENT_SEMAPHORE": "waits that stand alone"}
+CONTROL = {"ACT_TABLE_LOAD": "loads of activation tables", "EVENT_SEMAPHORE": "waits that are separate instructions"}
 
 
 class PlacedModule(PassObserver):
-    """Keeps the module that the last step gives."""
+    """Keeps the module after the last step."""
 
     module: object = None
 
@@ -49,7 +49,7 @@ class KeptPlacement:
         parts += [f"{counts[name]} {description}" for name, description in CONTROL.items() if counts[name]]
         parts += [counted(self.addresses, "address", "addresses")] if self.addresses else []
         parts += [f"the engine of {count} {function}" for function, count in sorted(self.engines.items())]
-        return [f"Compiled for {programs[0].target}. NKI has no words for: {', '.join(parts)}."]
+        return [f"Compiled for {programs[0].target}. NKI cannot express: {', '.join(parts)}."]
 
 
 def counted(number: int, singular: str, several: str = "") -> str:

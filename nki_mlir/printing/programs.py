@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of a grid that reduce over each other: what each computes up to there, the reduction, and what follows.
+"""Programs of a grid that reduce over each other: the operations before the reduction, the reduction, and the next
+ones.
 
 The programs' tiles exist at the same time, so the text has other names and lines for each program. Other grids are
 loops.

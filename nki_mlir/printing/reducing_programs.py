@@ -57,7 +57,8 @@ def copy_reductions_of_one(module: Module) -> None:
 
 
 def add_reducing_loops(module: Module) -> None:
-    """Enclose what programs do between reductions in loops over them, and fold their tiles in their place.
+    """Enclose the operations between reductions in loops over the programs, and replace the reductions by folds of
+    tiles.
 
     Raise ``Unprintable`` if programs differ in whether or how often they reduce, as far as the module shows, or if a
     register or a tile in PSUM is used before and after a reduction.
@@ -76,7 +77,7 @@ class _ReducingPrograms:
         self.ids: dict[Value, int] = {value: axis for axis, value in ids.items()}
         self.points = list(itertools.product(*map(range, kernel.grid)))
         self.buffers: dict[Value, tuple[Value, list[int]]] = {}     # of all programs, and the axes that each has
-        self.control: set[Value] = set()                            # what tells run-time loops whether to go on
+        self.control: set[Value] = set()                            # buffers of the conditions of run-time loops
 
     def run(self) -> None:
         with self.kernel.op.location, ir.InsertionPoint.at_block_begin(self.block):
@@ -86,8 +87,8 @@ class _ReducingPrograms:
         erase_dead_code(self.kernel.op)
 
     def note_control(self) -> None:
-        """Note the buffers from which run-time loops around reductions know whether to go on, if no other operation
-        uses them: the programs, which run such loops equally often, share them."""
+        """Note the buffers of the conditions of run-time loops around reductions, if no other operation uses them: the
+        programs, which run such loops equally often, share them."""
         loops = [op for op in operations_of(self.kernel.op, lambda name: name == "scf.while") if reductions_of(op)]
         waiting = [op.operands[0] for loop in loops for op in operations_of(loop, lambda name: name == "memref.load")
                    if op.parent == loop and op.block == loop.regions[0].blocks[0]]
@@ -138,7 +139,7 @@ class _ReducingPrograms:
                 self.meet(meeting)
 
     def is_shared(self, op: Operation) -> bool:
-        """Return whether an operation computes what all programs can use."""
+        """Return whether all programs can use the result of an operation."""
         return op.name == "memref.get_global" or any(value in self.control for value in op.operands) or (
             op.name.startswith(SCALARS) and all(map(self.is_uniform, op.results)))
 
@@ -184,7 +185,7 @@ class _ReducingPrograms:
         bits = prod(tile.base_shape if tile.space == HBM else tile.base_shape[1:]) * tile.base_dtype.bits
         step, rest = divmod(bits, tile.dtype.bits)
         if rest:
-            raise Unprintable(what="a tile that ends within an element of another dtype", fix="let it have all of it")
+            raise Unprintable(what="a tile that ends within an element of another dtype", fix="end it at an element")
         start = tile.access.free
         for axis in reversed(axes):
             start = start.plus(coordinates[axis], step)
@@ -242,7 +243,7 @@ class _ReducingPrograms:
 
     # -- reductions ----------------------------------------------------------------------------------------------------
     def meet(self, operation: Operation) -> None:
-        """Write a reduction, or split what is around one."""
+        """Write a reduction, or split the loop or branch around one."""
         if operation.name == AllReduceOp.full_name():
             with ir.InsertionPoint(operation), operation.location:
                 self.reduce(read_op(operation))
@@ -263,7 +264,7 @@ class _ReducingPrograms:
         assert isinstance(op, AllReduceOp)
         axes_of_ids = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
         if not all(map(self.is_uniform, [s for s in op.symbols if s not in self.ids])):
-            raise Unprintable(what="a reduction over programs of tiles that move from one to the next in steps",
+            raise Unprintable(what="a reduction over programs of tiles whose starts differ by steps",
                               fix="copy the parts to tiles")
         op = changed(op, lambda tile: tile, symbols=tuple([self.zero if s in self.ids else s for s in op.symbols]))
         members = [self.of_member(op, point, axes_of_ids) for point in self.points]
@@ -298,7 +299,7 @@ def _spread(results: Sequence[Tile]) -> Tile:
     apart = [tile.access.free.plus(Linear(-start)) for tile, start in zip(results, starts)]
     if starts != [starts[0] + n * step for n in range(len(starts))] or len({
             (tile.access.partition, form) for tile, form in zip(results, apart)}) > 1:
-        raise Unprintable(what="results of a reduction over programs that are no equal steps apart",
+        raise Unprintable(what="results of a reduction over programs that are not equal steps apart",
                           fix="copy the result to a tile")
     if step == 0:
         return first

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which tiles of a function are registers: conditions and bounds of loops of the run time, and their counters.
+"""Finds the tiles of a function that are registers: conditions, bounds and counters of run-time loops.
 
-A capture keeps a register in a [1, 1] tile of int32. Such a tile is a register in the text where loops ask for it and
-nothing else is done with it than what registers can: they are set, loaded, stored, and used as an address.
+A capture keeps a register in a [1, 1] tile of int32. Such a tile is a register in the text if a loop needs one and all
+its uses are possible for registers: they are set, loaded, stored, and used as an address.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ class LoopRegister:
     begin: Op
     limit: Value | int
     step: int = 0
-    outer: Value | None = None      # what it is a copy of, in front of the loop and at the end of its body
-    adds: FunctionNode | None = None        # what adds the step, which the loop says
+    outer: Value | None = None      # the tiles that it copies, in front of the loop and at the end of its body
+    adds: FunctionNode | None = None        # the node that adds the step, which the loop's text has
 
 
 def loop_test(loop: WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
@@ -119,7 +119,7 @@ class Registers:
     def __init__(self, body: FunctionBlock, loads_conditions: bool = True) -> None:
         self.loads_conditions = loads_conditions
         self.loops: dict[FunctionNode, LoopRegister] = {}
-        self.begins: set[FunctionNode] = set()          # what sets a loop's register: the loop says it
+        self.begins: set[FunctionNode] = set()          # nodes that set a loop's register
         self.tests: dict[FunctionNode, LoopTest] = {}
         self.values: set[Value] = set()
         self.constants = {n.result: int(n.number) for n in nodes_of(body)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lines for an older release than the newest: names and parameters that it has.
+"""Rewrites lines for an older release, with the names and parameters of that release.
 
-A parameter that a release has not is left out where it has its default, and has the name that the release calls it by.
+A parameter that a release lacks is left out if it has its default. A parameter that was renamed gets its older name.
 """
 
 import ast
@@ -41,7 +41,7 @@ def has_loop_functions(release: str) -> bool:
 
 
 def for_release(line: str, release: str) -> str:
-    """Return the line as a release has it; raise ``Unprintable`` if it lacks a name or parameter."""
+    """Return the line in the form of a release; raise ``Unprintable`` if the release lacks a name or parameter."""
     if release == NEWEST:
         return line
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops whose trip counts are known at run time: ``nl.fori_loop`` and ``nl.while_loop``, and registers.
 
-The body of a run-time loop is a function within the kernel. In older releases it is a statement's.
+The body of a run-time loop is a function within the kernel. In older releases it is the body of a statement.
 """
 
 from collections.abc import Callable
@@ -162,7 +162,7 @@ def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: 
     if text.beta:
         condition = beta_condition(loop, test)
         if condition is None:
-            raise Unprintable(what="a loop whose condition is more than a number that is not 0 in the beta generation",
+            raise Unprintable(what="a loop whose condition does not compare a number with 0 in the beta generation",
                               fix="print for the current generation")
         _write_beta(text, test, condition, body)
         return

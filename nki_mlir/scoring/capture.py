@@ -189,7 +189,7 @@ def program_of(kernel: Kernel, signature: Described) -> CapturedText:
         bound = launched.bind(positional, keywords, is_array, launched.describe)
     except TypeError as error:
         if isinstance(error, NkiMlirError):
-            if error.at is None or not error.at.line:       # the caller of the kernel is no code of the candidate
+            if error.at is None or not error.at.line:       # the kernel's caller is not code of the candidate
                 error.at = launched.location
             raise
         raise BadCandidate(what=f"the kernel does not take the arguments: {error}",

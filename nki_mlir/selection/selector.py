@@ -15,9 +15,9 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis, w
 
 
 class Selector:
-    """Emits the instructions of a nest. ``interval`` has the extremes of forms of its symbols where it stands.
+    """Emits the instructions of a nest. ``interval`` returns the extremes of forms of its symbols at its position.
 
-    ``pieces`` is how many copies a transfer under a mask that does not select a box of elements may take.
+    ``pieces`` is the most copies for a transfer under a mask that does not select a box of elements.
     """
 
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:

@@ -66,7 +66,7 @@ def scaled(x):
 def test_engines_and_addresses_are_in_the_text():
     x = np.ones((256, 64), np.float32)
     lines = kernel_text(scaled.lower(x).specialization.modules, comments=False, keep_placement=True).splitlines()
-    assert [line for line in lines if "NKI has no words for: " in line and "semaphores" in line and "queues" in line]
+    assert [line for line in lines if "NKI cannot express: " in line and "semaphores" in line and "queues" in line]
     assert sum("buffer=nl.sbuf, address=(0, " in line for line in lines) == 4
     assert sum("engine=nisa.engine.gpsimd" in line for line in lines) == 2
     assert any("dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync" in line for line in lines)
@@ -248,7 +248,7 @@ def begun(x, first):
 
 
 def test_what_a_sum_begins_with_is_read_where_it_is_printed(monkeypatch):
-    """The text names it in the instruction that adds up, where another tile may be at its address."""
+    """The text names it in the instruction that accumulates, where another tile may be at its address."""
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     first = np.arange(16, dtype=np.float32)[:, None]
     text = printed(begun, [ROWS, first], keep_placement=True)
@@ -267,7 +267,7 @@ def test_a_sum_that_begins_with_what_is_overwritten_is_refused(monkeypatch):
     lines.insert(adds, lines.pop(clears))
     with module.context:
         moved = type(module).parse("\n".join(lines))
-    with pytest.raises(Unprintable, match="a sum that begins with what a tile held before cannot be printed"):
+    with pytest.raises(Unprintable, match="a sum that begins with the earlier contents of a tile cannot be printed"):
         kernel_text([moved])
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.alone import made_alone
+from nki_mlir.alone import exclusive_property
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
@@ -128,7 +128,7 @@ class NativeKernel:
     # -- inputs that overlap -------------------------------------------------------------------------------------------
     # Programs are compiled for inputs of which those that are written overlap no other one. Each launch checks that;
     # for other inputs there is a second kernel, compiled when it is first needed.
-    @made_alone
+    @exclusive_property
     def for_overlapping(self) -> "NativeKernel":
         """Compile the kernel for inputs that overlap."""
         return NativeKernel(self.captured, self.grid, may_alias=True)
