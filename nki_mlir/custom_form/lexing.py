@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Text of IR as tokens: a cursor that reads forms of operations, and and skips the contents of brackets and strings."""
+"""Text of IR as tokens: a cursor that reads forms of operations, and functions that skip brackets and strings."""
 
 import re
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ class SourceMap:
     def __init__(self, text: str, edits: list[Edit]) -> None:
         self.source = text
         self.starts: list[int] = []             # of each piece, in the result
-        self.origins: list[tuple[int, bool]] = []   # its position in the source, and whether its characters correspond one by one
+        self.origins: list[tuple[int, bool]] = []   # source position; characters correspond one by one
         parts: list[str] = []
         length = at = 0
 
