@@ -13,7 +13,7 @@ before:  %n = arith.fptosi %x : f32 to i8            (undefined outside of -129 
 after:   the same between comparisons of %x with the ends of the type, which choose -128, 127 or 0
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import declared, terminator, value_of
@@ -26,12 +26,12 @@ def rewrite_sequential(module: Module) -> None:
     for number, op in enumerate(operations):
         if not all(ir.RankedTensorType(v.type).has_static_shape for v in op.operands):
             continue
-        make = sort_text if op.name == "stablehlo.sort" else scatter_text
         name = f"{op.name.partition('.')[2]}.{number}"
-        text = make(op, name, f"{name}.step")
+        step = f"{name}.step"
+        text = MergeSort(op, step).function(name) if op.name == "stablehlo.sort" else scatter_text(op, name, step)
         if text is None:
             continue
-        outline(module, op, f"{name}.step")
+        outline(module, op, step)
         functions = ir.Module.parse(text, module.context)
         with ir.InsertionPoint(module.body):
             functions.body.operations[1].operation.clone()          # the first one only declares the step
@@ -88,74 +88,82 @@ class Lines:
         self.add(f"scf.yield {', '.join(values)} : {', '.join(kinds)}", "}")
 
 
-def sort_text(op: Operation, name: str, step: str) -> str:
-    """Return a function ``name`` that sorts tensors together along an axis: it merges runs of 1, 2, 4, ... elements in
-    pairs.
+class MergeSort:
+    """The text of a function that sorts tensors together along an axis: it merges runs of 1, 2, 4, ... elements in
+    pairs. ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order."""
 
-    ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order.
-    """
-    kinds = [str(v.type) for v in op.operands]
-    elements = [str(ir.RankedTensorType(v.type).element_type) for v in op.operands]
-    shape, axis = list(ir.RankedTensorType(op.operands[0].type).shape), op.attributes["dimension"].value
-    count, text = len(kinds), Lines()
-    other_axes = [d for d in range(len(shape)) if d != axis]
-    extent, width, current = shape[axis], 1, [f"%x{k}" for k in range(count)]
+    def __init__(self, op: Operation, step: str) -> None:
+        operands = [ir.RankedTensorType(v.type) for v in op.operands]
+        self.step, self.shape, self.axis = step, list(operands[0].shape), op.attributes["dimension"].value
+        self.kinds, self.elements = [str(kind) for kind in operands], [str(kind.element_type) for kind in operands]
+        self.types, self.pairs = ", ".join(self.kinds), ", ".join(f"tensor<{e}>, tensor<{e}>" for e in self.elements)
+        self.text = Lines()
 
-    def at(position: str) -> str:
-        return ", ".join(position if d == axis else f"%d{d}" for d in range(len(shape)))
-    while width < extent:
-        source, inner = current, current
-        for depth, d in enumerate(other_axes):
-            carried = [f"%w{width}_{depth}_{k}" for k in range(count)]
-            text.opened(f"%d{d}", shape[d], f"%r{width}_{depth}", carried, inner, kinds)
-            inner = carried
-        merged = merge(text, width, extent, source, inner, kinds, elements, at, step)
-        for depth, _ in reversed(list(enumerate(other_axes))):
-            text.closed(merged, kinds)
-            merged = [f"%r{width}_{depth}#{k}" for k in range(count)]
-        current, width = merged, 2 * width
-    pairs = ", ".join(f"tensor<{e}>, tensor<{e}>" for e in elements)
-    operands = ", ".join(f"%x{k}: {kind}" for k, kind in enumerate(kinds))
-    return "\n".join([f'func.func private @"{step}"({pairs}) -> tensor<i1>',
-                      f'func.func private @"{name}"({operands}) -> ({", ".join(kinds)}) {{', *text.constants(),
-                      *text.lines, f"return {', '.join(current)} : {', '.join(kinds)}", "}"])
+    def names(self, form: str) -> list[str]:
+        """Return a name for each tensor, with its number for ``{}``."""
+        return [form.format(k) for k in range(len(self.kinds))]
 
+    def at(self, position: str) -> str:
+        """Return the indices of an element of the line that the loops over the other axes are at."""
+        return ", ".join(position if d == self.axis else f"%d{d}" for d in range(len(self.shape)))
 
-def merge(text: Lines, width: int, extent: int, source: list[str], target: list[str], kinds: list[str],
-          elements: list[str], at: Callable[..., object], step: str) -> list[str]:
-    """Merge the runs of ``width`` elements of a line of ``source``, pair by pair, into ``target``."""
-    count, n, w = len(kinds), text.index(extent), text.index(width)
-    carried, inside = [f"%m{width}_{k}" for k in range(count)], [f"%t{width}_{k}" for k in range(count)]
-    arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, target))
-    carried_text = ", ".join(f"{c} = {g}" for c, g in zip(inside, carried))
-    types = ", ".join(kinds)
-    last_index = text.index(extent - 1)
-    text.add(f"%q{width}:{count} = scf.for %lo = {text.index(0)} to {n} step {text.index(2 * width)} iter_args("
-             f"{arguments}) -> ({types}) {{",
-             f"%e1 = arith.addi %lo, {w} : index", f"%mid = arith.minsi %e1, {n} : index",
-             f"%e2 = arith.addi %e1, {w} : index", f"%hi = arith.minsi %e2, {n} : index",
-             f"%l{width}:{count + 2} = scf.for %k = %lo to %hi step {text.index(1)} iter_args("
-             f"%i = %lo, %j = %mid, {carried_text}) -> (index, index, {types}) {{",
-             f"%ic = arith.minsi %i, {last_index} : index", f"%jc = arith.minsi %j, {last_index} : index")
-    for k in range(count):
-        text.add(f"%a{k} = tensor.extract {source[k]}[{at('%ic')}] : {kinds[k]}",
-                 f"%b{k} = tensor.extract {source[k]}[{at('%jc')}] : {kinds[k]}",
-                 f"%ta{k} = tensor.from_elements %a{k} : tensor<{elements[k]}>",
-                 f"%tb{k} = tensor.from_elements %b{k} : tensor<{elements[k]}>")
-    operands = ", ".join(f"%tb{k}, %ta{k}" for k in range(count))
-    pairs = ", ".join(f"tensor<{e}>, tensor<{e}>" for e in elements)
-    text.add(f'%tl = func.call @"{step}"({operands}) : ({pairs}) -> tensor<i1>',
-             "%less = tensor.extract %tl[] : tensor<i1>", "%none = arith.cmpi sge, %i, %mid : index",
-             "%more = arith.cmpi slt, %j, %hi : index", "%both = arith.andi %more, %less : i1",
-             "%right = arith.ori %none, %both : i1", f"%i1 = arith.addi %i, {text.index(1)} : index",
-             f"%j1 = arith.addi %j, {text.index(1)} : index", "%in = arith.select %right, %i, %i1 : index",
-             "%jn = arith.select %right, %j1, %j : index")
-    for k in range(count):
-        text.add(f"%v{k} = arith.select %right, %b{k}, %a{k} : {elements[k]}",
-                 f"%u{k} = tensor.insert %v{k} into {inside[k]}[{at('%k')}] : {kinds[k]}")
-    text.closed(["%in", "%jn", *(f"%u{k}" for k in range(count))], ["index", "index", *kinds])
-    text.closed([f"%l{width}#{k + 2}" for k in range(count)], kinds)
-    return [f"%q{width}#{k}" for k in range(count)]
+    def function(self, name: str) -> str:
+        """Return the function ``name``, behind a declaration of ``step``."""
+        other_axes = [d for d in range(len(self.shape)) if d != self.axis]
+        width, current = 1, self.names("%x{}")
+        while width < self.shape[self.axis]:
+            source, inner = current, current
+            for depth, d in enumerate(other_axes):
+                carried = self.names(f"%w{width}_{depth}_{{}}")
+                self.text.opened(f"%d{d}", self.shape[d], f"%r{width}_{depth}", carried, inner, self.kinds)
+                inner = carried
+            merged = self.merge(width, source, inner)
+            for depth in reversed(range(len(other_axes))):
+                self.text.closed(merged, self.kinds)
+                merged = self.names(f"%r{width}_{depth}#{{}}")
+            current, width = merged, 2 * width
+        operands = ", ".join(f"%x{k}: {kind}" for k, kind in enumerate(self.kinds))
+        return "\n".join([f'func.func private @"{self.step}"({self.pairs}) -> tensor<i1>',
+                          f'func.func private @"{name}"({operands}) -> ({self.types}) {{', *self.text.constants(),
+                          *self.text.lines, f"return {', '.join(current)} : {self.types}", "}"])
+
+    def merge(self, width: int, source: list[str], target: list[str]) -> list[str]:
+        """Merge the runs of ``width`` elements of a line of ``source``, pair by pair, into ``target``."""
+        text, count, extent = self.text, len(self.kinds), self.shape[self.axis]
+        n, w = text.index(extent), text.index(width)
+        carried, inside = self.names(f"%m{width}_{{}}"), self.names(f"%t{width}_{{}}")
+        arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, target))
+        carried_text = ", ".join(f"{c} = {g}" for c, g in zip(inside, carried))
+        last_index = text.index(extent - 1)
+        text.add(f"%q{width}:{count} = scf.for %lo = {text.index(0)} to {n} step {text.index(2 * width)} iter_args("
+                 f"{arguments}) -> ({self.types}) {{",
+                 f"%e1 = arith.addi %lo, {w} : index", f"%mid = arith.minsi %e1, {n} : index",
+                 f"%e2 = arith.addi %e1, {w} : index", f"%hi = arith.minsi %e2, {n} : index",
+                 f"%l{width}:{count + 2} = scf.for %k = %lo to %hi step {text.index(1)} iter_args("
+                 f"%i = %lo, %j = %mid, {carried_text}) -> (index, index, {self.types}) {{",
+                 f"%ic = arith.minsi %i, {last_index} : index", f"%jc = arith.minsi %j, {last_index} : index")
+        self.compare(source)
+        text.add("%none = arith.cmpi sge, %i, %mid : index", "%more = arith.cmpi slt, %j, %hi : index",
+                 "%both = arith.andi %more, %less : i1", "%right = arith.ori %none, %both : i1",
+                 f"%i1 = arith.addi %i, {text.index(1)} : index", f"%j1 = arith.addi %j, {text.index(1)} : index",
+                 "%in = arith.select %right, %i, %i1 : index", "%jn = arith.select %right, %j1, %j : index")
+        for k, (kind, element) in enumerate(zip(self.kinds, self.elements)):
+            text.add(f"%v{k} = arith.select %right, %b{k}, %a{k} : {element}",
+                     f"%u{k} = tensor.insert %v{k} into {inside[k]}[{self.at('%k')}] : {kind}")
+        text.closed(["%in", "%jn", *self.names("%u{}")], ["index", "index", *self.kinds])
+        text.closed([f"%l{width}#{k + 2}" for k in range(count)], self.kinds)
+        return self.names(f"%q{width}#{{}}")
+
+    def compare(self, source: list[str]) -> None:
+        """Set ``%less`` to whether the element at ``%jc`` comes before the element at ``%ic``."""
+        for k, (kind, element) in enumerate(zip(self.kinds, self.elements)):
+            self.text.add(f"%a{k} = tensor.extract {source[k]}[{self.at('%ic')}] : {kind}",
+                          f"%b{k} = tensor.extract {source[k]}[{self.at('%jc')}] : {kind}",
+                          f"%ta{k} = tensor.from_elements %a{k} : tensor<{element}>",
+                          f"%tb{k} = tensor.from_elements %b{k} : tensor<{element}>")
+        operands = ", ".join(self.names("%tb{0}, %ta{0}"))
+        self.text.add(f'%tl = func.call @"{self.step}"({operands}) : ({self.pairs}) -> tensor<i1>',
+                      "%less = tensor.extract %tl[] : tensor<i1>")
 
 
 def scatter_text(op: Operation, name: str, step: str) -> str | None:
