@@ -80,15 +80,19 @@ def _name_arguments(op: Operation, unknown: ir.Location) -> None:
     for region in op.regions:
         for block in region.blocks:
             for number, argument in enumerate(block.arguments):
-                name, location = None, argument.location
-                if isinstance(location, ir.NameLoc) and not location.name_str.startswith(ORIGIN):
-                    name = _usable(location.name_str)
-                elif marks is not None and number < len(marks):
-                    name = _attribute(marks[number])
-                elif op.name == "scf.for" and number == 0:
-                    depth = _depth(op)
-                    name = COUNTERS[depth] if depth < len(COUNTERS) else None
+                mark = marks[number] if marks is not None and number < len(marks) else None
+                name = _argument_name(op, number, argument.location, mark)
                 argument.set_location(unknown if name is None else ir.Location.name(name, unknown))
+
+
+def _argument_name(op: Operation, number: int, location: ir.Location, mark: "ir.DictAttr | None") -> str | None:
+    """Return the name of a block's argument; ``mark``: its attributes, if the block is of a function."""
+    if isinstance(location, ir.NameLoc) and not location.name_str.startswith(ORIGIN):
+        return _usable(location.name_str)
+    if mark is not None:
+        return _attribute(mark)
+    depth = _depth(op) if op.name == "scf.for" and number == 0 else len(COUNTERS)
+    return COUNTERS[depth] if depth < len(COUNTERS) else None
 
 
 def _depth(op: Operation) -> int:

@@ -9,7 +9,7 @@ because a module may come from a file, and because passes create instructions. R
 
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op
@@ -33,23 +33,27 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                machine = machine_named(kernel.target)
-                library = ""                # library of programs of the GpSimd cores
-                accepted: set[RecognizedOperation] = set()
-                for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
-                    with errors_at(operation):
-                        recognized, operands = recognize(operation)
-                        # most instructions of unrolled code are equal but for handles
-                        if recognized in accepted:
-                            continue
-                        op = recognized.with_ranges(operation, operands)
-                        check(op, machine)
-                        if not op.symbols and not isinstance(op, GpsimdCallOp):
-                            accepted.add(recognized)
-                        if isinstance(op, GpsimdCallOp):
-                            if library and op.library != library:
-                                raise SeveralLibraries(op=op.name, library=op.library, other=library)
-                            library = op.library
+                verify(kernel)
+
+
+def verify(kernel: KernelFunction) -> None:
+    """Check each instruction of a kernel."""
+    machine = machine_named(kernel.target)
+    library = ""                # library of programs of the GpSimd cores
+    accepted: set[RecognizedOperation] = set()
+    for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
+        with errors_at(operation):
+            recognized, operands = recognize(operation)
+            if recognized in accepted:      # most instructions of unrolled code are equal but for handles
+                continue
+            op = recognized.with_ranges(operation, operands)
+            check(op, machine)
+            if isinstance(op, GpsimdCallOp):
+                if library and op.library != library:
+                    raise SeveralLibraries(op=op.name, library=op.library, other=library)
+                library = op.library
+            elif not op.symbols:
+                accepted.add(recognized)
 
 
 def check(op: Op, machine: Machine) -> None:
