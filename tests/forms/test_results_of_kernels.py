@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.results import BadResult
 
@@ -90,6 +91,25 @@ def test_private_hbm_of_several_programs_is_one_output(on, names):
         nl.store(out[rows, :], nl.multiply(nl.load(scratch[0:16, :]), 2.0))
         return out
     same(result(on, names, kernel, X, grid=2), X * 2)
+
+
+def test_private_hbm_of_several_programs__leaves_inputs_as_one_run_does(on, names):
+    """All programs may run again to share a result; the second run begins with the inputs as they were."""
+    nl = names.nl
+
+    def kernel(x, total):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+        rows = nl.ds(nl.program_id(0) * 16, 16)
+        nl.store(out[rows, :], nl.multiply(nl.load(x[rows, :]), 2.0))
+        nl.store(total[rows, :], nl.add(nl.load(total[rows, :]), 1.0))
+        return out, total
+    if names.nl.__name__.startswith("nki_mlir.language.beta"):
+        kernel.__annotations__["total"] = mutable_tensor
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    out, total = result(on, names, kernel, fixed, X.copy(), grid=2)
+    same(out, X * 2)
+    same(total, X + 1)
 
 
 def test_a_tile_of_several_programs_is_an_error(on, names):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``help()`` of functions says all of them, and its examples compute what NumPy does beside them."""
 
+import importlib
 import inspect
 import re
 import subprocess
@@ -17,6 +18,7 @@ from nki_mlir.language.documentation.page import (
     LANGUAGE,
     PAGES,
     TENSOR,
+    argument,
     example,
     sentence,
     values,
@@ -254,3 +256,24 @@ def test_documentation__is_read_when_it_is_asked_for():
             "assert 'Example:' in __import__('inspect').getdoc(i.activation)\n"
             "assert 'reduce_cmd: ' in __import__('inspect').getdoc(i)")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("module, first", [
+    ("current.language", "``nki.language`` (``nl``): tensors, dtypes, loops and functions on tiles."),
+    ("current.isa", "``nki.isa`` (``nisa``): one function per engine instruction, which writes its first argument."),
+    ("beta.language", "``neuronxcc.nki.language`` (``nl``): the tile language of the beta generation.")])
+def test_help_of_a_module__begins_with_what_it_is_and_has_its_names(module, first):
+    text = inspect.getdoc(importlib.import_module(f"nki_mlir.language.{module}"))
+    assert text.startswith(first) and "Other names:" in text and "Examples:" in text
+
+
+@pytest.mark.parametrize("kind, takes, phrase", [
+    ("a tile", "[P, F]", "a tile [P, F]"), ("a tile", "in SBUF", "a tile in SBUF"),
+    ("a tile", "a tile or a number", "a tile or a number"), ("a tile", "the operand", "a tile; the operand"),
+    ("a dtype", "the dtype of the result", "the dtype of the result"), ("a dtype", "of the result", "a dtype; of the result"),
+    ("True or False", "True to wait", "True to wait"), ("True or False", "whether to wait", "True or False; whether to wait"),
+    ("a tuple of integers", "two integers", "two integers"), ("a tuple of integers", "the shape", "a tuple of integers; the shape"),
+    ("an integer", "the axis", "an integer; the axis"), ("an integer", "an integer from 0", "an integer from 0"),
+    ("an operator", "of the integers", "an operator; of the integers"), ("an operator", "", "an operator"), ("", "any", "any")])
+def test_argument__names_its_kind_once(kind, takes, phrase):
+    assert argument(kind, takes) == phrase

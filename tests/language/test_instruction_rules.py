@@ -82,6 +82,11 @@ def dma_transposed(t, axes):
     return nisa.dma_transpose(nl.ndarray((8, 4, 16), nl.float32, buffer=nl.private_hbm), axes=axes)
 
 
+def dma_transposed_rank(rank):
+    source = nl.ndarray((2,) * rank, nl.float32, buffer=nl.private_hbm)
+    return nisa.dma_transpose(source, axes=None)
+
+
 def integers(t, dtype):
     return nl.copy(full((32, 32), 1, dtype), dtype=nl.float32)
 
@@ -181,6 +186,9 @@ RULES = {
         BROKEN, "dma_transpose axes (1, 2, 0) of a tensor of 3 dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are "
         "supported",
         lambda t: dma_transposed(t, (1, 2, 0)), lambda t: dma_transposed(t, (2, 1, 0)), "trn2"),
+    "dma_transpose of 5 dimensions": (
+        BROKEN, "dma_transpose axes () of a tensor of 5 dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported",
+        lambda t: dma_transposed_rank(5), lambda t: dma_transposed_rank(4), "trn2"),
     "nc_matmul of integers": (
         BROKEN, "operand 'moving' of 'nc_matmul' has dtype int8, which must be a float type",
         lambda t: nisa.nc_matmul(nl.copy(t, dtype=nl.bfloat16), full((32, 32), 1, nl.int8)),

@@ -9,7 +9,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, NkiWarning
 
-from .running import check, floats, on_tiles
+from .running import check, floats, on_tiles, run
 
 X = floats(4, 8)
 ROWS, COLUMNS = np.mgrid[0:4, 0:8]
@@ -253,3 +253,21 @@ def test_slices_of_memory_are_places_for_tensors(on):
 def test_slices_of_memory_that_are_no_places(place, text):
     with pytest.raises((NkiTypeError, NkiValidationError), match=text):
         on_tiles("eager", lambda dst, x: place(), [((4, 8), nl.float32)], X)
+
+
+@pytest.mark.parametrize("kind", ["vector_offset", "scalar_offset"])
+def test_call_in_the_form_of_the_beta_generation__reads_at_run_time_offsets(on, kind):
+    x = floats(32, 8)
+
+    def kernel(x):
+        out = nl.ndarray((4, 8), x.dtype, buffer=nl.shared_hbm)
+        if kind == "vector_offset":
+            places = nl.ndarray((4, 1), nl.int32)
+            nisa.iota(places, [[0, 1]], offset=2, channel_multiplier=3)
+            rows = x.ap([[8, 4], [1, 8]], vector_offset=places)
+        else:
+            start = nisa.register_alloc(2)
+            rows = x.ap([[24, 4], [1, 8]], scalar_offset=start, indirect_dim=0)
+        nisa.dma_copy(out, nl.copy(rows, mask=True))
+        return out
+    np.testing.assert_array_equal(run(on, kernel, x), x[2:12:3])

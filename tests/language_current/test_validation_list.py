@@ -664,6 +664,8 @@ def test_refused_at_the_call(name, launch, monkeypatch):
     with pytest.raises(NkiValidationError) as raised:
         launch(kernel)(np.zeros((1, 1), np.float32))
     assert raised.value.headline == text
+    fix = raised.value.advice[1]
+    assert len(fix.split()) >= 2 and f"fix: {fix}" in str(raised.value)
     assert isinstance(raised.value, AssertionError) and raised.value.at.file == __file__
     first = call.__code__.co_firstlineno
     assert first <= raised.value.at.line < first + 4

@@ -283,6 +283,16 @@ def kernel(x):
 '''
 
 
+def test_class__is_left_if_it_extends_one_that_is():
+    """A class between has no method; one of another name beside them stays."""
+    text = CLASSES.replace("class Extended(Held):", "class Further(Sizes):\n    pass\n\n\nclass Extended(Held):").replace(
+        "class Other:", "class Last(Extended):\n    pass\n\n\nclass Other:")
+    report = MigrationReport("kernel.py")
+    rewritten(text, report)
+    left = [e.text.split(",")[0] for e in report.entries if e.left and e.text.startswith("the class")]
+    assert left == [f"the class {name}" for name in ("Held", "Extended", "Last", "Other", "Inner")]
+
+
 def test_objects_whose_methods_compute_on_tiles__are_left():
     """Their attributes may be tiles or numbers. A class that holds numbers alone stays the host's."""
     report = MigrationReport("kernel.py")

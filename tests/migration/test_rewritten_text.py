@@ -74,3 +74,23 @@ nl.store(out[i_p, i_f], t, mask={mask})""")
 ])
 def test_mask__becomes_counts_named_after_rows_and_columns(mask, counts, part, tmp_path):
     assert masked(tmp_path, mask) == (counts, part)
+
+
+@pytest.mark.parametrize(("call", "is_tile"), [
+    ("fs[1](nl.load(x))", True), ("{'a': nl.exp}['a'](nl.load(x))", True), ("f(nl.load(x))", True),
+    ("fs[1](nl.load(x), 1)", False), ("fs[1](2)", False), ("fs[0](nl.load(x), nl.load(x))", False)])
+def test_function_from_a_table__gives_a_tile_of_the_shape_of_its_one_tile(call, is_tile, tmp_path):
+    """Arithmetic on what is known to be a tile becomes a call."""
+    lines = rewritten(tmp_path, f"fs = [nl.exp, nl.tanh]\nf = nl.exp\nt = {call}\nu = t + t\nnl.store(out, u)")
+    assert ("u = nl.add(t, t)" in lines) is is_tile
+    assert ("u = t + t" in lines) is not is_tile
+
+
+@pytest.mark.parametrize(("body", "lines"), [
+    ("# a\n...\n# b\nt = nl.load(x)\nnl.store(out, t)", ["# a", "# b", "t = nl.load(x)", "nl.store(out, t)"]),
+    ("# a\n...\n# b\n...\nt = nl.load(x)\nnl.store(out, t)", ["# a", "# b", "t = nl.load(x)", "nl.store(out, t)"]),
+    ("t = nl.load(x)\n# a\n...\nnl.store(out, t)", ["t = nl.load(x)", "# a", "nl.store(out, t)"]),
+    ("for k in range(2):\n    # a\n    ...\n    t = nl.load(x)\n    nl.store(out, t)",
+     ["for k in range(2):", "# a", "t = nl.load(x)", "nl.store(out, t)"])])
+def test_comments_of_statements_without_effect__stay_in_front_of_the_next(body, lines, tmp_path):
+    assert rewritten(tmp_path, body) == lines
