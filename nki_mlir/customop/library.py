@@ -94,13 +94,13 @@ class WrongArity(NkiMlirError, TypeError):
 
 class WrongArgument(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-ARGUMENT"
-    message = "argument {place} of {signature} is {given}"
+    message = "argument {index} of {signature} is {given}"
     fix = "pass {wanted}"
 
 
 class WrongArgumentDtype(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-DTYPE"
-    message = "argument {place} of {signature} has dtype {given}"
+    message = "argument {index} of {signature} has dtype {given}"
     fix = "convert it: custom operators take {known}"
 
 
@@ -205,14 +205,14 @@ class Operator:
 
     def refuse(self, index: int, argument: object, expected: str) -> None:
         """Raise ``WrongArgument``: an argument is not what its parameter expects."""
-        raise WrongArgument(place=index, signature=self.signature, given=f"{argument!r:.60}", wanted=expected)
+        raise WrongArgument(index=index, signature=self.signature, given=f"{argument!r:.60}", wanted=expected)
 
     def code_of(self, index: int, dtype: Any) -> int:
         """Return the engine's code of a NumPy or PyTorch dtype. Raise ``WrongArgumentDtype``."""
         text = str(dtype)
         name = text.removeprefix("torch.") if text.startswith("torch.") else str(np.dtype(dtype))
         if name not in CODES:
-            raise WrongArgumentDtype(place=index, signature=self.signature, given=name, known=", ".join(sorted(CODES)))
+            raise WrongArgumentDtype(index=index, signature=self.signature, given=name, known=", ".join(sorted(CODES)))
         return CODES[name]
 
     # -- the engine ----------------------------------------------------------------------------------------------------

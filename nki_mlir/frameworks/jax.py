@@ -52,7 +52,7 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     dtype that kernels do not have, and ``SymbolicShape`` for a size that is no number."""
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
-                            instead="jax.jit compiles anew").here()
+                            instead="jax.jit recompiles").here()
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:

@@ -66,7 +66,7 @@ def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[jax.core.
 
 @cache
 def _jitted(callee: Callee) -> Callable[..., list[jax.Array]]:
-    # One function for each callee: jax.jit traces and compiles anew for every function object.
+    # One function for each callee: jax.jit traces and compiles again for every function object.
     return jax.jit(lambda *operands: bind(callee, operands))
 
 

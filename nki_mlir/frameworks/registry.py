@@ -194,7 +194,7 @@ class NumberAsTensor(NkiMlirError, TypeError):
 
 class SymbolicShape(NkiMlirError, TypeError):
     code = "NKI-SYMBOLIC-SHAPE"
-    message = "kernel {name} is called with {what}: its sizes must be known"
+    message = "kernel {name} is called with {what}: all sizes must be known"
     why = "a kernel is compiled for its shapes"
     fix = "export the program once for each size; {instead}"
 

@@ -181,7 +181,7 @@ def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
             if number in sizes:
                 description = f"dimension {dim} of {origin_of(fake.source)}, which becomes {number}"
                 error = SymbolicShape(name=kernel.__name__, what=description,
-                                      instead="Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew")
+                                      instead="Dim.STATIC and Dim.AUTO fix the size, and torch.compile recompiles")
                 if (constraints.constraint_sizes or {dim: None})[dim] is not None:
                     raise error.here()
                 warn_once(f"{error.headline}; {error.advice[1]}", SymbolicShapeWarning,

@@ -87,8 +87,8 @@ def test_export__of_a_symbolic_shape_is_refused():
     (n,) = export.symbolic_shape("n")
     with pytest.raises(SymbolicShape) as raised:
         export.export(jax.jit(lambda a: kernels.scaled(a, 2.0)))(jax.ShapeDtypeStruct((n, 16), np.float32))
-    assert raised.value.headline == "kernel scaled is called with an array of shape (n, 16): its sizes must be known"
-    assert raised.value.advice[1] == "export the program once for each size; jax.jit compiles anew"
+    assert raised.value.headline == "kernel scaled is called with an array of shape (n, 16): all sizes must be known"
+    assert raised.value.advice[1] == "export the program once for each size; jax.jit recompiles"
     assert raised.value.at.file == __file__
 
 

@@ -43,7 +43,7 @@ class Clash(NamedTuple):
     def texts(self, buffer: Buffer) -> dict[str, Location | list[int] | str]:
         """Return the values for the message templates of ``verdicts``."""
         return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
-                "place": self.other.at}
+                "location": self.other.at}
 
 
 def done(touch: Touch) -> str:

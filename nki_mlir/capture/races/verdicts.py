@@ -15,14 +15,14 @@ LEVELS = "off", "warn", "error"
 class IterationsMeet(KernelError):
     code = "NKI-RACE-ITERATIONS"
     message = ("{tensor}{element} is {done} by iteration {first} of the loop over {loop} here, and {also} by iteration "
-               "{second} at {place}")
+               "{second} at {location}")
     why = "iterations of nl.affine_range run in any order, or at the same time"
     fix = "let each iteration write different elements, accumulate with +=, or make the loop an nl.sequential_range"
 
 
 class ProgramsMeet(KernelError):
     code = "NKI-RACE-PROGRAMS"
-    message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {place}"
+    message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {location}"
     why = "programs of a grid run in any order, or at the same time"
     fix = "let each program write different elements, or order the programs with a barrier"
 
@@ -74,6 +74,6 @@ class Verdict:
     def add_race(self, error: KernelError, at: Location) -> None:
         """Add a race at a source location, unless an equal one is there."""
         error.located(at)
-        if all((e.at, type(e), e.values.get("place")) != (error.at, type(error), error.values.get("place"))
+        if all((e.at, type(e), e.values.get("location")) != (error.at, type(error), error.values.get("location"))
                for e in self.races):
             self.races.append(error)

@@ -19,7 +19,7 @@ NARROW = {np.dtype(wide): np.dtype(narrow) for wide, narrow in (
     (np.float64, np.float32), (np.int64, np.int32), (np.uint64, np.uint32))}
 MEANINGS = {"shape": "extents, or one extent", "dtype": "the dtype of the elements",
             "fill_value": "the value of each element",
-            "n": "rows", "N": "rows", "M": "columns, N where it is None", "k": "the diagonal: 0 is the main one",
+            "n": "rows", "N": "rows", "M": "columns; None means N", "k": "the diagonal: 0 is the main one",
             "a": "an array", "m": "a matrix", "v": "a vector, or a matrix whose diagonal is returned",
             "object": "an array, or numbers in lists", "bounds": "start, stop and step, as for np.arange",
             "start": "the first value", "stop": "the last value", "num": "how many values"}

@@ -138,7 +138,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "offset": "an integer or a register, which is added to each value",
             "expr": "an affine expression of nl.arange indices"},
             "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
-            "A pattern that has not as many elements as a partition of dst is an error."),
+            "A pattern of more or fewer elements than a partition of dst is an error."),
         example="""
         y: int32[32, 16]
         nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)

@@ -45,7 +45,7 @@ class LoweredKernel:
         return bool(meetings_of(self.kernel.op))
 
     def code(self, like: Code | None = None) -> Code:
-        """Read the records anew. ``like``: the code of another variant of the kernel, whose buffers in HBM it shares.
+        """Read the records again. ``like``: the code of another variant of the kernel, whose buffers in HBM it shares.
         """
         try:
             return read_code(self.kernel, like, self.repeats)
