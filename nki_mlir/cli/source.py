@@ -192,7 +192,7 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
     with context:
         try:
             # Only parsing a file gives locations its name.
-            is_complete_file = name.isprintable() and Path(name).is_file() and Path(name).read_bytes() == text.encode()
+            is_complete_file = name.isprintable() and os.path.isfile(name) and Path(name).read_bytes() == text.encode()
             if source_map is not None:
                 module = ir.Module.parse(source_map.text)
             else:
@@ -273,11 +273,12 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
 def run_file(file: Path) -> dict[str, object]:
     """Run a Python file as a module of its name, and return the names that it defines."""
     from nki_mlir.compat import install  # start-up: imported on first use
-    if not file.is_file():
-        raise SourceError(f"cannot read {file}: no such file")
+    if not os.path.isfile(file):                        # of Path's methods a name that is too long is an error
+        raise SourceError(f"cannot read {shortened(str(file))}: no such file")
+    TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     name_source(file)
     install(executables=False)
-    sys.path.insert(0, str(file.resolve().parent))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(file)))
     keep_last_collection()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

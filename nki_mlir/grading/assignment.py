@@ -19,6 +19,7 @@
     hbm_ratio = 1.5                             # of the bytes that have to be moved; no points beyond
 """
 
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,7 @@ def load_assignment(path: str | Path) -> Assignment:
     check(not data.keys() - OF_FILE, f"has the unknown field {', '.join(sorted(data.keys() - OF_FILE))}")
     check(isinstance(data.get("reference"), str), "has no reference")
     reference = file.parent / data["reference"]
-    check(reference.is_file(), f"its reference {data['reference']} does not exist")
+    check(os.path.isfile(reference), f"its reference {data['reference']} does not exist")
     listed = data.get("part")
     check(isinstance(listed, list) and bool(listed), "has no [[part]]")
     parts = []
@@ -121,12 +122,12 @@ def parsed(text: str) -> dict[str, Any]:
 def submission_file(submission: str | Path, assignment: Assignment) -> Path:
     """Return the Python file of a submission. Raise ``NoSubmission``."""
     path = Path(submission)
-    if path.is_file():
+    if os.path.isfile(path):                # of Path's methods a name that is too long is an error
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise NoSubmission(name=str(submission), what="does not exist")
     files = [path / assignment.file] if assignment.file else sorted(path.glob("*.py"))
-    if len(files) != 1 or not files[0].is_file():
+    if len(files) != 1 or not os.path.isfile(files[0]):
         complaint = f"has no {assignment.file}" if assignment.file else f"has {len(files)} Python files"
         raise NoSubmission(name=str(submission), what=complaint)
     return files[0]

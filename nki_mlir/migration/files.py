@@ -2,6 +2,7 @@
 """Files to migrate: their texts before and after, formatted, with a report of each."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import libcst as cst
 
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names
@@ -48,9 +50,9 @@ def migrated(path: Path, release: str) -> list[Migrated]:
     if release not in releases:
         raise MigrationError(what=f"there is no release {release} to migrate to",
                              how=f"choose one of {', '.join(releases)}")
-    if not path.exists():
+    if not os.path.exists(path):           # of Path's methods a name that is too long is an error
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
-    if not path.is_dir() and not path.is_file():        # to read a FIFO would wait for a writer
+    if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
         raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
     files = sorted(p for p in path.rglob("*.py") if p.is_file() and not any(part.startswith(".") for part in p.parts)
                    ) if path.is_dir() else [path]
@@ -95,6 +97,7 @@ def _launched(file: Path, texts: Mapping[Path, str], gridded: Mapping[str, Mappi
 
 
 def _read(file: Path) -> str:
+    TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     try:
         text = file.read_text(encoding="utf-8-sig")
         _check_depth(text)
@@ -142,10 +145,11 @@ def _refuse_texts(file: Path, text: str) -> None:
 
 def _tried(file: Path) -> str:
     try:
+        TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
         text = file.read_text(encoding="utf-8")
         _check_depth(text)
         cst.parse_module(text)
-    except (OSError, UnicodeDecodeError, SyntaxError, cst.ParserSyntaxError):
+    except (InputTooLarge, OSError, UnicodeDecodeError, SyntaxError, cst.ParserSyntaxError):
         return ""
     return text
 

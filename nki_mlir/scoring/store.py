@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -29,7 +30,7 @@ class StoreFailed(NkiMlirError):
 def key_of(request: dict[str, Any]) -> str:
     """Return the key of a request: the hash of the texts of candidate and reference, the settings, and this version."""
     reference = Path(request["reference"])
-    text = reference.read_text(errors="replace") if reference.is_file() else str(reference)
+    text = reference.read_text(errors="replace") if os.path.isfile(reference) else str(reference)
     parts = [request["source"], text, __version__,
              *(json.dumps(request.get(name), sort_keys=True) for name in SETTINGS)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

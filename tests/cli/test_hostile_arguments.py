@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from nki_mlir.cli import grade, opt, run
+from nki_mlir.cli import grade, migrate, opt, run
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -82,11 +83,42 @@ def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path,
     assert "there is no command" in printed or "unknown" in printed
 
 
-@pytest.mark.parametrize("library", ["", "text.so"])
+@pytest.mark.parametrize("library", ["", "text.so", "fifo.so", "circle.so", "x" * 300])
 def test_what_is_no_library_is_an_error(library, kernel, tmp_path, capsys):
     (tmp_path / "text.so").write_text("no library")
+    (tmp_path / "circle.so").symlink_to("circle.so")
+    os.mkfifo(tmp_path / "fifo.so")
     assert run.main([kernel, "--arg", "4x4xf32", "--load-library", str(tmp_path / library)]) == 1
     assert f"{tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command, arguments, said", [
+    (run, ["{name}.py:f"], "no such file"), (opt, ["{name}.py:f"], "no such file"),
+    (migrate, ["{name}.py"], "no such file or directory"), (grade, ["a.toml", "{name}.py"], "does not exist [NKI-GRADE"),
+    (grade, ["long.toml", "a.py"], "does not exist [NKI-GRADE")], ids=lambda value: str(value)[:30])
+def test_names_that_no_file_can_have(command, arguments, said, tmp_path, monkeypatch, capsys):
+    """Path's methods raise an error if a name is too long."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("def inputs(rng): ...\ndef reference(): ...\n")
+    assignment = '[[part]]\nname = "one"\npoints = 1\n'
+    (tmp_path / "a.toml").write_text('reference = "a.py"\n' + assignment)
+    (tmp_path / "long.toml").write_text(f'reference = "{"x" * 300}.py"\n' + assignment)
+    assert command.main([argument.format(name="x" * 300) for argument in arguments]) == 1
+    printed = capsys.readouterr().err
+    assert said in printed and len([line for line in printed.splitlines() if "error" in line]) == 1, printed
+
+
+def test_sources_larger_than_the_limit_are_not_read(kernel, tmp_path, monkeypatch, capsys):
+    file = kernel.removesuffix(":f")
+    os.truncate(file, 1 << 34)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "k.py").write_text(KERNEL)
+    (tmp_path / "beside" / "large.py").touch()
+    os.truncate(tmp_path / "beside" / "large.py", 1 << 34)
+    for command, source in ((run, kernel), (opt, kernel), (migrate, file)):
+        assert command.main([source]) == 1
+        assert "error: the file takes 17,179,869,184 bytes, more than the limit" in capsys.readouterr().err
+    assert migrate.main([str(tmp_path / "beside" / "k.py")]) == 0
 
 
 def test_values_of_a_file_are_those_of_the_tensor(kernel, tmp_path, capsys):
