@@ -4,7 +4,8 @@ fit.
 
 It changes each number by 5%, times all kernels again, and assumes that the effect is linear in the logarithms of
 both. So a fit on any of the entries is a least-squares problem, in which small errors count by their squares and large
-errors by their size; a prior keeps every number near its value. Orders of instructions stay as they are.
+errors by their size; a prior keeps every number near its value. Orders of instructions stay as they are. The errors
+are those of kernels that are timed with the fitted numbers.
 
 It prints the errors of a fit on half of the operators beside those of the other half, and the errors of each operator
 beside those of a fit without it. It changes no number of a machine.
@@ -123,9 +124,12 @@ class Sensitivities:
         return np.array([k for k, e in enumerate(self.entries) if e.operator in operators], int)
 
     def off(self, rows: np.ndarray, change: np.ndarray) -> list[float]:
-        """Return the relative errors of some entries with changed numbers."""
-        errors = self.errors[rows] + self.slopes[rows] @ change
-        return [abs(float(error)) for error in np.expm1(errors)]
+        """Return the relative errors of some entries with changed numbers, which are timed again: far from the numbers
+        as they are, effects are not linear."""
+        values = {id(number.number): float(number.number * np.exp(by)) for number, by in zip(self.numbers, change)}
+        entries = [self.entries[k] for k in rows]
+        machines = {target: with_numbers(machine_named(target), values) for target in {e.target for e in entries}}
+        return [abs(e.model_ns(machines[e.target]) / e.published_ns - 1) for e in entries]
 
     def spread(self, k: int) -> float:
         """Return the standard deviation of measurements about a number, from the errors of entries, weighted by how
