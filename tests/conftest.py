@@ -3,6 +3,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -51,10 +52,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module")
 def example_modules() -> Iterator[None]:
-    """The vendor's names and the examples can be imported."""
+    """The vendor's names and the examples can be imported. Other files of their names may have been loaded before."""
     install()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
+        for file in EXAMPLES.glob("*.py"):
+            if getattr(sys.modules.get(file.stem), "__file__", None) != str(file):
+                patch.delitem(sys.modules, file.stem, raising=False)
         yield
 
 

@@ -2,13 +2,11 @@
 """Loops around products of tiles that run as one packed product: which do, and that values are the same."""
 
 import importlib
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.compat import install
 from nki_mlir.dialects.access import Linear
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -24,7 +22,6 @@ from nki_mlir.waist.nest import Nest, Operand
 
 from .compiled import set_options
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 RNG = np.random.default_rng(0)
 A, B = (RNG.standard_normal(shape).astype(np.float32) for shape in ((256, 384), (256, 1024)))
 WHOLE_A, WHOLE_B = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in ((256, 384), (256, 1024)))
@@ -36,10 +33,8 @@ def small_blocks(monkeypatch):
 
 
 @pytest.fixture
-def example(monkeypatch):
+def example(example_modules):
     """A kernel of the examples by module and name, with no code of other tests."""
-    install()
-    monkeypatch.syspath_prepend(str(EXAMPLES))
     return lambda module, name: nki.jit(getattr(importlib.import_module(module), name).__wrapped__)
 
 

@@ -2,8 +2,6 @@
 """Kernels from Python to instruction streams: values under adversarial schedulers, loops kept or written out."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,9 +23,9 @@ from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
 
+from ...examples import cases
 from ...tolerances import assert_within
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 install()
 kernels = importlib.import_module("tests.targets.neuron.kernels")
 CASES = [pytest.param(*case, id=case[0].__name__) for case in kernels.cases()]
@@ -67,15 +65,14 @@ def test_kernel__runs_on_the_isa_executor(kernel, arguments, answer, bound):
 
 
 @pytest.mark.parametrize("name", ["softmax", "matmul", "attention", "top_k"])
+@pytest.mark.usefixtures("example_modules")
 def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    for kernel, arguments, answer, tolerance in importlib.import_module(name).cases():
+    for kernel, arguments, answer, tolerance in cases(name, monkeypatch):
         spec = specialization(kernel, tuple(arguments))
         first, *others = simulated(spec, arguments, seeds=(None, 0, 1, 2))
         assert np.abs(first.astype(np.float64) - answer).max() <= tolerance
         for other in others:
             np.testing.assert_array_equal(other, first)
-    sys.modules.pop(name)
 
 
 def test_variants__of_a_grid_are_one_program():
