@@ -2,13 +2,15 @@
 """Groups of straight-line operations that are lowered together, and the keys by which equal groups are found.
 
 The instructions of an operation in the function's top block depend only on the parts of ``GroupKey`` and on the starts
-of its patterns in HBM: if these differ, the starts of the instructions' patterns differ by the same distance. Two
-operations in a row may become one instruction where the first may be a fold and nothing else uses its result: these are
-one group. Operations in loops and branches, operations on views, and meetings of programs are lowered one by one.
+of its patterns in HBM, and in SBUF of those that are parts of buffers: if these differ, the starts of the instructions'
+patterns differ by the same distance. Two operations in a row may become one instruction where the first may be a fold
+and nothing else uses its result: these are one group. Operations in loops and branches, operations on views, and
+meetings of programs are lowered one by one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -16,11 +18,13 @@ from nki_mlir.analysis.effects import VIEWS
 from nki_mlir.bindings import Module, Operation, Value, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.access import SBUF, Access, Tile
 from nki_mlir.dialects.attributes import elements, read_access
+from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.op import REGISTRY, Op, changed
+from nki_mlir.scalar.dtypes import DType
 from nki_mlir.transforms.split_masked_loops import is_masked
 
 LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that may alias others
@@ -30,10 +34,12 @@ class GroupKey(NamedTuple):
     """The parts of a group of operations that determine its instructions.
 
     ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
-    functions, engines, marks) and the types of its operands, without where patterns start in HBM. ``slots`` says which
-    operands are one buffer. ``origins`` has the origin of each buffer, and for a local one of several operations
-    whether only they use it. ``symbols`` are the index values that operands are, by identity: their ranges count.
-    ``allocated`` has the buffers that are allocated inside of the group, with the number of the next operation.
+    functions, engines, marks) and the types of its operands, without the starts that may differ (``is_movable``).
+    ``slots`` says which operands are one buffer. ``origins`` has the origin of each buffer, and for a local one of
+    several operations whether only they use it. ``symbols`` are the index values that operands are, by identity: their
+    ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the next
+    operation. ``distances`` has for each start that may differ the distance from the first start in its buffer, or the
+    start itself if another pattern of the buffer may not move.
     """
 
     operations: tuple[object, ...]
@@ -41,6 +47,7 @@ class GroupKey(NamedTuple):
     origins: tuple[object, ...]
     symbols: tuple[Value, ...]
     allocated: tuple[tuple[int, int], ...]
+    distances: tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -67,8 +74,8 @@ class Outline:
 
 @dataclass(eq=False, slots=True)
 class OperationForm:
-    """The common part of equal tile operations. ``outline`` does not depend on where tiles start in HBM; ``starts``
-    has these starts, by the number of the operand."""
+    """The common part of equal tile operations. ``outline`` does not depend on movable starts; ``starts`` has these, by
+    the number of the operand."""
 
     tiles: int
     outline: Outline
@@ -89,8 +96,8 @@ class TileOperation(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OperationGroup:
-    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``starts`` where
-    the patterns of those in HBM start, by their number among these."""
+    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``starts`` the
+    first start in each of those whose patterns are movable, by their number among these."""
 
     operations: Sequence[TileOperation]
     buffers: list[SourceBuffer]
@@ -134,7 +141,7 @@ class Groups:
                  ) -> None:
         self.function, self.operations = kernel.op, operations
         self.forms: dict[object, OperationForm] = {}            # by types and attributes
-        self.moved: dict[object, OperationForm] = {}            # the same without where patterns start in HBM
+        self.moved: dict[object, OperationForm] = {}            # the same without starts that may differ
         self.outlines: dict[object, Outline] = {}
         self.buffers: dict[Value, SourceBuffer] = {}
         self.arguments = [
@@ -257,7 +264,7 @@ class Groups:
             stays |= operation.form.stays
         numbers: dict[SourceBuffer, int] = {}
         slots = [numbers.setdefault(buffer, len(numbers)) for buffer in used]
-        stays |= any([slots.count(slots[number]) > 1 for number, _ in starts])      # its patterns may overlap
+        first_starts, distances = distances_of(slots, starts) if starts else ({}, ())
         origins: list[object] = [buffer.origin for buffer in numbers]
         allocated: tuple[tuple[int, int], ...] = ()
         if len(operations) > 1:
@@ -270,10 +277,9 @@ class Groups:
                 allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
         if stays or None in origins:
             return
-        group = OperationGroup(operations, list(numbers), {slots[number]: start for number, start in starts},
-                               tuple([number for _, number in allocated]))
+        group = OperationGroup(operations, list(numbers), first_starts, tuple([number for _, number in allocated]))
         key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
-                       tuple(symbols), allocated)
+                       tuple(symbols), allocated, distances)
         first = self.by_key.setdefault(key, group)
         if first is group:
             group.number = len(self.by_key)
@@ -298,34 +304,54 @@ class Groups:
                        len(self.buffers))
 
 
+def is_movable(access: Access, space: str, shape: tuple[int, ...], dtype: DType) -> bool:
+    """Return whether the start of a pattern may differ between groups: in HBM, and in SBUF if it is a part of its
+    buffer. In PSUM a pattern may cross banks."""
+    return access.partition is None or (space == SBUF and access.dtype is dtype and prod(access.shape) < prod(shape))
+
+
+def distances_of(slots: Sequence[int], starts: Sequence[tuple[int, int]]) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Return the first start in each buffer of which all patterns are movable, by the buffer's number, and the
+    ``distances`` of a key."""
+    movable = {number for number, _ in starts}
+    fixed = {slot for number, slot in enumerate(slots) if number not in movable}
+    first_starts: dict[int, int] = {}
+    for number, start in starts:
+        if slots[number] not in fixed:
+            first_starts.setdefault(slots[number], start)
+    return first_starts, tuple([start - first_starts.get(slots[number], 0) for number, start in starts])
+
+
 def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return what is equal for operations whose parts differ only in where patterns start in HBM; these starts, by the
+    """Return a key that is equal for operations whose parts differ only in movable starts; and these starts, by the
     number of the operand."""
     patterns: list[object] = []
     starts: list[tuple[int, int]] = []
     attributes = dict(parts.attributes)
     for number, pattern in enumerate(elements(attributes.pop("access"))):
         access = read_access(pattern)
-        if access.partition is None:
+        shape, dtype, space = memref_parts(parts.operands[number].type)
+        if is_movable(access, space, shape, dtype):
             starts.append((number, access.free.const))
-            patterns.append((access.dtype, access.free.symbols, access.dims))
+            patterns.append((access.dtype, access.partition, access.free.symbols, access.dims))
         else:
             patterns.append(pattern)
     return (parts.types, *attributes.items(), *patterns), tuple(starts)
 
 
 def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return what is equal for operations that differ in their buffers and in where tiles start in HBM; these starts,
+    """Return a key that is equal for operations that differ in their buffers and in movable starts; and these starts,
     by the number of the operand."""
-    starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands())
-                    if tile.space == HBM])
+    def moves(tile: Tile) -> bool:
+        return is_movable(tile.access, tile.space, tile.base_shape, tile.base_dtype)
+    starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands()) if moves(tile)])
     if any(start for _, start in starts):
-        op = changed(op, lambda tile: started(tile, -tile.access.free.const) if tile.space == HBM else tile)
+        op = changed(op, lambda tile: started(tile, -tile.access.free.const) if moves(tile) else tile)
     return (op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts
 
 
 def started(tile: Tile, distance: int, handle: object = None) -> Tile:
-    """Return a tile in HBM, or one of another tensor, that starts behind it by so many elements."""
+    """Return a tile, or that of another buffer, that starts behind it by so many elements."""
     access = tile.access
     return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
 

@@ -168,12 +168,31 @@ def rows_in_a_loop(x, y):
     return out
 
 
+def parts_of_tiles(x):
+    """Parts of tiles that differ in where they start: alone, in place, at several distances in one tile, and with an
+    operand that is all of the tile; and banks of PSUM."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    banks = nl.zeros((128, 1024), nl.float32, buffer=nl.psum)
+    tile, other = nl.load(x), nl.load(x)
+    for k in nl.static_range(8):
+        a, b = 8 * k, 8 * k + 16
+        other[:, a:a + 8] = nl.exp(tile[:, a:a + 8])
+        other[:, a:a + 8] = nl.add(other[:, a:a + 8], 1.0)
+        tile[:, a:a + 8] = nl.multiply(tile[:, b:b + 8] if k % 4 else tile[:, a + 4:a + 12], 2.0)
+        tile[:, 0:128] = nl.add(tile[:, 0:128], other[:, k:k + 1])
+        banks[:, 508 * (k % 2):508 * (k % 2) + 8] = nl.copy(tile[:, a:a + 8])
+        nl.store(out[:, a:a + 8], nl.add(tile[:, a:a + 8], banks[:, 508 * (k % 2):508 * (k % 2) + 8]))
+    nl.store(out[:, 64:128], other[:, 64:128])
+    return out
+
+
 KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(folds_converted, [(128, 64)], None, 3, id="folds"),
            pytest.param(folds_apart, [(128, 64)], None, 3, id="folds apart"),
            pytest.param(rows_in_a_loop, [(256, 64), (2, 64)], None, 1, id="rows in a loop"),
            pytest.param(buffers_shared, [(128, 64)], None, 4, id="buffers"),
            pytest.param(starts, [(256, 128)], None, 12, id="starts"),
+           pytest.param(parts_of_tiles, [(128, 128)], None, 40, id="parts of tiles"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
            pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
            pytest.param(loops_and_instructions, [(128, 64)], None, 8, id="loops")]
@@ -220,7 +239,7 @@ def without(part, key=operation_groups.GroupKey):
 @pytest.mark.parametrize(("part", "function", "shapes", "grid"), [
     ("operations", attributes, [(128, 128)], None), ("slots", buffers_shared, [(128, 64)], None),
     ("symbols", program_ids, [(4, 128, 64)], (2, 2)),
-    ("allocated", allocated, [(128, 64)], None)])
+    ("allocated", allocated, [(128, 64)], None), ("distances", parts_of_tiles, [(128, 128)], None)])
 def test_key__needs_each_part(monkeypatch, part, function, shapes, grid):
     module = captured(function, *shapes, grid=grid)
     check(module)
@@ -264,15 +283,19 @@ def test_operations_without_a_template__are_lowered_one_by_one(monkeypatch):
     assert once.repeats is None
 
 
-def test_outline__does_not_depend_on_starts_in_hbm():
+def test_outline__does_not_depend_on_starts_in_hbm_and_in_rows_of_sbuf():
     b = Builder()
     x, y, t = b.hbm("x", (64, 8)), b.hbm("y", (64, 8)), b.on_chip("t", (64, 8))
     for to, source in ((0, 0), (0, 16), (16, 0), (16, 16), (32, 48)):
         b.copy((y, to, 16, 0, 8), (x, source, 16, 0, 8))
     b.copy((y, 0, 16, 0, 8), (t, 0, 16, 0, 8))
     b.copy((y, 0, 16, 0, 8), (t, 16, 16, 0, 8))
+    b.copy((y, 0, 16, 0, 4), (t, 16, 16, 0, 4))
+    b.copy((y, 0, 16, 0, 4), (t, 16, 16, 4, 4))
+    b.copy((y, 0, 64, 0, 8), (t, 0, 64, 0, 8))
     outlines, starts = zip(*(outline_of(step.op) for step in b.code.body.nodes))
     assert len(set(outlines[:5])) == 1
     assert starts == (((0, 0), (1, 0)), ((0, 0), (1, 128)), ((0, 128), (1, 0)), ((0, 128), (1, 128)), ((0, 256), (1, 384)),
-                      ((0, 0),), ((0, 0),))
-    assert outlines[5] != outlines[0] and outlines[5] != outlines[6]        # on chip a start is part of the operation
+                      ((0, 0), (1, 0)), ((0, 0), (1, 0)), ((0, 0), (1, 0)), ((0, 0), (1, 4)), ((0, 0),))
+    assert outlines[5] != outlines[0] and outlines[5] != outlines[6]        # the first partition is part of the outline
+    assert outlines[7] == outlines[8]
