@@ -89,7 +89,7 @@ def load_library(path: str | os.PathLike[str]) -> Library:
         A Library.
 
     Errors:
-        A file that is no such library, or was built for another version of the engine.
+        A file that is not such a library, and one built for another version of the engine, are errors.
 
     Example:
         load("relu", ["relu.cpp"], ["relu_shape.cpp"])

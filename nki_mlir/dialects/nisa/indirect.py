@@ -18,7 +18,7 @@ MODES = ("error", "skip")
 
 class IndirectOutOfBounds(OutOfBounds):
     message = "index {index} is out of bounds for axis 0 with size {size}"
-    why = "an index tile has a row {row} of a table of {rows} rows"
+    why = "an index tile has the value {row}, and the table has {rows} rows"
     fix = "correct the indices, or pass oob_mode.skip to leave such rows untouched"
 
     def counted_from(self, start: int) -> "IndirectOutOfBounds":
