@@ -82,7 +82,7 @@ LIT = {"graph": "stablehlo", "conversion": "nisa", "transforms": "nki", "selecti
        "targets/cpu": "cpu", "targets/neuron/codegen": "isa"}
 # Folders of tests that run what is in a folder, most without importing it: the last ring, for what nothing else finds.
 WIDE = {"capture": ("capture", "checking", "forms", "language", "language_current"),
-        "language": ("forms", "language", "language_current", "compat"), "migration": ("migration",),
+        "language": ("forms", "language", "language_current", "compat", "harnesses"), "migration": ("migration",),
         "waist": ("waist", "conversion", "targets/cpu"), "selection": ("conversion", "targets/neuron/codegen"),
         "conversion": ("conversion",), "graph": ("graph", "frameworks", "random_graphs"),
         "transforms": ("transforms", "conversion"), "scalar": ("scalar", "dialects", "language_current"),
