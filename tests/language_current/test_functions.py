@@ -10,6 +10,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import host_arrays as ntensor
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current.errors import NkiValidationError
 
 from .running import check, floats, numbers, on_tiles, run
 
@@ -301,3 +302,24 @@ def test_a_norm_of_no_elements_is_refused(executor):
         return nl.rms_norm(tile, tile, axis=1, n=0)
     with pytest.raises(NkiMlirError, match="rms_norm n: expecting a 'number' other than 0, got 0"):
         run(executor, kernel, numbers(32, 16))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_constants_of_64_bits__are_int32_or_refused(on, dtype):
+    low = 0 if dtype is np.uint64 else -2**31
+    table = np.array([[low, 0, 7, 2**31 - 1]], dtype)
+
+    def kernel(x):
+        out = nl.ndarray((1, 4), nl.int32, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(nl.shared_constant(table)))
+        return out
+    np.testing.assert_array_equal(run(on, kernel, np.zeros((1, 1), np.float32)), table.astype(np.int32))
+
+
+@pytest.mark.parametrize("values", [[2**31], [-2**31 - 1], [0, 2**40], [-2**63, 5]], ids=str)
+def test_constants_beyond_32_bits__are_refused(values):
+    def kernel(x):
+        return nl.load(nl.shared_constant(np.array([values], np.int64)))
+    with pytest.raises(NkiValidationError, match="shared_constant has integers of more than 32 bits") as raised:
+        run("eager", kernel, np.zeros((1, 1), np.float32))
+    assert "give values that int32 holds" in str(raised.value)
