@@ -213,8 +213,8 @@ def broadcast_shape(*shapes: tuple[int, ...], subject: str) -> tuple[int, ...]:
         return first_shape
     longest = max(shapes, key=len)
     try:
-        return np.broadcast_shapes(*(s if len(s) == len(longest) or not repeats_behind(s, longest)
-                                     else s + (1,) * (len(longest) - len(s)) for s in shapes))
+        return np.broadcast_shapes(*(s + (1,) * (len(longest) - len(s)) if repeats_behind(s, longest) else s
+                                     for s in shapes))
     except ValueError:
         text = f"{subject}: shapes {' and '.join(map(str, shapes))} do not broadcast"
         raise ShapeMismatch(what=text, fix=agreement(*shapes[:2])).here() from None

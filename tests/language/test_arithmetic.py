@@ -387,3 +387,19 @@ def test_bits_of_uint32_stay(on, name):
     """Bit operations convert nothing: uint32 beside signed integers of 32 bits gives uint32."""
     body, expected = BITS[name]
     check(on, kernel_of(body), expected, NEGATIVE, UNSIGNED)
+
+
+@pytest.mark.parametrize("column, shape", [((16, 1), (16, 4, 8)), ((16, 1), (16, 8)), ((16, 1, 1), (16, 4, 8)),
+                                           ((16, 1), (16, 2, 4, 8)), ((1, 8), (16, 8)), ((16, 1, 8), (16, 4, 8)),
+                                           ((16, 4, 1), (16, 4, 8))], ids=str)
+def test_values_of_partitions__repeat_over_all_free_axes(on, column, shape):
+    x, y = numbers(*shape), numbers(*column, seed=1)
+    expected = x - y.reshape(column + (1,) * (len(shape) - len(column)) if column[0] == shape[0] else column)
+
+    def kernel(x, y):
+        return output_of(nl.subtract(nl.load(x), nl.load(y)))
+
+    def exchanged(x, y):
+        return output_of(nl.subtract(nl.load(y), nl.load(x)))
+    check(on, kernel, expected, x, y)
+    check(on, exchanged, -expected, x, y)
