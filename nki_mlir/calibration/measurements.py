@@ -38,10 +38,14 @@ def source_of(generation: str) -> Path:
 def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
     """Read the rows of a CSV, in any order and with repetitions. Raise ``BadMeasurements`` if one is malformed."""
     rows = csv.reader(lines)
-    head = next(rows, [])
+    try:
+        numbered = [(row, rows.line_num) for row in rows]
+    except csv.Error as error:              # a field of more than 131,072 characters
+        raise BadMeasurements(file=file, line=rows.line_num, what=f"the line is no CSV, {error}") from None
+    head = numbered[0][0] if numbered else []
     if tuple(name.strip() for name in head) != COLUMNS:
         raise BadMeasurements(file=file, line=1, what=f"the first line is {','.join(head)!r}, not {','.join(COLUMNS)}")
-    return [_measurement(row, file, rows.line_num) for row in rows if row]
+    return [_measurement(row, file, line) for row, line in numbered[1:] if row]
 
 
 def _measurement(row: list[str], file: str, line: int) -> Measurement:

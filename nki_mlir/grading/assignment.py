@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 
 RELAXED_SHARE = 0.95
 OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
@@ -73,7 +74,10 @@ def load_assignment(path: str | Path) -> Assignment:
     """Read an assignment from a file. Raise ``BadAssignment``."""
     file = Path(path)
     try:
-        data = parsed(file.read_text())
+        with open(file, encoding="utf-8") as text:
+            content = text.read(TEXT_BYTES.value() + 1)         # a device has no end
+        TEXT_BYTES.check(len(content), "the assignment", str(file))
+        data = parsed(content)
     except OSError as error:
         raise BadAssignment(file=str(path), what=f"cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from nki_mlir.cli import grade, migrate, opt, run
+from nki_mlir.cli import calibrate, grade, migrate, opt, run
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -150,6 +150,18 @@ def test_sources_that_nest_too_deeply_are_not_migrated(tmp_path):
         assert line.startswith(f"{file}:") and "error: the file does not parse: " in line and "[NKI-MIGRATE]" in line
     assert [line for line in ended.stderr.splitlines() if line in "01"] == ["1"] * len(SOURCES) + ["0"]
     assert max(map(len, ended.stderr.splitlines())) < 2_500
+
+
+def test_an_assignment_without_an_end(tmp_path, capsys):
+    assert grade.main(["/dev/zero", str(tmp_path)]) == 1
+    assert "error: the assignment takes 16,777,217 bytes, more than the limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, line", [("x" * 200_000, 1), ("kernel,reps,elements,ns\n" + "1" * 200_000, 2)])
+def test_a_field_of_a_csv_that_is_too_long(text, line, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text(text)
+    assert calibrate.main([str(tmp_path / "a.csv")]) == 1
+    assert f"a.csv:{line}" in (said := capsys.readouterr().err) and "the line is no CSV, field larger than" in said
 
 
 def test_an_assignment_that_nests_too_deeply(tmp_path, capsys):
