@@ -166,10 +166,11 @@ class Calls(ElementwiseTexts):
             return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
         if any(isinstance(f, IndexFact) for f in facts):
             return self.note(updated_node, self._index(name, left, right))
+        if any(isinstance(f, Unknown) for f in facts):
+            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
         kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
-        unknown = all(isinstance(f, Unknown) for f in facts)
-        return self.note(updated_node, Unknown() if unknown else NumberFact(kind))
+        return self.note(updated_node, NumberFact(kind))
 
     def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
         """Return an index plus a tile of one element, or None if the operands are others."""

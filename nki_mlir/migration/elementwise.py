@@ -8,7 +8,7 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -16,8 +16,8 @@ import libcst as cst
 from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import Diagonals
-from nki_mlir.migration.expressions import LeftForAPerson, OperationText
-from nki_mlir.migration.facts import SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.expressions import EarlierOperation, LeftForAPerson, OperationText
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.views import part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -34,6 +34,7 @@ FLOATING = {*UNARY} - ROUNDING - {"invert", "negative", "logical_not", "relu", "
 INVERTED = "the quotient becomes a product with a reciprocal, because devices do not divide tiles"
 EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
 Operand = tuple[str, Fact]      # its text and what is known about it
+Into = Callable[[str, TensorFact], list[str]]
 
 
 def literal(text: str) -> float | None:
@@ -126,9 +127,45 @@ class ElementwiseTexts(Diagonals):
         """Return an operation on two tiles, or on a tile and a number."""
         if name in MODULI:                      # which no device has
             self.report.changed(self.line, f"nl.{name} stays; the current generation has it in the simulator alone")
+        steps = [self.step(node) for node in (left, right)]
         first, second = self.operands((left, right), mask)
         result = self.quotient(first, second, dtype, meaning) if name == "divide" else None
-        return result or self.computed(name, first, second, dtype, meaning)
+        return result or self.in_one(self.computed(name, first, second, dtype, meaning), name, steps,
+                                     (first, second))
+
+    def step(self, node: cst.BaseExpression) -> EarlierOperation | None:
+        """Return the operation with a number or a column that a node is, unless a mask or a condition restricts it."""
+        result = self.result(node)
+        if result is None or result.condition or result.part or result.mask is not None:
+            return None
+        return result.step
+
+    def in_one(self, result: OperationText, name: str, steps: Sequence[EarlierOperation | None],
+               operands: Sequence[Operand]) -> OperationText:
+        """Return an operation of which one operand is itself one with a number or a column, such as ``acc * factor +
+        product``, so that one instruction writes its result into a destination."""
+        for k, (step, (_, inner), (text, fact)) in enumerate(zip(steps, operands, operands[::-1])):
+            if step is None or not isinstance(inner, TensorFact) or not isinstance(fact, TensorFact):
+                continue
+            is_alike = fact.shape is not None and "?" not in fact.shape and fact.shape == inner.shape == step.tile.shape
+            in_psum = step.tile.memory == fact.memory == PSUM
+            if is_alike and not in_psum and name not in {*NO_INSTRUCTION, *BITWISE}:
+                result.into = self.both_into(step, name, text, k == 1, result.into)
+                break
+        return result
+
+    def both_into(self, first: EarlierOperation, name: str, operand: str, is_second: bool, apart: Into | None) -> Into:
+        """Return what writes both operations by one instruction. ``apart`` writes them by two, if the result is
+        converted."""
+        reverse = [", reverse0=True" * first.is_reversed, ", reverse1=True" * (is_second and name not in COMMUTE)]
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            texts = apart(dst, target) if apart is not None else []
+            if len(texts) != 1 or f".tensor_tensor(dst={dst}" not in texts[0]:
+                return texts
+            return [f"{self.nisa}.scalar_tensor_tensor(dst={dst}, data={first.data}, op0={self.nl}.{first.name}, "
+                    f"operand0={first.operand}{reverse[0]}, op1={self.nl}.{name}, operand1={operand}{reverse[1]})"]
+        return into
 
     def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
         """Return that operation of operands whose texts are known."""
@@ -183,7 +220,24 @@ class ElementwiseTexts(Diagonals):
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
         return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
-                             dtype or common_dtype, name)
+                             dtype or common_dtype, name, step=self.step_of(name, pair, result))
+
+    def step_of(self, name: str, pair: Sequence[Operand], result: TensorFact) -> EarlierOperation | None:
+        """Return an operation of a tile with a number or a column of float32 that an instruction computes in float32,
+        or None for others."""
+        tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
+        number = next((k for k, (_, fact) in enumerate(pair) if not isinstance(fact, TensorFact)), None)
+        if number is None:
+            number = self.column_of(tiles)
+            if number is None and all(tensor.shape is not None and tensor.shape[1:] == ("1",) and (
+                    tensor.shape[0] != "?") and tensor.dtype == FLOAT32 for _, tensor in tiles):
+                number = 1
+        if number is None or result.dtype != FLOAT32 or name in {*NO_INSTRUCTION, *BITWISE, *VERDICTS}:
+            return None
+        (data, tensor), (operand, _) = pair[1 - number], pair[number]
+        if not isinstance(tensor, TensorFact) or tensor.shape != result.shape:      # of which a mask leaves a part
+            return None
+        return EarlierOperation(name, data, operand, tensor, number == 0 and name not in COMMUTE)
 
     @staticmethod
     def column_of(pair: Sequence[tuple[str, TensorFact]]) -> int | None:
@@ -267,6 +321,8 @@ class ElementwiseTexts(Diagonals):
         def into(dst: str, target: TensorFact) -> list[str]:
             if name in ACTIVATIONS and not (dtype_argument and (meaning or dtype) != target.dtype):
                 return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
+            if name == "negative" and fact.is_float and not (dtype_argument and (meaning or dtype) != target.dtype):
+                return [f"{self.nisa}.tensor_scalar(dst={dst}, data={text}, op0={self.nl}.multiply, operand0=-1.0)"]
             into_argument = dtype_argument or f", dtype={dst}.dtype"
             return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{into_argument}))"]
         return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", into, self.shape_text(result, text),

@@ -76,6 +76,18 @@ class OperationText:
     mask: MaskFact | None = None
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part: str = ""               # the subscript of the part of a new tile that a mask selects
+    step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
+
+
+@dataclass(frozen=True)
+class EarlierOperation:
+    """An operation that an instruction computes before another one: ``scalar_tensor_tensor`` does both."""
+
+    name: str
+    data: str
+    operand: str
+    tile: TensorFact            # the data, which have the result's shape
+    is_reversed: bool
 
 
 @dataclass

@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import imported_files, rewrite_together
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
@@ -73,7 +73,7 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         if file in beta:
             _refuse_texts(file, texts[file])
         report = reports.get(file) or MigrationReport(str(file), muted=1)
-        modules[file] = SourceModule(neighbours[file], report, _launched(file, neighbours, gridded))
+        modules[file] = SourceModule(with_named_imports(neighbours[file]), report, _launched(file, neighbours, gridded))
         modules[file].kernels.is_written = file in texts
     rewrite_together(modules)
     results = []
@@ -81,6 +81,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         new, report = texts[file], reports[file]
         if file in beta or (file in modules and (modules[file].kernels.rewrites or _launched(file, texts, gridded))):
             new = modules[file].text()
+            for line, name in unresolved(texts[file]):
+                report.left(line, f"the name {name}, which nothing in the file defines")
             for line, other_text in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
@@ -98,6 +100,9 @@ def _launched(file: Path, texts: Mapping[Path, str], gridded: Mapping[str, Mappi
 
 def _read(file: Path) -> str:
     TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
+    if file.suffix == ".ipynb":
+        raise MigrationError(what=f"{file} is a notebook", how="export its cells as Python first: jupyter nbconvert "
+                                                               "--to script")
     try:
         text = file.read_text(encoding="utf-8-sig")
         _check_depth(text)

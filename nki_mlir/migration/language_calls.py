@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of ``nl`` of the beta generation in the current one: one recipe each."""
 
+import re
 from collections.abc import Callable
 
 import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.elementwise import inverse
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import (
     HBM,
@@ -26,6 +28,7 @@ from nki_mlir.migration.facts import (
 
 LANGUAGE: dict[str, Recipe] = {}
 RANGES = ("affine_range", "sequential_range", "static_range")
+PREDICATES = ("nl.bool_", "nl.uint8", "nl.uint16", "nl.uint32")
 SAME_NAME = ("program_id", "num_programs", "program_ndim")
 
 
@@ -302,6 +305,11 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
         if name in operators and not a.dtype:
             return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{operators[name]}, data={data}, "
                     f"axis={shown}{keep_argument})"]
+        count = terms.product(source.shape[k] for k in axes) if name == "mean" and axes and source.shape else "?"
+        if "?" not in count and not a.dtype and source.dtype == target.dtype == "nl.float32":
+            total = f"{calls.nl}.sum({data}, axis={shown}{keep_argument})"
+            return [f"{calls.nisa}.tensor_scalar(dst={dst}, data={total}, op0={calls.nl}.multiply, "
+                    f"operand0={inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into, calls.shape_text(fact, data),
                          a.dtype or source.dtype or f"{terms.factor(text)}.dtype", name)
@@ -362,7 +370,7 @@ def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 @recipe("where")
-def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
+def where(calls: Calls, a: Arguments) -> OperationText:
     """Return a selection by a tile; its operands have one shape."""
     condition, chosen = a.tensor("condition")
     parts, fact = [], chosen
@@ -381,8 +389,29 @@ def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
         if any(isinstance(n, NumberFact) and n.kind == "float" for n in numbers) and fact.dtype != "nl.float32":
             dtype = f"{calls.nl}.float32"
     dtype_argument = f", dtype={dtype}" if dtype else ""
-    return calls.new(f"{calls.nl}.where({condition}, {', '.join(parts)}{dtype_argument})",
-                     calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or dtype or fact.dtype or " ")))
+    expression = f"{calls.nl}.where({condition}, {', '.join(parts)}{dtype_argument})"
+    result = calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or dtype or fact.dtype or " "))
+    sources = [a.fact(name) for name in ("x", "y")]
+    types = {source.dtype for source in sources if isinstance(source, TensorFact)}
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        """Write what is not selected, unless the destination has it, then the rest under the predicate."""
+        keeps = dst in parts
+        on_true, on_false = parts
+        reverse = ", reverse_pred=True" if on_true == dst else ""
+        selected = on_false if reverse else on_true
+        read = f"{condition} {selected}"
+        predicate = f"{condition}.view({calls.nl}.uint8)" if chosen.dtype == "nl.bool_" else condition
+        converts = bool(types - {target.dtype}) or result.dtype not in ("", target.dtype)
+        if converts or chosen.dtype not in PREDICATES or (
+                (not keeps or selected == dst) and re.search(rf"\b{re.escape(terms.tensor_of(dst))}\b", read)):
+            return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
+        filled = "memset" if not isinstance(sources[1], TensorFact) else "tensor_copy"
+        value = f"{'value' if filled == 'memset' else 'src'}={on_false}"
+        return [*([] if keeps else [f"{calls.nisa}.{filled}(dst={dst}, {value})"]),
+                f"{calls.nisa}.tensor_copy_predicated(dst={dst}, src={selected}, predicate={predicate}{reverse})"]
+    return OperationText(result, expression, into, calls.shape_text(result, condition),
+                         re.sub(r"^nl\.", f"{calls.nl}.", dtype or fact.dtype), "selected")
 
 
 @recipe("gather_flattened")

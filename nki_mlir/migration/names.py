@@ -2,9 +2,11 @@
 """Resolves names in a module's text: imports of the vendor's packages, and operators of NumPy."""
 
 import ast
+import builtins
 
 import libcst as cst
 
+from nki_mlir.language.beta import isa, language
 from nki_mlir.scalar.tokens import ALIASES
 
 PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuronxcc.nki.compiler": "ncc",
@@ -76,6 +78,44 @@ class Names:
             return ""
         full = self.paths[head] + (f".{attributes}" if attributes else "")
         return shortened(full)
+
+
+def with_named_imports(text: str) -> str:
+    """Return a module's text in which ``from neuronxcc.nki.language import *`` lists the names that the module uses."""
+    tree, lines = ast.parse(text), text.splitlines(keepends=True)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
+                                names=[ast.alias(name="*")], lineno=line):
+                public = language if path.endswith("language") else isa
+                names = sorted(name for name in used - bound if not name.startswith("_") and hasattr(public, name))
+                imported = f"import {', '.join(names)}" if names else f"import {path.rpartition('.')[2]}"
+                lines[line - 1] = lines[line - 1].replace("import *", imported)
+    return "".join(lines)
+
+
+def unresolved(text: str) -> list[tuple[int, str]]:
+    """Return (line, name) of the first use of each name that nothing in a module's text defines, in order."""
+    defined, used = {*dir(builtins), "__file__"}, dict[str, int]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.alias(name="*"):
+                return []
+            case ast.alias(name=name, asname=other_name):
+                defined.add(other_name or name.partition(".")[0])
+            case ast.Name(id=name, ctx=ast.Load()):
+                used[name] = min(node.lineno, used.get(name, node.lineno))
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | (
+                    ast.AsyncFunctionDef(name=name)):
+                defined.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | (
+                    ast.MatchMapping(rest=str(name))):
+                defined.add(name)
+            case ast.Global(names=names):
+                defined.update(names)
+    return sorted((line, name) for name, line in used.items() if name not in defined)
 
 
 def operator(meaning: str) -> str:

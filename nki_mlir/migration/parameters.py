@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact
+from nki_mlir.language.functions import UNARY
+from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, TileFunction
 from nki_mlir.migration.names import Names
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
@@ -83,6 +84,8 @@ class Parameters:
             number = default.value if isinstance(default, ast.Constant) else None
             if isinstance(number, (int, float)) and not isinstance(number, bool):
                 facts[name] = NumberFact("float" if isinstance(number, float) else "int")
+            elif default is not None and self.meaning(default).removeprefix("nl.") in UNARY:
+                facts[name] = TileFunction()
             elif annotation in ("int", "float", "bool", "str"):
                 facts[name] = NumberFact(annotation if annotation in ("int", "float") else "")
             else:

@@ -14,7 +14,7 @@ import numpy as np
 from nki_mlir.analysis.mask_boxes import resolved
 from nki_mlir.bindings import Value, ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Linear, Tile, full_tile
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
@@ -343,6 +343,8 @@ class BodyPrinter:
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
         shape = (self.rows.get(node.result, shape[0]), *shape[1:]) if shape else (1,)       # a scalar of a graph
+        if len(shape) == 1 and space in (SBUF, PSUM):       # instructions read a column as (n, 1)
+            shape = (*shape, 1)
         name_hint = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else UNNAMED
         if name_hint == UNNAMED and (space or "hbm") == "hbm":
             name_hint = "scratch"

@@ -176,6 +176,12 @@ def test_file_that_does_not_parse(file, capsys):
     assert not (file.parent / "new.py").exists()
 
 
+def test_a_notebook_is_not_read(tmp_path, capsys):
+    (tmp_path / "kernels.ipynb").write_text('{"cells": []}')
+    assert main([str(tmp_path / "kernels.ipynb")]) == 1
+    assert "is a notebook" in capsys.readouterr().err
+
+
 def test_missing_file(tmp_path, capsys):
     assert main([str(tmp_path / "none.py")]) == 1
     assert "no such file or directory" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations that one instruction computes, and names that a text does not define."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.migration.files import migrated
+
+from .test_rewritten_text import rewritten
+
+
+def statements(folder: Path, body: str) -> list[str]:
+    """Return the statements that the body of a kernel becomes, each on one line."""
+    return list(map(ast.unparse, ast.parse("\n".join(rewritten(folder, body))).body))
+
+
+SELECTION = "t = nl.load(x)\nlow = nl.zeros((128, 64), dtype=x.dtype)\nchosen = nl.greater(t, 0.5)\n"
+PREDICATE = "predicate=chosen.view(nl.uint8)"
+
+
+@pytest.mark.parametrize(("source", "lines"), [
+    ("low[...] = nl.where(chosen, t, low)", [f"nisa.tensor_copy_predicated(dst=low, src=t, {PREDICATE})"]),
+    ("low[...] = nl.where(chosen, low, t)",
+     [f"nisa.tensor_copy_predicated(dst=low, src=t, {PREDICATE}, reverse_pred=True)"]),
+    ("low[...] = nl.where(chosen, t, 0.0)",
+     ["nisa.tensor_copy(dst=low, src=nl.where(chosen, t, 0.0, dtype=nl.float32))"]),     # float32 of any dtype
+    ("low[...] = nl.where(chosen, t, t)",
+     ["nisa.tensor_copy(dst=low, src=t)", f"nisa.tensor_copy_predicated(dst=low, src=t, {PREDICATE})"])])
+def test_a_selection_is_written_under_its_predicate(source, lines, tmp_path):
+    assert statements(tmp_path, SELECTION + source)[-len(lines):] == lines
+
+
+@pytest.mark.parametrize(("value", "line"), [
+    ("total * column + other", "scalar_tensor_tensor(dst=total, data=total, op0=nl.multiply, operand0=column, op1=nl.add, "
+                               "operand1=other)"),
+    ("other - total * column", "scalar_tensor_tensor(dst=total, data=total, op0=nl.multiply, operand0=column, "
+                               "op1=nl.subtract, operand1=other, reverse1=True)"),
+    ("(1.0 - total) * other", "scalar_tensor_tensor(dst=total, data=total, op0=nl.subtract, operand0=1.0, reverse0=True, "
+                              "op1=nl.multiply, operand1=other)"),
+    ("total * other + other", "tensor_tensor(dst=total, data1=nl.multiply(total, other), data2=other, op=nl.add)"),
+    ("-other", "tensor_scalar(dst=total, data=other, op0=nl.multiply, operand0=-1.0)")])
+def test_one_instruction_computes_two_operations(value, line, tmp_path):
+    fills = "total, other = nl.ones((128, 64), nl.float32), nl.ones((128, 64), nl.float32)\n"
+    lines = statements(tmp_path, fills + f"column = nl.ones((128, 1), nl.float32)\ntotal[...] = {value}")
+    assert lines[-1] == f"nisa.{line}"
+
+
+def test_a_mean_is_written_by_one_instruction(tmp_path):
+    lines = statements(tmp_path, "t = nl.ones((128, 64), nl.float32)\nmeans = nl.ndarray((128, 2), nl.float32)\n"
+                                 "means[:, 0] = nl.mean(t, axis=1)")
+    assert lines[-1] == "nisa.tensor_scalar(dst=means[:, 0:1], data=nl.sum(t, axis=1), op0=nl.multiply, operand0=0.015625)"
+
+
+def test_a_function_that_is_a_default_computes_a_tile(tmp_path):
+    file = tmp_path / "gated.py"
+    file.write_text("""import neuronxcc.nki.language as nl
+
+
+def gated(tile, gate, act=nl.silu):
+    return act(nl.copy(gate)) * nl.exp(tile)
+""")
+    one, = migrated(file, "2.32")
+    assert "return nl.multiply(act(nl.copy(gate)), nl.exp(tile))" in one.new and one.report.is_complete
+
+
+def test_a_star_import_lists_the_names_in_use(tmp_path):
+    file = tmp_path / "star.py"
+    file.write_text("""from neuronxcc.nki import jit
+from neuronxcc.nki.language import *
+
+
+@jit
+def double(x):
+    out = ndarray(x.shape, dtype=x.dtype, buffer=shared_hbm)
+    store(out, load(x) * 2)
+    return out
+""")
+    one, = migrated(file, "2.32")
+    assert "*" not in one.new and "nl.store(out, nl.multiply(nl.load(x), 2))" in one.new and one.report.is_complete
+
+
+def test_names_that_nothing_defines_are_left(tmp_path):
+    file = tmp_path / "names.py"
+    file.write_text("""import neuronxcc.nki.language as nl
+
+
+def scaled(x):
+    return nl.multiply(nl.load(x), scale)
+
+
+def doubled(x, *, by=2):
+    try:
+        return [len(x) * k * by for k in range(3)]
+    except ValueError as error:
+        raise error
+""")
+    one, = migrated(file, "2.32")
+    assert [(e.line, e.text) for e in one.report.entries if e.left] == [
+        (5, "the name scale, which nothing in the file defines")]
+
+
+def test_operators_on_results_of_unknown_functions_are_left(tmp_path):
+    file = tmp_path / "unknown.py"
+    file.write_text("""import elsewhere
+import neuronxcc.nki.language as nl
+
+
+def scaled(x):
+    return elsewhere.rotated(nl.load(x)) * 2
+""")
+    one, = migrated(file, "2.32")
+    assert [(e.line, e.text) for e in one.report.entries if e.left] == [
+        (6, "an operand of which the text does not say whether it is a tile")]
