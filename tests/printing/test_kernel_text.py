@@ -252,6 +252,20 @@ def test_a_graph():
     np.testing.assert_allclose(reread(text).on("interpreter")(x, y), np.exp(x + y), rtol=1e-6)
 
 
+def test_a_tile_of_one_dimension_of_a_graph_is_a_column():
+    text = kernel_text([read_module("""
+        func.func @main(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<8x16xf32>, tensor<f32>) -> tensor<8xf32>
+          %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<8xf32>) -> tensor<8x16xf32>
+          %2 = stablehlo.subtract %x, %1 : tensor<8x16xf32>
+          return %2 : tensor<8x16xf32>
+        }""", "<graph>")])
+    assert "total = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf)" in text and "(8,)" not in text
+    x = np.random.default_rng(0).integers(-9, 9, (8, 16)).astype(np.float32)
+    np.testing.assert_array_equal(reread(text).on("interpreter")(x), x - x.sum(1, keepdims=True))
+
+
 @nki.jit
 def weighted(x, g):
     """Rows that a mask leaves, times a row that all partitions read."""
