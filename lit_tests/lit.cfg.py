@@ -7,6 +7,8 @@ import sys
 
 import lit.formats
 
+from nki_mlir.targets.runtime import host
+
 config.name = "nki_mlir"  # noqa: F821
 config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
 config.suffixes = [".mlir", ".py", ".nkiasm"]  # noqa: F821
@@ -23,6 +25,7 @@ config.substitutions += [  # noqa: F821
     ("nki-run", f"{sys.executable} -m nki_mlir.cli.run"),
     ("nki-translate", f"{sys.executable} -m nki_mlir.cli.translate"),
     ("FileCheck", tool),
+    ("%pairs", "PAIRS" if host.multiplies_pairs() else "APART"),
     ("%python", sys.executable),
     ("%root", root),
 ]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nki_mlir.analysis.effects import RESHAPES
 from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
+from nki_mlir.dialects import native
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
@@ -49,10 +50,14 @@ VALUES = ("arith.", "affine.", "scalar.")
 
 class Executor(NamedTuple):
     """The caller that reads the records, as errors name it, and the advice for an operation that it does not
-    support."""
+    support.
+
+    ``multiplies_pairs``: whether it supports products of words of two bfloat16 (the mark ``native.pairs``).
+    """
 
     where: str
     instead: str = "lower to the nki, waist or nisa level"
+    multiplies_pairs: bool = False
 
     def refusal(self, op: Operation) -> NkiMlirError:
         return Unsupported(feature=f"'{op.name}' {self.where}", instead=self.instead).located(location_of(op))
@@ -150,6 +155,9 @@ class _FunctionReader:
         return node
 
     def nest(self, op: Operation) -> FunctionNode:
+        if native.PAIRS in op.attributes and not self.executor.multiplies_pairs:
+            raise Unsupported(feature=f"a product of words of two bfloat16 ({native.PAIRS}) {self.executor.where}",
+                              instead=self.executor.instead).located(location_of(op))
         inner = [next(self.operations)]
         while inner[-1].name != "linalg.yield":
             inner.append(next(self.operations))

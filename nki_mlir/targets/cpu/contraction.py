@@ -21,6 +21,7 @@ from nki_mlir.waist.recognize import integer_sums, product_of
 VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
 ROWS = {16: 8, 8: 6, 4: 6}
 MOST_LINES = 32                     # cache lines of the next panel that a tile prefetches at most
+PAIR_LANES = 16                     # words of two bfloat16 in the register of the instruction that multiplies pairs
 UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
@@ -88,6 +89,13 @@ def contraction_of(nest: Nest) -> NestContraction | None:
     return None
 
 
+def multiplies_in_pairs(nest: Nest) -> bool:
+    """Whether this host can compute a nest as a product of words of two bfloat16 each."""
+    product = contraction_of(nest)
+    return (product is not None and host.multiplies_pairs() and all(o.dtype is FLOAT32 for o in nest.inputs)
+            and nest.extents[product.column] >= PAIR_LANES == host.lanes())
+
+
 @dataclass(frozen=True)
 class PanelProduct:
     """A product of panels. Sums start from 0; the product stores them, or where it is not ``fresh`` adds them to the
@@ -114,29 +122,33 @@ class PanelProduct:
 
 
 @dataclass(frozen=True)
-class FreshProduct:
-    """A product whose sums start from 0, and are stored without reading the old result."""
+class TileProduct:
+    """A product of factors that are not packed. Where it is ``fresh``, sums start from 0, and are stored without
+    reading the old result. With ``pairs`` factors have words of two bfloat16, as in a ``PanelProduct``."""
 
     nest: Nest
+    fresh: bool
+    pairs: bool = False
 
     @property
     def title(self) -> str:
-        return f"{self.nest.title}_fresh"
+        return f"{self.nest.title}{'_pairs' * self.pairs}{'_fresh' * self.fresh}"
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         product = contraction_of(self.nest)
         assert product is not None
         pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
-        Contraction(code, self.nest, product, fresh=True).emit(pointers)
+        Contraction(code, self.nest, product, fresh=self.fresh, pairs=self.pairs).emit(pointers)
 
 
 class Contraction:
     """Emits a matrix product."""
 
     def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction,
-                 panels: PanelProduct | None = None, fresh: bool = False) -> None:
+                 panels: PanelProduct | None = None, fresh: bool = False, pairs: bool = False) -> None:
         self.code, self.nest, self.product, self.panels = code, nest, product, panels
         self.fresh = fresh or (panels is not None and panels.fresh)
+        self.multiply_add = code.pairs_added if pairs or (panels is not None and panels.pairs) else code.fma
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
         tile = tile_of(extent) if panels is None else panels.tile
@@ -246,8 +258,7 @@ class Contraction:
             offset = r * a.strides[product.row] if product.row is not None else 0
             element = code.fetch(self.shifted(pointers[product.broadcast], a.dtype, offset), 0, a.dtype, 1, None)
             factor = code.spread(expand_convert(code, element, a.dtype, FLOAT32), self.lanes)
-            multiply_add = code.pairs_added if self.panels is not None and self.panels.pairs else code.fma
-            result += [multiply_add(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
+            result += [self.multiply_add(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
         return result
 
     def moved(self, pointers: Sequence[Value], axis: int, position: Value | int) -> list[Value]:

@@ -15,7 +15,14 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
-from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct, contraction_of, tiles
+from nki_mlir.targets.cpu.contraction import (
+    PAIR_LANES,
+    PanelProduct,
+    TileProduct,
+    contraction_of,
+    multiplies_in_pairs,
+    tiles,
+)
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall, Spread
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
@@ -44,10 +51,14 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     """Return the call of a nest with the facts that its marks state."""
     marks = op.attributes
     arguments = (*[region.address for region in regions], *symbols)
-    if native.FRESH in marks:
+    product_marks = [mark for mark in (native.FRESH, native.PAIRS) if mark in marks]
+    if product_marks:
         if contraction_of(nest) is None:
-            raise malformed(op, f"{native.FRESH} is on a nest that is not a product of float32")
-        return Compute(FreshProduct(nest), arguments, nest, regions)
+            raise malformed(op, f"{product_marks[0]} is on a nest that is not a product of float32")
+        if native.PAIRS in marks and not multiplies_in_pairs(nest):
+            raise malformed(op, f"{native.PAIRS} needs words of two bfloat16, {PAIR_LANES} columns, and a host that "
+                                "multiplies pairs")
+        return Compute(TileProduct(nest, native.FRESH in marks, native.PAIRS in marks), arguments, nest, regions)
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
     if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
         raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")

@@ -79,7 +79,7 @@ from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
 from nki_mlir.waist.overlap import ByteInterval
 from nki_mlir.waist.reader import Executor, read_function
 
-HERE = Executor("on the CPU")
+HERE = Executor("on the CPU", multiplies_pairs=True)
 MUCH = 8                            # outputs over 1 / MUCH of the cache are streamed where the arrays exceed the cache
 
 

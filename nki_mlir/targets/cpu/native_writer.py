@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
-from nki_mlir.targets.cpu.contraction import FreshProduct, PanelProduct
+from nki_mlir.targets.cpu.contraction import PanelProduct, TileProduct
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
     CONSTANTS,
@@ -262,8 +262,9 @@ class FunctionWriter(Writer):
         """Return the marks of a nest for facts about its memory."""
         marks: dict[str, Attribute] = {}
         match routine:
-            case FreshProduct():
-                marks[native.FRESH] = ir.UnitAttr.get()
+            case TileProduct(_, fresh, pairs):
+                marks |= {mark: ir.UnitAttr.get() for mark, is_set in ((native.FRESH, fresh), (native.PAIRS, pairs))
+                          if is_set}
             case AddressedNest(_, use):
                 if use.streams:
                     marks[native.STREAMS] = ir.DenseI64ArrayAttr.get(list(use.streams))
@@ -382,7 +383,7 @@ def addresses(call: RoutineCall) -> list[Linear]:
 
 def nest_of(routine: Routine | str) -> Nest:
     """Return the nest that a routine computes."""
-    if isinstance(routine, AddressedNest | FreshProduct | PanelProduct):
+    if isinstance(routine, AddressedNest | TileProduct | PanelProduct):
         return routine.nest
     assert isinstance(routine, Nest)
     return routine
@@ -422,5 +423,5 @@ def elements_of(call: RoutineCall) -> Iterator[tuple[Argument, DType]]:
             yield call.arguments[1], call.dtype
         case RoutineCall(TileRegisterProduct(), arguments):
             yield from ((address, FLOAT32) for address in arguments)
-        case RoutineCall(Nest() | AddressedNest() | FreshProduct() | PanelProduct() as routine, arguments):
+        case RoutineCall(Nest() | AddressedNest() | TileProduct() | PanelProduct() as routine, arguments):
             yield from zip(arguments, [o.dtype for o in nest_of(routine).operands])

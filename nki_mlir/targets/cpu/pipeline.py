@@ -2,8 +2,8 @@
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
 PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
-            "forward-copies": "", "store-rows": "", "merge-programs": "", "widen-tiles": "", "widen-factors": "",
-            "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "", "prefetch-rows": "",
-            "load-fields": ""}
+            "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
+            "widen-factors": "", "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "",
+            "prefetch-rows": "", "load-fields": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

@@ -19,7 +19,7 @@ from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.progress import phase
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned
-from nki_mlir.targets.cpu.contraction import Contraction, FreshProduct, PanelProduct, contraction_of
+from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, TileProduct, contraction_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
@@ -211,7 +211,7 @@ class Limits:
         return lowest
 
 
-Routine = Nest | AddressedNest | FreshProduct | PanelProduct | TileRegisterProduct | Limits | RowCopies
+Routine = Nest | AddressedNest | TileProduct | PanelProduct | TileRegisterProduct | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -285,7 +285,7 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, AddressedNest | FreshProduct | PanelProduct | TileRegisterProduct):
+        if isinstance(routine, AddressedNest | TileProduct | PanelProduct | TileRegisterProduct):
             if isinstance(routine, TileRegisterProduct):
                 function.attributes["target_features"] = ir.Attribute.parse(FEATURES)
             routine.emit(code, words)

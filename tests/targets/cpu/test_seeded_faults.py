@@ -73,6 +73,12 @@ def narrow_products(x, y):
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
+def products_of_pairs(x, y):
+    """A product of factors in bfloat16, which hold these numbers exactly."""
+    left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.bfloat16) for k in range(2))
+    nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
+
+
 def narrow_function(x, y):
     """A function of numbers in float16, which hold these and their squares exactly."""
     nl.store(y, nl.square(nl.copy(nl.load(x), dtype=nl.float16)))
@@ -132,6 +138,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
+    "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
+        extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),
     "widen-tiles": ("passes.widen_tiles", "with_wide_output", lambda nest, number: replace(
         WIDE_OUTPUT(nest, number), outputs=(replace(nest.outputs[0], dtype=FLOAT32, strides=tuple(
             64 * (stride > 1) for stride in nest.outputs[0].strides)),)), narrow_products),

@@ -45,6 +45,7 @@ def of_dtype(dtype: type, shape: tuple[int, int], edges: bool) -> np.ndarray:
 @pytest.mark.parametrize("rows, columns", [(128, 512), (33, 70)])
 def test_factors__are_converted_once(monkeypatch, dtypes, rows, columns, edges):
     monkeypatch.delitem(PIPELINE, "widen-tiles")
+    monkeypatch.delitem(PIPELINE, "pair-factors")
     a_t, b = (of_dtype(d, (256, n), edges) for d, n in zip(dtypes, (rows, columns)))
     kernel = nki.jit(product)
     calls = listing(kernel.lower(a_t, b).module("nisa")).split("module {")[0]

@@ -84,6 +84,7 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     monkeypatch.setattr(WidenTiles, "rewrite", watched)
     monkeypatch.setenv("NKI_MLIR_CACHE", "off")
     set_options(monkeypatch, "form-products", worth=1 << 40)
+    monkeypatch.delitem(PIPELINE, "pair-factors")
     return dtypes
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.addressed_nest import can_stream
-from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
+from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.function import (
     Compute,
     NativeFunction,
@@ -24,7 +24,6 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
-from nki_mlir.targets.cpu.passes.store_products import with_sums_from_zero
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -80,8 +79,8 @@ def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRa
         regions[k] = replace(region, size=region.size // row * (row + host.LINE), offset=offset)
     if product is not None and contraction_of(nest) != product:
         return None
-    if isinstance(call.function, FreshProduct):
-        return with_sums_from_zero(call, nest, regions)
+    if isinstance(call.function, TileProduct):
+        return Compute(replace(call.function, nest=nest), tuple(region.address for region in regions), nest, regions)
     return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.contraction import FreshProduct, contraction_of
+from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.function import (
     ByteRegion,
     Compute,
@@ -48,7 +48,7 @@ class StoreProducts(FunctionPass, name="store-products"):
 def fills_a_tile(call: Compute) -> bool:
     """Whether a computation is a product in float32 that writes each element of a buffer."""
     nest, region = call.nest, call.regions[-1]
-    if contraction_of(nest) is None or not isinstance(call.function, Nest):
+    if contraction_of(nest) is None or not isinstance(call.function, Nest | TileProduct):
         return False
     parallel = [axis for axis in range(len(nest.extents)) if axis not in nest.reduced]
     return isinstance(region.root, ScratchBuffer) and region.offset.symbols == () and region.offset.const == 0 and (
@@ -82,7 +82,8 @@ def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCa
 
 
 def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegion]) -> Compute:
-    return Compute(FreshProduct(nest), tuple(region.address for region in regions), nest, regions)
+    routine = TileProduct(nest, True, isinstance(product.function, TileProduct) and product.function.pairs)
+    return Compute(routine, tuple(region.address for region in regions), nest, regions)
 
 
 def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.cpu.contraction import FreshProduct
+from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.function import (
     Allocate,
     ByteRegion,
@@ -92,7 +92,7 @@ class FreshBuffers:
             case Allocate(buffer):
                 self.buffers[buffer] = Fresh(len(self.blocks))
             case Compute() | FixedCompute() | Spread():
-                self.computed(node.nest, node.regions, isinstance(node.function, FreshProduct))
+                self.computed(node.nest, node.regions, isinstance(node.function, TileProduct) and node.function.fresh)
             case NativeLoad():
                 self.loaded(node.region)
             case TileCall():

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""pair-factors: join neighbours of the summed axis to words, where the host multiplies pairs of bfloat16 faster.
+
+before:  out += convert(a) * convert(b)              a of 64 x 128 and b of 64 x 512, in bfloat16
+after:   x = pairs(a); y = pairs(b); out += x * y    32 x 128 and 32 x 512 words, of two products each
+
+The 8-bit floats are bfloat16 numbers, so each product stays exact. Sums are float32; the order of their terms changes,
+and the instruction takes inputs and sums below 2^-126 as 0.
+"""
+
+from dataclasses import replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
+from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
+from nki_mlir.targets.cpu.function import (
+    MEMORY,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoop,
+    compute,
+    sub_blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, PAIRED
+from nki_mlir.targets.cpu.passes.widen_factors import elements_of
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand
+
+
+class PairFactors(FunctionPass, name="pair-factors"):
+    pairs: int = -1             # 1 joins pairs, 0 does not; -1 measures which is faster
+    least: int = 16             # times that a product must read each element of a factor
+    most: int = 1_048_576       # bytes of a factor in words
+
+    def rewrite(self, function: NativeFunction) -> None:
+        if self.pairs and host.multiplies_pairs():
+            self.block(function, function.body, MEMORY)
+
+    def block(self, function: NativeFunction, block: NativeBlock, memory: int) -> None:
+        """Run the pass on a block, whose buffers lie in the memory that the slot ``memory`` points to."""
+        nodes, block.nodes = block.nodes, []
+        with function.inside(block):
+            for node in nodes:
+                inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
+                for inner in sub_blocks(node):
+                    self.block(function, inner, inside)
+                function.add(self.in_pairs(function, node, memory) if isinstance(node, Compute) else node)
+
+    def in_pairs(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
+        """Emit the words of a product's factors and return the product on them; return other calls as they are."""
+        nest = call.nest
+        if contraction_of(nest) is None or not isinstance(call.function, Nest) or not self.are_worth_it(nest):
+            return call
+        axis = next((a for a in sorted(nest.reduced) if nest.extents[a] % 2 == 0 and all(
+            o.strides[a] for o in nest.inputs)), None)
+        if axis is None:
+            return call
+        words = [words_of(nest, k, axis) for k in range(2)]
+        extents = halved(nest.extents, axis)
+        product = Nest(extents, nest.reduced, tuple(words), 0, nest.outputs, MULTIPLY_ADD, (4,)).simplified
+        if not multiplies_in_pairs(product) or not self.is_faster():
+            return call
+        regions = [*[self.joined(function, nest, k, axis, words[k], call.regions[k], memory) for k in range(2)],
+                   call.regions[2]]
+        return Compute(TileProduct(product, False, True), tuple(r.address for r in regions), product, regions)
+
+    def are_worth_it(self, nest: Nest) -> bool:
+        """Whether bfloat16 holds both factors, which are small and read often."""
+        counts = [elements_of(nest, k) for k in range(2)]
+        return not nest.symbols and all(o.dtype in PAIRED for o in nest.inputs) and all(
+            count * self.least <= nest.elements and 2 * count <= self.most for count in counts)
+
+    def is_faster(self) -> bool:
+        return self.pairs == 1 or (
+            host_measurements.rate_of_unit("pairs") > host_measurements.rate_of_unit("float32"))
+
+    def joined(self, function: NativeFunction, nest: Nest, factor: int, axis: int, words: Operand, region: ByteRegion,
+               memory: int) -> ByteRegion:
+        """Emit the words of a factor, and return where they are."""
+        source = nest.inputs[factor]
+        extents, strides = halved(nest.extents, axis), list(source.strides)
+        strides[axis] *= 2
+        axes = sorted([a for a, step in enumerate(words.strides) if step], key=lambda a: -words.strides[a])
+        size = FLOAT32.itemsize * elements_of(nest, factor) // 2
+        buffer = function.allocate(size, memory)
+        is_paired = source.dtype is BFLOAT16
+        join = JOIN if is_paired else NARROWED_JOIN
+        operand = Operand(UINT16 if is_paired else source.dtype, tuple([strides[a] for a in axes]))
+        target = Operand(UINT32, tuple([words.strides[a] for a in axes]))
+        conversion = Nest(tuple([extents[a] for a in axes]), frozenset(), (operand, operand), 0, (target,), join,
+                          (2 + len(join),)).simplified
+        second = replace(region, offset=region.offset.plus(Linear(source.strides[axis] * source.dtype.itemsize)))
+        to = ByteRegion(buffer, buffer.base, buffer.size, Linear())
+        function.add(compute(conversion, [region, second, to]))
+        return to
+
+
+def halved(extents: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return tuple([n // 2 if a == axis else n for a, n in enumerate(extents)])
+
+
+def words_of(nest: Nest, factor: int, axis: int) -> Operand:
+    """Return the words of a factor without gaps, in the order in which it lies in memory."""
+    source, extents = nest.inputs[factor], halved(nest.extents, axis)
+    strides, size = [0] * len(extents), 1
+    for a in sorted([a for a, step in enumerate(source.strides) if step],
+                    key=lambda a: (abs(source.strides[a]), -extents[a])):
+        strides[a] = size
+        size *= extents[a]
+    return Operand(FLOAT32, tuple(strides))
