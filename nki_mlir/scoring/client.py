@@ -40,7 +40,7 @@ class Scorer:
             path = os.pathsep.join(p for p in (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
             self.process = subprocess.Popen([sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, start_new_session=True,
-                                            env=dict(os.environ, PYTHONPATH=path))
+                                            env=dict(os.environ, PYTHONPATH=path, PYTHONSAFEPATH="1"))
         if self.stopped:                        # in the meantime, by another thread
             self.process.kill()
 
