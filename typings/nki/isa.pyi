@@ -343,7 +343,7 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
-        A pattern that has not as many elements as a partition of dst is an error.
+        A pattern of more or fewer elements than a partition of dst is an error.
         The message names the line of the call.
     """
 
