@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+from error_table import Outcome, eightieth, error, ordered
 
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Cited, Machine, machine_named
@@ -123,13 +124,17 @@ class Sensitivities:
     def rows(self, operators: Sequence[str]) -> np.ndarray:
         return np.array([k for k, e in enumerate(self.entries) if e.operator in operators], int)
 
-    def off(self, rows: np.ndarray, change: np.ndarray) -> list[float]:
-        """Return the relative errors of some entries with changed numbers, which are timed again: far from the numbers
-        as they are, effects are not linear."""
+    def outcomes(self, rows: np.ndarray, change: np.ndarray) -> list[Outcome]:
+        """Return the published times of some entries, and the model's with changed numbers. The entries are timed
+        again: far from the numbers as they are, effects are not linear."""
         values = {id(number.number): float(number.number * np.exp(by)) for number, by in zip(self.numbers, change)}
         entries = [self.entries[k] for k in rows]
         machines = {target: with_numbers(machine_named(target), values) for target in {e.target for e in entries}}
-        return [abs(e.model_ns(machines[e.target]) / e.published_ns - 1) for e in entries]
+        return [Outcome(published_ns=e.published_ns, model_ns=e.model_ns(machines[e.target])) for e in entries]
+
+    def off(self, rows: np.ndarray, change: np.ndarray) -> list[float]:
+        """Return the relative errors of some entries with changed numbers."""
+        return [error(outcome) for outcome in self.outcomes(rows, change)]
 
     def spread(self, k: int) -> float:
         """Return the standard deviation of measurements about a number, from the errors of entries, weighted by how
@@ -139,8 +144,7 @@ class Sensitivities:
 
 
 def errors_text(errors: Sequence[float]) -> str:
-    eightieth = statistics.quantiles(errors, n=10, method="inclusive")[7] if len(errors) > 1 else errors[0]
-    return f"median {statistics.median(errors):5.1%}, 80th percentile {eightieth:5.1%}"
+    return f"median {statistics.median(errors):5.1%}, 80th percentile {eightieth(errors):5.1%}"
 
 
 def report(entries: Sequence[Timed]) -> list[str]:
@@ -165,10 +169,14 @@ def report(entries: Sequence[Timed]) -> list[str]:
                   f"  the other half:           {errors_text(laws.off(laws.rows(other_half), change))}"]
     lines += ["", f"{'operator':20} entries   fitted on all                        left out"]
     left_out: list[float] = []
+    right = total = 0
     for operator in operators:
         rows = laws.rows([operator])
-        errors = laws.off(rows, laws.fit(np.setdiff1d(everything, rows)))
+        outcomes = laws.outcomes(rows, laws.fit(np.setdiff1d(everything, rows)))
+        errors = [error(outcome) for outcome in outcomes]
         left_out += errors
+        right, total = (a + b for a, b in zip((right, total), ordered(outcomes)))
         lines.append(f"{operator:20} {len(rows):7}   {errors_text(laws.off(rows, change_of_all))}   "
                      f"{errors_text(errors)}")
-    return [*lines, f"left out, all operators:    {errors_text(left_out)}"]
+    return [*lines, f"left out, all operators:    {errors_text(left_out)}, {right} of {total} pairs of one operator "
+                    "that differ by 10% in the published order"]
