@@ -12,7 +12,7 @@ import pytest
 from nki_mlir.language.kernel import Kernel, is_array
 
 from .aliasing import AliasedKernel, offsets_of
-from .test_examples import EXAMPLES, NAMES, OF_RANKS, vendor_names  # noqa: F401
+from .examples import NAMES, OF_RANKS
 
 BENCH = Path(__file__).parent.parent / "bench"
 SLOW = ("flash_attention", "transformer_kernels")
@@ -40,6 +40,7 @@ def check(kernel, arguments):
     return count
 
 
+@pytest.mark.usefixtures("example_modules")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n
                                   for n in NAMES if n not in OF_RANKS])
 def test_examples(name, monkeypatch):

@@ -9,8 +9,8 @@
 #x = #nki.access<f32, affine_map<() -> (0)>, [[32, 64], [1, 32]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 
-// Addresses and engines stay, and the note lists what NKI has no words for.
-// PLACED:      # Compiled for trn2. NKI has no words for: {{[0-9]+}} semaphores, {{[0-9]+}} queues
+// Addresses and engines stay, and the note lists what NKI cannot express.
+// PLACED:      # Compiled for trn2. NKI cannot express: {{[0-9]+}} semaphores, {{[0-9]+}} queues
 // PLACED-NEXT: @nki.jit
 // PLACED-NEXT: def scale(x):
 // PLACED:      rows = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))

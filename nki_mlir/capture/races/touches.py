@@ -183,8 +183,8 @@ class Touches:
 
     def met(self, op: Op) -> bool:
         """Return whether programs meet at an operation: accesses after it are ordered after the accesses before it.
-        Groups of programs have equal sizes."""
-        if not isinstance(op, Meeting) or op.between != PROGRAMS or len(op.members(0)) < 2:
+        An exchange of core 1 with core 0 names core 0 alone."""
+        if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
             return False
         self.epoch += 1
         rolled = False

@@ -22,13 +22,13 @@ from nki_mlir.targets.cpu.native_marks import MalformedMark
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 
+from ...examples import NAMES as EXAMPLES
+from ...examples import OF_RANKS
 from ...forced_passes import FORCED, forced
 from ...module_passes import PassesOnText, on_text
-from ...test_examples import NAMES as EXAMPLES
-from ...test_examples import OF_RANKS, vendor_names
 from .compiled import CompiledModule, compiled
 
-__all__ = ["vendor_names"]              # a fixture
+pytestmark = pytest.mark.usefixtures("example_modules")
 
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
 

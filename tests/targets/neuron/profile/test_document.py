@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NkiMlirError) as caught:
         check_folder(tmp_path / "file" / "below")
-    with pytest.raises(NkiMlirError, match="cannot be written into None: it is no path"):
+    with pytest.raises(NkiMlirError, match="cannot be written into None: it is not a path"):
         check_folder(None)
     assert str(caught.value) == (
         f"error: a profile cannot be written into {tmp_path}/file/below: Not a directory [NKI-PROFILE-FOLDER]\n"
