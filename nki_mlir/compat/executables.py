@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from nki_mlir.child import LEAVE_CURRENT_DIRECTORY
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.files import private_folder, replace
 
@@ -24,7 +25,8 @@ def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         script = folder / name
-        program = f"import sys; sys.argv[0] = {name!r}; from {EXECUTABLES[name]} import main; sys.exit(main())"
+        program = (f"{LEAVE_CURRENT_DIRECTORY}; sys.argv[0] = {name!r}; from {EXECUTABLES[name]} import main; "
+                   "sys.exit(main())")
         text = (f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
                 f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
         if not script.is_file() or script.read_bytes() != text.encode():

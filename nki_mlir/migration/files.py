@@ -5,13 +5,13 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
+from nki_mlir.child import module_command
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.table import RELEASES
@@ -186,7 +186,7 @@ def _imports(text: str, module: str, name: str) -> bool:
 
 def formatted(text: str, file: Path, report: MigrationReport) -> str:
     """Return the text as ``ruff format`` writes it with the settings of the file."""
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(file), "-"]
+    command = [*module_command("ruff"), "format", "--stdin-filename", str(file), "-"]
     formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if formatter.returncode:
         report.changed(0, "the text is not formatted, because ruff is not installed"

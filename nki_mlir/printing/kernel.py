@@ -15,13 +15,13 @@ of a launch: ``kernel[2](...)``.
 
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
 from nki_mlir.bindings import Module, ir
+from nki_mlir.child import module_command
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.functions import SIMULATED
 from nki_mlir.machine import machine_named
@@ -163,6 +163,6 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
 
 def formatted(text: str) -> str:
     """Return the text as ``ruff format`` writes it."""
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "-"]
+    command = [*module_command("ruff"), "format", "--isolated", "--line-length", "120", "-"]
     formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return text if formatter.returncode else formatter.stdout

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.cli import calibrate, grade, migrate, opt, run
+from nki_mlir.compat.executables import write_executables
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -163,6 +164,19 @@ def test_judging_imports_no_module_of_the_current_directory(tmp_path):
     ended = subprocess.run([sys.executable, "-P", "-c", script, "files/k.py", "-r", "files/ref.py"], cwd=tmp_path,
                            capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0 and not (tmp_path / "was_run").exists(), ended.stderr
+
+
+def test_formatters_and_stand_ins_import_no_module_of_the_current_directory(tmp_path):
+    for module in ("json", "argparse", "ruff", "runpy", "re"):
+        (tmp_path / f"{module}.py").write_text("open('was_run', 'w')\n")
+    (tmp_path / "k.py").write_text("import neuronxcc.nki as nki\nx = {  'a':1 }\n")
+    write_executables(tmp_path / "bin", ["neuron-ls"])
+    script = ("import sys; sys.path[:] = filter(None, sys.path); from nki_mlir.cli import migrate; "
+              "sys.exit(migrate.main(['k.py', '-o', 'new.py']))")
+    for command in ([sys.executable, "-c", script], [str(tmp_path / "bin" / "neuron-ls"), "--help"]):
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 0 and not (tmp_path / "was_run").exists(), ended.stderr
+    assert 'x = {"a": 1}' in (tmp_path / "new.py").read_text()
 
 
 def test_an_assignment_without_an_end(tmp_path, capsys):
