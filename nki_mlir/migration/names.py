@@ -84,15 +84,15 @@ def with_named_imports(text: str) -> str:
     """Return a module's text in which ``from neuronxcc.nki.language import *`` lists the names that the module uses."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
                                 names=[ast.alias(name="*")], lineno=line):
-                public = language if path.endswith("language") else isa
-                names = sorted(name for name in used - bound if not name.startswith("_") and hasattr(public, name))
-                imported = f"import {', '.join(names)}" if names else f"import {path.rpartition('.')[2]}"
-                lines[line - 1] = lines[line - 1].replace("import *", imported)
+                names = sorted(used.intersection(dir(language if path.endswith("language") else isa)))
+                if names:
+                    lines[line - 1] = lines[line - 1].replace("import *", f"import {', '.join(names)}")
+                else:                       # the line stays, because the report numbers lines
+                    lines[line - 1] = lines[line - 1].replace(f"from {path} import *", f"import {path}")
     return "".join(lines)
 
 

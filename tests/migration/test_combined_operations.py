@@ -81,6 +81,26 @@ def double(x):
     assert "*" not in one.new and "nl.store(out, nl.multiply(nl.load(x), 2))" in one.new and one.report.is_complete
 
 
+def test_a_star_import_lists_public_names_alone(tmp_path):
+    file = tmp_path / "star.py"
+    file.write_text("""import numpy as np
+from neuronxcc.nki.isa import *
+from neuronxcc.nki.language import *
+
+
+def scaled(exp):
+    return np.float32(exp)
+
+
+def logarithm(tile):
+    return log(exp(tile))
+""")
+    one, = migrated(file, "2.32")
+    assert "*" not in one.new and "import np" not in one.new and one.report.is_complete
+    assert "return nl.log(nl.exp(tile))" in one.new and "return np.float32(exp)" in one.new
+    assert "from nki.language import exp, log\n" in one.new and "import nki.isa\n" in one.new
+
+
 def test_names_that_nothing_defines_are_left(tmp_path):
     file = tmp_path / "names.py"
     file.write_text("""import neuronxcc.nki.language as nl

@@ -331,6 +331,20 @@ class NativeFunction:
         yield
         self.block = outer
 
+    def replace_computations(self, replacement: Callable[[Compute, int], Compute]) -> None:
+        """Replace each computation by ``replacement`` of it and of the slot that points to the memory of its block's
+        buffers. What a replacement adds to the function comes before it."""
+        self._replace_in(self.body, MEMORY, replacement)
+
+    def _replace_in(self, block: NativeBlock, memory: int, replacement: Callable[[Compute, int], Compute]) -> None:
+        nodes, block.nodes = block.nodes, []
+        with self.inside(block):
+            for node in nodes:
+                inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
+                for inner in sub_blocks(node):
+                    self._replace_in(inner, inside, replacement)
+                self.add(replacement(node, memory) if isinstance(node, Compute) else node)
+
     def computed(self, function: str, *operands: Linear) -> Linear:
         """Compute a value into a new slot, and return it."""
         slot = self.slot()

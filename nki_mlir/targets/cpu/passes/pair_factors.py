@@ -9,21 +9,13 @@ and the instruction takes inputs and sums below 2^-126 as 0.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
-from nki_mlir.targets.cpu.function import (
-    MEMORY,
-    ByteRegion,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    NativeLoop,
-    compute,
-    sub_blocks,
-)
+from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, PAIRED
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
@@ -38,17 +30,7 @@ class PairFactors(FunctionPass, name="pair-factors"):
 
     def rewrite(self, function: NativeFunction) -> None:
         if self.pairs and host.multiplies_pairs():
-            self.block(function, function.body, MEMORY)
-
-    def block(self, function: NativeFunction, block: NativeBlock, memory: int) -> None:
-        """Run the pass on a block, whose buffers lie in the memory that the slot ``memory`` points to."""
-        nodes, block.nodes = block.nodes, []
-        with function.inside(block):
-            for node in nodes:
-                inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
-                for inner in sub_blocks(node):
-                    self.block(function, inner, inside)
-                function.add(self.in_pairs(function, node, memory) if isinstance(node, Compute) else node)
+            function.replace_computations(partial(self.in_pairs, function))
 
     def in_pairs(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
         """Emit the words of a product's factors and return the product on them; return other calls as they are."""

@@ -7,21 +7,13 @@ after:   wide = convert(a); other = convert(b); out += wide * other
 All narrower floats are float32 numbers, so products and sums stay the same.
 """
 
+from functools import partial
 from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, contraction_of
-from nki_mlir.targets.cpu.function import (
-    MEMORY,
-    ByteRegion,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    NativeLoop,
-    compute,
-    sub_blocks,
-)
+from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -31,17 +23,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
     most: int = 1_048_576       # bytes of a converted factor
 
     def rewrite(self, function: NativeFunction) -> None:
-        self.block(function, function.body, MEMORY)
-
-    def block(self, function: NativeFunction, block: NativeBlock, memory: int) -> None:
-        """Run the pass on a block, whose buffers lie in the memory that the slot ``memory`` points to."""
-        nodes, block.nodes = block.nodes, []
-        with function.inside(block):
-            for node in nodes:
-                inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
-                for inner in sub_blocks(node):
-                    self.block(function, inner, inside)
-                function.add(self.widened(function, node, memory) if isinstance(node, Compute) else node)
+        function.replace_computations(partial(self.widened, function))
 
     def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
         """Emit the conversions of a product's factors and return the product on them; return other calls as they
