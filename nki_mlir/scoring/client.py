@@ -37,10 +37,11 @@ class Scorer:
     def start(self) -> None:
         """Start the worker if it does not run."""
         if self.process is None or self.process.poll() is not None:
-            path = os.pathsep.join(p for p in (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
-            self.process = subprocess.Popen([sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, start_new_session=True,
-                                            env=dict(os.environ, PYTHONPATH=path, PYTHONSAFEPATH="1"))
+            packages = str(Path(__file__).parents[2])
+            path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
+            self.process = subprocess.Popen(        # its first directory of modules is where it starts
+                [sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                start_new_session=True, cwd=packages, env=dict(os.environ, PYTHONPATH=path))
         if self.stopped:                        # in the meantime, by another thread
             self.process.kill()
 
