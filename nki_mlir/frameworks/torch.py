@@ -32,6 +32,7 @@ from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
+from nki_mlir.frameworks.torch_backward import differentiated_once
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, allocate_results, callee_named, layout_of, watched
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -90,6 +91,8 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     """Call a kernel and return its results as tensors, in the structure in which the kernel returns them. Dynamo
     traces this function."""
     if not torch.compiler.is_dynamo_compiling():
+        if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled():
+            return differentiated_once(call, kernel, arguments, keywords)
         fast_result = launched(kernel, arguments, keywords)
         if fast_result is not None:
             return fast_result[0]

@@ -8,7 +8,7 @@ A framework is found without importing any that the program has not imported. It
 import importlib
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import nki_mlir
 from nki_mlir.diagnostics import NkiMlirError
@@ -83,5 +83,5 @@ def has_tangent(tensors: Iterable[object]) -> bool:
         torch._VF._unpack_dual(t, level=0)[1] is not None for t in tensors])
 
 
-def refuse_gradient(name: str) -> None:
+def refuse_gradient(name: str) -> NoReturn:
     raise NoDerivative(name=name, **REVERSE).here()

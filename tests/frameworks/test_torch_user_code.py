@@ -13,6 +13,7 @@ from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
 from nki_mlir.frameworks.torch import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
+from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -42,6 +43,16 @@ class Product(torch.autograd.Function):
     def backward(ctx, gradient):
         a, b = ctx.saved_tensors
         return Product.apply(gradient, b), Product.apply(gradient, a)
+
+
+class ProductOfKernels(Product):
+    """The backward calls the kernel itself, on inputs that require grad."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        a, b = ctx.saved_tensors
+        return (kernels.named_results((gradient, b))["product"],
+                kernels.named_results((gradient, a))["product"])
 
 
 class Net(torch.nn.Module):
@@ -121,6 +132,27 @@ def test_vmap__as_stablehlo():
     x = torch.stack([A, B])
     (got,) = run_linked(stablehlo_of(Model(), x), [x.numpy()])
     close(torch.from_numpy(got), x * 4)
+
+
+# -- kernels in a backward whose history is recorded -------------------------------------------------------------------
+def test_recorded_backward__is_differentiated_once():
+    for _ in range(2):                          # the second call is on the fast path
+        a = A.clone().requires_grad_()
+        gradient, = torch.autograd.grad(ProductOfKernels.apply(a, B).square().sum(), a, create_graph=True)
+        close(gradient, 2 * A * B * B)
+        with pytest.raises(NoDerivative, match="kernel named_results is called with a tensor that requires grad"):
+            gradient.sum().backward()
+
+
+def test_recorded_backward__of_functional_transformations():
+    def loss(a):
+        return ProductOfKernels.apply(a, B).square().sum()
+    for _ in range(2):
+        close(torch.func.grad(loss)(A), 2 * A * B * B)
+        close(torch.func.vmap(torch.func.grad(loss))(torch.stack([A, B])), 2 * torch.stack([A, B]) * B * B)
+        close(torch.func.vjp(lambda a: ProductOfKernels.apply(a, B), A)[1](B)[0], B * B)
+        with pytest.raises(NoDerivative, match="kernel named_results is called with a tensor that requires grad"):
+            torch.func.grad(lambda a: torch.func.grad(loss)(a).sum())(A)
 
 
 # -- torch.compile -----------------------------------------------------------------------------------------------------
