@@ -13,10 +13,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Case:
-    """``kernel`` and ``formula(xp, ...)`` get ``arrays``; so does ``torch``, as tensors.
+    """``kernel`` and ``formula(xp, ...)`` take ``arrays``, and ``torch`` takes them as tensors.
 
     ``limit`` is what bounds it on any machine: ``copy`` or ``read`` with the bytes that must move, ``fma`` with the
-    floating-point operations. ``answer`` gives the result in float64, and ``tolerance`` is how far the kernel's may be.
+    floating-point operations. ``answer`` computes the result in float64, and ``tolerance`` bounds the kernel's error.
     """
 
     arrays: tuple[np.ndarray, ...]
@@ -45,8 +45,8 @@ class Goal:
     note: str = ""
 
     def missed(self, times: float | None, share: float | None) -> list[str]:
-        """Return the shortfalls: ``times`` is the time in times of the best peer, ``share`` that of the limit, if
-        known."""
+        """Return the shortfalls. ``times`` is our time divided by the best peer's, ``share`` the fraction of the limit;
+        None is unknown."""
         shortfalls = []
         if self.faster and times is not None and times > NOISE / self.faster:
             shortfalls.append(f"{times:.2f}x the time of the best peer; the goal is at most {NOISE / self.faster:.2f}x")
@@ -57,7 +57,7 @@ class Goal:
 
 CASES: dict[str, Callable[[], Case]] = {}
 GOALS: dict[str, Goal] = {}
-NARROW = "_bf16"                    # how names of cases in bfloat16 end, a dtype that NumPy has from ml_dtypes
+NARROW = "_bf16"                    # the suffix of cases in bfloat16
 NARROW_TOLERANCE = 4e-2             # of results with eight significant bits, rounded several times
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The form of each case for each library. A contestant is created in its own process and returns a call without
-arguments.
+"""How each library runs a case: a function returns, in a separate process, a call without arguments.
 
-A call returns when its result is available. Data that a library keeps on its device are copied there before.
+The call returns when its result is available. If a library keeps data on a device, they are copied there before.
 """
 
 from collections.abc import Callable

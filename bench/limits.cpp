@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What this machine can do: bytes copied and read, and fused multiply-adds, by all threads together, or with `thread` by
-// one, and what that reads of each cache and page. `stream` copies memory until it is ended.
+// Measures bytes copied and read, and fused multiply-adds, of all threads together, or with `thread` of one thread, and
+// the rates at which that reads each cache and pages. `stream` copies memory until it is ended.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -27,7 +27,7 @@ constexpr int Lanes = 4;
 #endif
 typedef float Vector __attribute__((vector_size(Lanes * 4)));
 
-static void store(Vector *to, Vector value) {       // past the cache where the machine can
+static void store(Vector *to, Vector value) {       // bypasses the cache if the machine can
 #if defined(__AVX512F__)
   _mm512_stream_ps(reinterpret_cast<float *>(to), (__m512)value);
 #elif defined(__AVX__)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The limits of this machine, measured: bytes a second copied and read, floating-point operations a second.
+"""Measure the limits of this machine: bytes copied and read, and floating-point operations, in a second.
 
     python bench/limits.py
 
-It prints what all threads do, what one does, and what one reads of each cache and of pages of two sizes. A copy counts
-what it reads and what it writes; its stores go past the cache. A multiply-add counts as two.
+It prints the rates of all threads and of one, and how fast one thread reads each cache and pages of two sizes. A copy
+counts the bytes that it reads and writes; its stores bypass the cache. A multiply-add counts as two operations.
 """
 
 import atexit
@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parent / "limits.cpp"
 
 @cache
 def program() -> Path | None:
-    """Compile the program that measures; None without a C++ compiler."""
+    """Compile the measuring program, and return its path; None without a C++ compiler."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return None
@@ -36,10 +36,10 @@ def program() -> Path | None:
 
 
 def measured(kind: str = "machine") -> dict[str, float]:
-    """Return what the machine does in a second for each kind of limit; empty without a C++ compiler.
+    """Return the machine's rate in a second for each kind of limit; empty without a C++ compiler.
 
-    With ``thread``, return the same for one thread, and the bytes a second that it reads of each cache, the sizes
-    of caches in bytes, and the nanoseconds for a line of a page.
+    With ``thread``, return the same for one thread, the bytes a second that it reads from each cache, the sizes of
+    caches in bytes, and the nanoseconds to read a cache line of a new page.
     """
     if program() is None:
         return {}
@@ -72,7 +72,7 @@ if __name__ == "__main__":
         print("threads: {threads:.0f}, copies {copy:.1f} GB/s, reads {read:.1f} GB/s, {fma:.0f} GF/s in float32".format(
             **limits | rates))
     for level in (1, 2, 3):
-        print(f"L{level}: {limits[f'l{level}_bytes'] / 1024:.0f} KiB as the system says, one thread reads "
+        print(f"L{level}: {limits[f'l{level}_bytes'] / 1024:.0f} KiB as the system reports, one thread reads "
               f"{limits[f'l{level}'] / 1e9:.0f} GB/s of half of it")
     print("a line of each page of 64 MiB: {page_ns:.1f} ns on pages of 4 KiB, {huge_ns:.1f} ns on huge ones".format(
         **limits))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Benchmarks: every workload on the JIT beside NumPy, PyTorch, JAX and IREE, and what the toolchain itself costs.
+"""Compare every workload on the JIT with NumPy, PyTorch, JAX and IREE, and measure the costs of the toolchain itself.
 
     python bench/run.py [--cases softmax_4096,giou_8732] [--contended] [--output results.json]
 
-Each contestant runs in its own process; rounds of all are interleaved, because machines are noisy, and a figure is the
+Each contestant runs in its own process. Their rounds are interleaved, because machines are noisy, and a figure is the
 median over the rounds of the best call in a slice of time. A line with the figures of a case appears when the case has
-been measured, and a table of all cases at the end: it has the ratio to the best peer and the fraction of the machine's
-limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has all figures, of
-an interrupted run those of the cases before. With ``--contended`` each case runs three times: as always, beside a
-process that streams memory, and on one processor; the table has the ratio to the best peer of each, so that it does not
-depend on how quiet a machine is.
+been measured. A table of all cases follows at the end, with the ratio to the best peer and the fraction of the
+machine's limit, which is measured in the same run, then the goals that are missed, with their notes. The JSON has all
+figures, also those of an interrupted run. With ``--contended`` each case runs three times: alone, beside a process that
+streams memory, and on one processor. The table has the ratio to the best peer for each, so that it does not depend on
+how quiet the machine is.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Contestant:
     there is none."""
 
     def __init__(self, case: str, name: str, one_thread: bool = False) -> None:
-        # Threads of others that wait for work spin after a call; between rounds they must sleep.
+        # Idle threads of other libraries spin after a call; between rounds they must sleep.
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"} | (
             {"NKI_MLIR_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if one_thread else {})
         self.messages = tempfile.TemporaryFile("w+")            # a pipe that nobody reads would fill, and stop it
@@ -68,7 +68,7 @@ def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool
     contestants = {name: Contestant(case, name, one_thread) for name in names}
     running = {name: c for name, c in contestants.items() if "first_call_s" in c.ready}
     times: dict[str, list[float]] = {name: [] for name in running}
-    limits = []                         # of the same minutes: other users of a machine change what its memory gives
+    limits = []                         # in each round: other users of the machine change its memory bandwidth
     for _ in range(rounds):
         for name, contestant in running.items():
             times[name].append(contestant.seconds())
@@ -92,7 +92,7 @@ def races(case: str, names: Sequence[str], contended: bool) -> dict[str, Any]:
 
 
 def times_of_best(record: dict[str, Any]) -> float | None:
-    """Return our time in times of the best peer; None without one."""
+    """Return our time divided by that of the best peer; None without a peer."""
     peers = [t for name, t in record["seconds"].items() if name != "nki_mlir"]
     return record["seconds"]["nki_mlir"] / min(peers) if peers and "nki_mlir" in record["seconds"] else None
 
@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(every), help="names, separated by commas (default: all)")
     parser.add_argument("--output", default=str(ROOT / "bench/results.json"), help="the JSON file with all figures")
     parser.add_argument("--contended", action="store_true",
-                        help="run each case beside a process that streams memory, and on one processor, as well")
+                        help="also run each case beside a process that streams memory, and on one processor")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.cases.split(",")

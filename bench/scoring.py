@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measure how many candidates a minute a worker judges, of 500 and of 5,000 instructions, and the loss by killed
-workers.
+"""Measure how many candidates of 500 and of 5,000 instructions a worker judges in a minute, and whether killed workers
+lose verdicts.
 
     python bench/scoring.py [--seconds 30] [--kills 20] [--cpu] [--json FILE]
 
@@ -96,10 +96,10 @@ def survived(reference: Path, kills: int) -> tuple[int, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--json")
+    parser.add_argument("--seconds", type=float, default=30.0, help="the time for each number of instructions (30)")
+    parser.add_argument("--kills", type=int, default=20, help="how many workers are killed (20)")
+    parser.add_argument("--cpu", action="store_true", help="count CPU time")
+    parser.add_argument("--json", metavar="FILE", help="a file for all figures")
     options = parser.parse_args()
     figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:

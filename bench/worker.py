@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run a contestant on a case in a separate process: for each number of seconds, answer with its best call within them.
+"""Run a contestant on a case in a separate process, which answers a number of seconds with the best time in them.
 
     python bench/worker.py CASE CONTESTANT [one-thread]
 
-Lines of JSON on standard output: first what it took to be ready, then an answer for each line on standard input.
+It writes lines of JSON to standard output: first the time of the first call, then an answer for each line of standard
+input.
 """
 
 import json
@@ -33,7 +34,7 @@ def main() -> int:
     if "one-thread" in options and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})         # before libraries count the processors
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)                                       # what libraries print is not an answer
+    os.dup2(2, 1)                                       # libraries may print
     import cases  # noqa: F401
     from case import CASES, largest_error
     from contestants import CONTESTANTS

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Write ``docs/coverage.md``: every documented name of both generations, its operations, and its executors.
 
-The example in a name's ``help()`` runs on every executor, or a kernel in ``coverage_kernels.py``; an executor supports
-the name if its results equal those of the eager one. ``--check`` writes nothing and exits with status 1 where the
-file differs.
+For each name, the example of its ``help()``, or a kernel of ``coverage_kernels.py``, runs on every executor. An
+executor supports the name if its results equal those of the eager executor. ``--check`` writes nothing and exits with
+status 1 if the file differs.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from tests.language_current import test_names as current
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
 EXECUTORS = {"interpreter": "interpreter", "jit": "JIT", "isa": "ISA"}
-TOLERANCE = 1e-4                    # relative: sums and NumPy's transcendentals are not the same to the bit everywhere
+TOLERANCE = 1e-4                    # relative: executors add in different orders, NumPy's functions vary by host
 
 
 @dataclass
-class Found:
+class Outcome:
     """The outcome of a name's kernel: operations of the module, the executors that agree, messages of the others."""
 
     operations: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Found:
 
 @contextlib.contextmanager
 def watching(module: Any, name: str) -> Iterator[list[str]]:
-    """Record the operations that are emitted while the function runs, which must be called."""
+    """Record the operations that a function of the module emits. Something must call it in the meantime."""
     function, emitted, depth, calls = getattr(module, name), [], 0, 0
     emit = MlirBuilder.emit
 
@@ -107,8 +107,8 @@ def run(sample: Any, on: str) -> tuple[Any, list[str]]:
     return result, [str(w.message) for w in caught if "runs in the" in str(w.message)]
 
 
-def look(module: Any, name: str, sample: Any) -> Found:
-    entry = Found()
+def look(module: Any, name: str, sample: Any) -> Outcome:
+    entry = Outcome()
     if sample is None:
         return entry
     expected, _ = run(sample, "eager")
@@ -140,7 +140,7 @@ PREFIX = {"nki": "nki", "language": "nl", "isa": "nisa", "compiler": "ncc", "typ
 
 HISTORY = {"nki": "nki", "nl": "nki.language", "nisa": "nki.isa", "ncc": "nki.compiler", "nt": "nki.typing",
            "nki.collectives": "nki.collectives"}
-Section = tuple[list[str], list[Found]]         # lines of the page, and what they say
+Section = tuple[list[str], list[Outcome]]         # lines of the page, and what they say
 
 
 def section(prefix: str, names: list[str], table: dict[str, Any], module: Any) -> Section:
@@ -170,7 +170,7 @@ def generation(title: str, name: str, modules: dict[str, list[str]], kernels: di
     return lines, entries
 
 
-def counts(title: str, entries: list[Found]) -> str:
+def counts(title: str, entries: list[Outcome]) -> str:
     share = [sum(f.runs[on] == "yes" for f in entries) for on in EXECUTORS]
     return f"| {title} | {len(entries)} | " + " | ".join(f"{n} ({100 * n / len(entries):.0f} %)" for n in share) + " |"
 
@@ -225,10 +225,10 @@ def by_release() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write docs/coverage.md from kernels that run.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 where the page differs")
-    parser.add_argument("--output", type=Path, default=PAGE, metavar="FILE", help="where it is (docs/coverage.md)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 if the page differs")
+    parser.add_argument("--output", type=Path, default=PAGE, metavar="FILE", help="the page (docs/coverage.md)")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")             # kernels of older spellings are told of newer ones
+    warnings.simplefilter("ignore")             # older forms cause warnings
     text = page()
     is_unchanged = options.output.is_file() and options.output.read_text() == text
     if options.check:

@@ -32,7 +32,7 @@ class Sample:
     body: Callable
     decorate: Callable
     arrays: tuple[np.ndarray, ...] = (A,)
-    simulated: str = ""                 # the reason why it runs in the simulator alone
+    simulated: str = ""                 # the reason why it runs only in the simulator
 
     def kernel(self) -> Kernel:
         return unwrap(self.decorate(self.body))

@@ -2,7 +2,7 @@
 """Write the table of errors to ``docs/profile.md``: the timed machine against published latencies.
 
 The figures are those of ``bench/calibration/figures.json``, which ``python bench/calibration`` writes. ``--check``
-writes nothing and exits with status 1 where the page differs.
+writes nothing and exits with status 1 if the page differs.
 """
 
 import json
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "calibration" / "figures.json"
 PAGE = ROOT / "docs" / "profile.md"
 BEGIN, END = "<!-- errors: tools/error_table.py -->", "<!-- end of errors -->"
-APART = 0.10                    # latencies that differ by so much have an order
+APART = 0.10                    # latencies that differ by at least this fraction are compared by their order
 
 Outcome = dict[str, Any]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Write the folder ``dialects``: each dialect as IRDL, all of them in a file, and the op reference.
 
-A stock ``mlir-opt --irdl-file=dialects/all.irdl.mlir`` reads the project's IR with them. ``--check`` writes nothing
-and exits with status 1 if a file differs from the op classes.
+An unmodified ``mlir-opt --irdl-file=dialects/all.irdl.mlir`` reads the project's IR with them. ``--check`` writes
+nothing and exits with status 1 if a file differs from the op classes.
 """
 
 import argparse
@@ -64,8 +64,8 @@ def files() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the IRDL files and the op reference.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 where a file differs")
-    parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER", help="where they are (dialects)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 if a file differs")
+    parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER", help="the folder (dialects)")
     options = parser.parse_args()
     contents = files()
     stale = {f.name for f in options.output.glob("*.irdl.mlir")} - set(contents)

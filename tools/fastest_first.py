@@ -16,7 +16,8 @@ from types import FrameType
 import pytest
 
 FILE = Path(os.environ["NKI_MLIR_DURATIONS"])
-FACTOR, LEAST = 10, 60              # a test may take so many times what it took, and so many seconds of the processor
+# A test fails after FACTOR times its earlier time, but not before LEAST seconds of processor time.
+FACTOR, LEAST = 10, 60
 UNKNOWN = 1.0                       # seconds of a test that has not passed yet
 
 known: dict[str, float] = json.loads(FILE.read_text()) if FILE.is_file() else {}

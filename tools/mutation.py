@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Seed random faults in a copy of the compiler, its executors and checkers, and run the tests of the changed module.
 
-``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
-of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
-first and of those the short ones, then those of whole folders, until one fails or all have passed; what no test finds
-is a survivor, printed with its line and change.
-``tools/mutation_survivors.txt`` gives the reason of each survivor that is none: an equal program, or a difference that
-is no error.
+``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]`` changes each module in turn.
+Without the change all tests pass. With it, tests run until one fails: first those that import the module, short ones
+before long ones, then those of its folder, then those of other folders. If all pass, the mutant survives, and its line
+and change are printed. ``tools/mutation_survivors.txt`` gives the reason of each survivor that needs no test: the
+program is equal, or the difference is not an error.
 """
 
 import argparse
@@ -45,9 +44,9 @@ AREAS = {
     "front end": ("capture", "language"),                   # without the modules above
     "migration": ("migration",),
 }
-# What runs kernels of all kinds, for modules whose own tests find nothing.
+# Tests that run kernels of all kinds, for modules whose own tests find nothing.
 GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py", "tests/test_examples.py")
-# Tests of what modules of a folder do together, where these are imported by none.
+# Tests of a folder's modules together, for modules that no test imports.
 TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_graphs/test_random_graphs.py",
                       "tests/frameworks/test_linked_control_flow.py"),
             "conversion": ("tests/conversion/test_tile_and_place.py", "tests/frameworks/test_linked_control_flow.py"),
@@ -77,10 +76,10 @@ TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_g
             "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
             "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py",
                           "tests/conversion/test_linalg_to_nisa_masks.py")}
-# Folders of FileCheck tests that run what is in a folder.
+# The folder of FileCheck tests that run the code of a folder.
 LIT = {"graph": "stablehlo", "conversion": "nisa", "transforms": "nki", "selection": "nisa", "waist": "waist",
        "targets/cpu": "cpu", "targets/neuron/codegen": "isa"}
-# Folders of tests that run what is in a folder, most without importing it: the last ring, for what nothing else finds.
+# The last ring: folders of tests that run the code of a folder, most without importing it.
 WIDE = {"capture": ("capture", "checking", "forms", "language", "language_current"),
         "language": ("forms", "language", "language_current", "compat", "harnesses"), "migration": ("migration",),
         "waist": ("waist", "conversion", "targets/cpu"), "selection": ("conversion", "targets/neuron/codegen"),
@@ -89,9 +88,9 @@ WIDE = {"capture": ("capture", "checking", "forms", "language", "language_curren
         "targets/cpu": ("targets/cpu",), "targets/interpreter": ("targets/interpreter", "conversion"),
         "targets/neuron": ("targets/neuron",), "dialects": ("dialects", "language_current"), "checking": ("checking",)}
 NEAREST, NEAR = 3, 4                # test files of the first and of the second ring
-SECONDS = 300                       # of the processor for a ring of tests, which takes 20: beyond that it does not end
-SECONDS_WIDE = 3600                 # the same for a folder of the last ring, which takes some hundred
-DEADLOCK = 1800                     # seconds until the same is said of tests that only wait
+SECONDS = 300                       # of processor time for a ring of tests, which usually takes 20; then it is endless
+SECONDS_WIDE = 3600                 # the same for a folder of the last ring, which usually takes some hundred
+DEADLOCK = 1800                     # seconds until tests that only wait count as endless
 REASONS = Path(__file__).with_name("mutation_survivors.txt")
 MARKS = "not slow"
 
@@ -131,7 +130,7 @@ def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
                 return
 
 
-# -- which tests -------------------------------------------------------------------------------------------------------
+# -- choosing tests ----------------------------------------------------------------------------------------------------
 @cache
 def imports_of(file: Path) -> frozenset[str]:
     """Return the modules of the package that a test file imports, directly or through modules of the tests."""
@@ -160,7 +159,7 @@ def rings(file: str) -> list[list[str]]:
     path = Path(file)
     module = ".".join((PACKAGE, *path.with_suffix("").parts)).removesuffix(".__init__")
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    package = module.rpartition(".")[0]                     # of several modules, whose names it may give
+    package = module.rpartition(".")[0]                     # it may re-export names of its modules
     inner = len(path.parts) > 2
     names = {f"test_{path.stem}", f"test_{path.parent.name}"} if inner else {f"test_{path.stem}"}
     direct = [t for t in tests if module in imports_of(t) or (inner and package in imports_of(t)) or t.stem in names]
@@ -207,12 +206,12 @@ def run(command: list[str], directory: Path) -> str:
             status = process.wait(DEADLOCK * seconds // SECONDS)
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
-        with suppress(ProcessLookupError):                  # what tests left behind
+        with suppress(ProcessLookupError):                  # processes that tests left
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         output.seek(0)
         lines = output.read().splitlines()
-    if status in (0, 5):                                    # 5: no test is left by the marks
+    if status in (0, 5):                                    # 5: the marks deselect all tests
         return ""
     if status in (-signal.SIGKILL, -signal.SIGXCPU, -signal.SIGALRM):
         return "does not end"
@@ -234,7 +233,7 @@ class Bench:
         seed(change, directory)
         try:
             for command in rings(change.file):
-                # a test that has been written since the copy is not a test of the copy
+                # without tests that were written after the copy
                 known = [part for part in command if not part.startswith("tests/") or (directory / part).exists()]
                 if found_by := run(known, directory):
                     break
@@ -244,7 +243,7 @@ class Bench:
         return Verdict(change, found_by, time.monotonic() - started, reasons().get(key(change), ""))
 
 
-# -- survivors that are none -------------------------------------------------------------------------------------------
+# -- survivors that need no test ---------------------------------------------------------------------------------------
 def key(change: Change) -> str:
     """Describe a change in words that do not depend on line numbers."""
     return f"{change.file}: {' '.join(change.old.split())} -> {' '.join(change.new.split())}"
@@ -273,12 +272,12 @@ def table_of(verdicts: list[Verdict]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000, help="the number of mutants (1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random choice of mutants (0)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT",
                         help="modules whose path has one of these texts")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--table", type=Path, help="where the table is written to")
+    parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at a time (2)")
+    parser.add_argument("--table", type=Path, help="the file to write the table to")
     options = parser.parse_args(arguments)
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
@@ -299,7 +298,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table:
         options.table.write_text(table_of(verdicts))
     detected = sum(bool(v.found or v.reason) for v in verdicts)
-    print(f"{detected} of {len(verdicts)} found, or without effect: {detected / max(1, len(verdicts)):.0%}")
+    print(f"{detected} of {len(verdicts)} are found or have a reason: {detected / max(1, len(verdicts)):.0%}")
     return int(detected < 0.95 * len(verdicts))
 
 

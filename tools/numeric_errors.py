@@ -3,8 +3,9 @@
 
     python -m tools.numeric_errors [--chunks N]
 
-All values of 8 and 16 bits, all pairs of 8 bits, and 10^7 of float32: edges, random bits, numbers of usual sizes.
-The figures go to ``bench/numeric_errors.json``, of which ``tools/numerics.py`` writes ``docs/numerics.md``.
+The arguments are all values of 8 and 16 bits, all pairs of 8-bit values, and 10^7 float32 values: edges, random bits
+and numbers of usual sizes. The errors go to ``bench/numeric_errors.json``, from which ``tools/numerics.py`` writes
+``docs/numerics.md``.
 """
 
 import argparse
@@ -66,7 +67,7 @@ STABLEHLO = {"log1p": "log_plus_one", "expm1": "exponential_minus_one", "round":
              "roundeven": "round_nearest_even", "atan2": "atan2"}
 
 Formula = Callable[..., np.ndarray]
-Errors = dict[str, float | None]                # by executor; None where it refuses
+Errors = dict[str, float | None]                # by executor; None if it refuses the case
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Case:
     sources: tuple[DType, ...]
     result: DType
     exact: Formula
-    absolute: float = 0.0       # what is taken off each distance
+    absolute: float = 0.0       # subtracted from each distance
 
     def build(self, free: int) -> Op:
         """Return the operation on tiles of ``free`` elements a partition."""
@@ -149,10 +150,9 @@ def pairs(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def error(actual: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float = 0.0) -> float:
-    """Return the largest distance from exact values, in units in the last place of a dtype, for integers in ones.
+    """Return the largest distance from exact values, in units in the last place; for integers, in units of 1.
 
-    Beyond the largest value lies infinity, as far as the next value would. A NaN, or none, where there should be the
-    other is an infinite error.
+    Infinity counts as the next value after the largest. The error is infinite if only one of two values is NaN.
     """
     wide = np.longdouble if exact.dtype == np.longdouble else np.float64
     if not dtype.is_float:
@@ -163,7 +163,7 @@ def error(actual: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float =
     top = wide(largest + 2.0**(math.floor(math.log2(largest)) - dtype.mantissa))
     values = actual.astype(wide)
     clipped = np.clip(exact.astype(wide), -top, top)
-    if dtype is FLOAT8_E4M3FN:                  # its infinity is NaN
+    if dtype is FLOAT8_E4M3FN:                  # it has NaN instead of infinity
         values = np.where(np.isnan(values) & (np.abs(clipped) >= largest), np.copysign(top, clipped), values)
     if not np.array_equal(np.isnan(values), np.isnan(clipped)):
         return math.inf
@@ -329,7 +329,7 @@ def graph_errors(chunks: int) -> dict[str, Errors]:
 def host() -> dict[str, object]:
     """Return the properties of the host that determine the figures: NumPy chooses the form of a function by the
     processor."""
-    from numpy._core._multiarray_umath import __cpu_features__ as features  # where NumPy keeps what it found
+    from numpy._core._multiarray_umath import __cpu_features__ as features  # its record of the processor
     return {"machine": platform.machine(), "numpy": np.__version__,
             "avx512": bool(features.get("AVX512_SKX", False))}
 

@@ -2,7 +2,7 @@
 """Write ``docs/numerics.md``: the error of each scalar function and conversion on each executor.
 
 The figures are those of ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing
-and exits with status 1 where the page differs.
+and exits with status 1 if the page differs.
 """
 
 import json
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "numeric_errors.json"
 PAGE = ROOT / "docs" / "numerics.md"
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-# NumPy's own functions of float32, which eager, interpreter and simulator compute with, lie within so much.
+# The error bound of NumPy's functions of float32, with which eager, interpreter and simulator compute.
 OF_NUMPY = 4.0
 
 Errors = Mapping[str, float | None]

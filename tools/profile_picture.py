@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draw the pictures of README.md and docs/profile.md: the page of a profile in a headless browser.
+"""Draw the pictures in README.md and docs/profile.md: take screenshots of a profile's page in a headless browser.
 
 python tools/profile_picture.py [WIDTH [FILE.png [HEIGHT]]]
 """

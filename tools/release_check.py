@@ -3,8 +3,8 @@
 
     python tools/release_check.py [--pythons python3.10,python3.12] [--without-frameworks]
 
-The wheel and the source distribution are built twice, from a clean copy of the last commit, and must be the same
-bytes. They must contain every file that belongs to them. The wheel is then installed on each interpreter in a new
+It builds the wheel and the source distribution twice, from a clean copy of the last commit; both builds must have the
+same bytes and contain every file that belongs to them. It then installs the wheel for each interpreter in a new
 environment, where `release_use.py` uses commands and API: without JAX and PyTorch, then with them.
 """
 
@@ -122,14 +122,14 @@ def usable(names: Sequence[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pythons", default=",".join(PYTHONS), help="interpreters, separated by commas (default: all "
-                                                                     "from 3.10 to 3.14 that there are)")
-    parser.add_argument("--without-frameworks", action="store_true", help="leave JAX and PyTorch out")
+    parser.add_argument("--pythons", default=",".join(PYTHONS),
+                        help="interpreters, separated by commas (default: those of 3.10 to 3.14 that are installed)")
+    parser.add_argument("--without-frameworks", action="store_true", help="do not install JAX and PyTorch")
     options = parser.parse_args()
     requested = options.pythons.split(",")
     available = usable(requested)
     for name in sorted(set(requested) - set(available)):
-        console.print(f"{name}: not here")
+        console.print(f"{name}: not installed, or without venv")
     try:
         with tempfile.TemporaryDirectory() as folder:
             wheel, sdist = check_same(Path(folder))

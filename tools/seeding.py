@@ -40,7 +40,7 @@ def replacing(file: str, old: str, new: str) -> Change:
     """Return the change that replaces a text which occurs once in the file."""
     text = (ROOT / PACKAGE / file).read_text()
     if text.count(old) != 1:
-        raise NoSuchText(f"{file} has {text.count(old)} places for {old!r}")
+        raise NoSuchText(f"{file} contains {old!r} {text.count(old)} times, not once")
     start = text.index(old)
     return Change(file, start, start + len(old), new, line=text.count("\n", 0, start) + 1, old=old)
 
@@ -77,18 +77,18 @@ IN_ANY_ORDER = ("min", "max")       # numbers that are compared
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil": "floor", "floor": "ceil"}
 
 
-class _Places(ast.NodeVisitor):
+class _Candidates(ast.NodeVisitor):
     """Collects possible changes of a syntax tree: (node, replacement, kind)."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[ast.expr | ast.stmt, str, str]] = []
+        self.changes: list[tuple[ast.expr | ast.stmt, str, str]] = []
 
     def add(self, node: ast.expr | ast.stmt, new: ast.AST | str, kind: str) -> None:
         text = new if isinstance(new, str) else ast.unparse(ast.fix_missing_locations(new))
         if text != ast.unparse(node):
-            self.found.append((node, f"({text})" if isinstance(node, ast.expr) else text, kind))
+            self.changes.append((node, f"({text})" if isinstance(node, ast.expr) else text, kind))
 
-    # what computes nothing, or only words of a message
+    # nodes that compute nothing, or only the text of a message
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None: ...
     def visit_Raise(self, node: ast.Raise) -> None: ...
     def visit_Import(self, node: ast.Import) -> None: ...
@@ -200,13 +200,13 @@ def mutants_of(file: str, rng: random.Random) -> Iterator[Change]:
     for line in lines:
         starts.append(starts[-1] + len(line))
 
-    def offset(line: int, column: int) -> int:                      # the tree counts bytes
+    def offset(line: int, column: int) -> int:                      # the tree counts columns in bytes
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    visitor = _Places()
+    visitor = _Candidates()
     visitor.visit(ast.parse(text))
-    rng.shuffle(visitor.found)
-    for node, new, kind in visitor.found:
+    rng.shuffle(visitor.changes)
+    for node, new, kind in visitor.changes:
         assert node.end_lineno is not None and node.end_col_offset is not None
         start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
         yield Change(file, start, end, new, kind, node.lineno, text[start:end])

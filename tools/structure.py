@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Count how many modules of the toolchain answer the same question, and write the counts to ``docs/architecture.md``.
+"""Count the modules that implement the same analysis, and write the counts to ``docs/architecture.md``.
 
     python tools/structure.py [--check] [--against COMMIT]
 
-A question is a pattern of source text; its count is the number of modules in some folders that match it. ``--against``
-also counts in another commit of the repository.
+A regular expression finds each analysis in the source text of the modules of some folders. ``--against`` also counts in
+another commit of the repository, and prints the modules.
 """
 
 import argparse
@@ -22,38 +22,38 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/architecture.md"
 BEGIN, END = "<!-- structure: written by tools/structure.py -->\n", "<!-- structure: end -->\n"
 EARLIER = "0f41b8e"
-EARLIER_TIED = 90           # modules in a circle, in that commit
+EARLIER_TIED = 90           # modules in an import cycle, in that commit
 
 
-class Question(NamedTuple):
-    """A question: its text, its pattern, and the folders whose modules count."""
+class Analysis(NamedTuple):
+    """An analysis: what its modules do, the regular expression that finds them, and their folders."""
 
     name: str
     pattern: str
-    rooms: tuple[str, ...]
-    earlier: int                # in the commit EARLIER
+    folders: tuple[str, ...]
+    earlier: int                # modules in the commit EARLIER
 
 
 BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
-QUESTIONS = (
-    Question("read the operands and body of a `linalg.generic`", r'attributes\["indexing_maps"\]|'
+ANALYSES = (
+    Analysis("read the operands and body of a `linalg.generic`", r'attributes\["indexing_maps"\]|'
              r'attributes\["operandSegmentSizes"\]', ("waist", "graph", "targets"), 4),
-    Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"|"scf\.for": _',
+    Analysis("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"|"scf\.for": _',
              ("waist", "targets"), 4),
-    Question("match the names of operations around nests in order to execute them",
+    Analysis("match the names of operations around nests in order to execute them",
              r'"(scf|linalg|scalar|affine)\.|"arith\.[a-z]+i"|"memref\.(alloc|load|store)"', ("targets",), 8),
-    Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|'
+    Analysis("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|'
              r'\["multiply", "add"\]',
              ("waist", "targets", "selection", "graph"), 7),
-    Question("recognize a fold", r"def fold_of\(", BELOW, 2),
-    Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
-    Question("read the source of a copy instead of its result",
+    Analysis("recognize a fold", r"def fold_of\(", BELOW, 2),
+    Analysis("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
+    Analysis("read the source of a copy instead of its result",
              r"(?<!def )\b(_?through|inputs_through|source_map|fused)\(|"
              r"def (\w*through|at_source|at_target)\(", BELOW, 6),
-    Question("test whether two accesses overlap",
+    Analysis("test whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
-    Question("key a table by the address of an object",
+    Analysis("key a table by the address of an object",
              r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|tuple\(map\(id,|, id\(\w+\)[\])]",
              ("targets",), 14))
 
@@ -85,10 +85,10 @@ def sources_of(commit: str) -> dict[str, str]:
     return {file.removeprefix("nki_mlir/"): git("show", f"{commit}:{file}") for file in files if file.endswith(".py")}
 
 
-def modules(question: Question, files: Mapping[str, str]) -> list[str]:
-    """Return the modules that match a question's pattern."""
+def modules(analysis: Analysis, files: Mapping[str, str]) -> list[str]:
+    """Return the modules that match an analysis's pattern."""
     return [name for name, text in files.items()
-            if name.split("/")[0] in question.rooms and re.search(question.pattern, text)]
+            if name.split("/")[0] in analysis.folders and re.search(analysis.pattern, text)]
 
 
 def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:
@@ -118,7 +118,7 @@ def tied(files: Mapping[str, str]) -> int:
 
 
 def table(files: Mapping[str, str]) -> str:
-    rows = [*((q.name, q.earlier, len(modules(q, files))) for q in QUESTIONS),
+    rows = [*((q.name, q.earlier, len(modules(q, files))) for q in ANALYSES),
             ("are in an import cycle, also one of imports for types, or between two cycles", EARLIER_TIED, tied(files))]
     return "".join(["| modules that | before | now |\n|---|---|---|\n",
                     *(f"| {name} | {before} | {current} |\n" for name, before, current in rows)])
@@ -132,15 +132,15 @@ def page(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="fail where the page is not up to date")
-    parser.add_argument("--against", metavar="COMMIT", help="count in this commit, too, with code lines")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 if the page differs")
+    parser.add_argument("--against", metavar="COMMIT", help="also count in this commit, with code lines")
     arguments = parser.parse_args()
     if arguments.against:
         current, before = sources(), sources_of(arguments.against)
-        for question in QUESTIONS:
-            print(f"{question.name}: {len(modules(question, before))} before, {len(modules(question, current))} now: "
-                  f"{', '.join(modules(question, current))}")
-        print(f"in a circle of imports: {tied(before)} before, {tied(current)} now")
+        for analysis in ANALYSES:
+            print(f"{analysis.name}: {len(modules(analysis, before))} before, {len(modules(analysis, current))} now: "
+                  f"{', '.join(modules(analysis, current))}")
+        print(f"in an import cycle: {tied(before)} before, {tied(current)} now")
         print(f"code lines: {sum(map(code_lines, before.values()))} before, {sum(map(code_lines, current.values()))} "
               f"now")
         return 0

@@ -91,7 +91,7 @@ def stub(generation: str, module: str) -> str:
             continue
         if inspect.isclass(value):
             lines += of_class(name, value) if value.__module__.startswith("nki_mlir.language") else []
-        elif forms and module != "nki":         # whose decorators have options beside the table's
+        elif forms and module != "nki":         # its decorators have options that are not in the table
             lines += function(name, value, parameters(forms[0]))
         elif name in getattr(home, "__all__", ()) or forms or not callable(value):
             lines += function(name, value, own_parameters(value)) if inspect.isroutine(value) else ["", f"{name}: Any"]
@@ -112,7 +112,7 @@ def files() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the stubs of the public modules.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 where a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 if a file differs")
     options = parser.parse_args()
     for name, text in files().items():
         path = FOLDER / name

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The timed machine against published latencies: whole kernels through the real back end, entry by entry.
+"""Compare the timed machine with published latencies of complete kernels, which the back end compiles.
 
     python bench/calibration [--only L041,L047] [--no-fit]
 
-Figures are kept in ``figures.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. A
-second table has variants of one kernel, which that file does not keep; a third has single instructions, which costs
-were taken from. A last one says what fits of laws on some operators predict of the others (``fit.py``).
+The first table goes to ``figures.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. The
+second has variants of single kernels; the third has the single instructions from which costs are taken. The last one
+shows how well laws that are fitted on some operators predict the others (``fit.py``).
 """
 
 import argparse
@@ -34,7 +34,7 @@ from nki_mlir.language.kernel import describe_array, is_array  # noqa: E402
 from nki_mlir.targets import neuron  # noqa: E402
 from nki_mlir.targets.neuron.timing import Timing  # noqa: E402
 
-FEW = 30_000                    # instructions of a kernel that laws are fitted on: it is timed once for each number
+FEW = 30_000                    # kernels on which laws are fitted have at most so many instructions
 
 
 class Outcome(TypedDict):
@@ -114,8 +114,8 @@ def in_order(title: str, groups: Sequence[Sequence[Outcome]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", help="entries by number, with commas")
-    parser.add_argument("--no-fit", action="store_true", help="time the entries, fit no laws")
+    parser.add_argument("--only", help="names of entries, separated by commas")
+    parser.add_argument("--no-fit", action="store_true", help="only time the entries")
     options = parser.parse_args()
     chosen = options.only.split(",") if options.only else [e.name for e in (*ENTRIES, *VARIANTS)]
     outcomes, fitted_on = timed([e for e in ENTRIES if e.name in chosen], keep=True)

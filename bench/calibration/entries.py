@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Published latencies of complete kernels, each measurement once, with our kernel that does the same.
+"""Published latencies of complete kernels, each measurement once, with a kernel that computes the same.
 
 Entries keep the numbers of the calibration set on which costs are fitted. A harness starts and stops its clock outside
 of the kernel; one or two of its short entries determine the time that it adds.
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         return OPERATORS.get(function, function)
 
 
-# The operator of each kernel that is one of several for it; any other kernel is its operator's only one.
+# The operators with several kernels; any other kernel is the only one of an operator of its name.
 OPERATORS = {
     "tiled": "product", "hoisted": "product", "blocked": "product", "transposing": "product",
     "attention_in_steps": "attention", "mamba_states_outside": "scan", "mamba_channels_outside": "scan",

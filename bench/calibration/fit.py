@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fit the numbers of a machine whose source says that they are fitted, and compare the errors with those without the
-fit.
+"""Fit the numbers of a machine that are documented as fitted, and compare the errors with those without the fit.
 
 It changes each number by 5%, times all kernels again, and assumes that the effect is linear in the logarithms of
 both. So a fit on any of the entries is a least-squares problem, in which small errors count by their squares and large
@@ -27,8 +26,8 @@ from nki_mlir.targets.neuron.timing import machine as timing
 
 STEP = 0.05                     # relative change of a number to see what depends on it
 PRIOR = 0.2                     # standard deviation of a number about its value, relative
-NOISE = 0.08                    # of a latency about the model, relative; errors beyond count by their size
-ROUNDS = 20                     # of weights for large errors
+NOISE = 0.08                    # the same of a latency about the model; larger errors count by size, not by square
+ROUNDS = 20                     # iterations that weight large errors
 
 
 class Timed(NamedTuple):
@@ -126,7 +125,7 @@ class Sensitivities:
 
     def outcomes(self, rows: np.ndarray, change: np.ndarray) -> list[Outcome]:
         """Return the published times of some entries, and the model's with changed numbers. The entries are timed
-        again: far from the numbers as they are, effects are not linear."""
+        again, because large changes have effects that are not linear."""
         values = {id(number.number): float(number.number * np.exp(by)) for number, by in zip(self.numbers, change)}
         entries = [self.entries[k] for k in rows]
         machines = {target: with_numbers(machine_named(target), values) for target in {e.target for e in entries}}
@@ -151,7 +150,7 @@ def report(entries: Sequence[Timed]) -> list[str]:
     """Return lines: the numbers, and the errors of the fit, of operators that it has not seen, and of fits without an
     operator. With a single operator no entry remains to judge a fit by."""
     if len({e.operator for e in entries}) < 2:
-        return ["no fit: it takes entries of two operators, and of targets with numbers that are fitted"]
+        return ["no fit: it needs entries of two operators, of targets with fitted numbers"]
     laws = Sensitivities(entries)
     operators = sorted({e.operator for e in entries})
     everything = np.arange(len(entries))

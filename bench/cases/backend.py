@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the back end makes of kernels: program order, each optimization alone, all of them, and the bound.
+"""Compare the times of kernels in program order, with each optimization, and with all of them, and their bounds.
 
     python bench/cases/backend.py [--cases attention_2048,softmax_2048] [--quick] [--json FILE]
 
 Times are those of the timed machine on trn2 without the launch, in us, of the examples and of the published algorithms
-of the calibration. ``bound`` is what the busiest engine, the DMA engines or HBM are busy in the streams that all
-optimizations make. ``s`` is CPU time from the nisa level to streams, the only figure that depends on who measures.
+of the calibration. ``bound`` is the time for which the busiest of the engines, the DMA engines and HBM is busy in
+the streams of all optimizations. ``s`` is the CPU time from the nisa level to streams, the only figure that depends on
+the host.
 """
 
 import argparse
@@ -188,8 +189,8 @@ def line(name: str, outcomes: dict[str, Outcome | str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", help=f"names, separated by commas: {', '.join(CASES)}")
-    parser.add_argument("--quick", action="store_true", help="a few small ones")
-    parser.add_argument("--alone", action="store_true", help="each optimization alone, too")
+    parser.add_argument("--quick", action="store_true", help="only a few small kernels")
+    parser.add_argument("--alone", action="store_true", help="also with each optimization alone")
     parser.add_argument("--json", help="a file for all figures")
     options = parser.parse_args(arguments)
     names = options.cases.split(",") if options.cases else QUICK if options.quick else [*CASES, *examples()]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a call of a small kernel costs: from Python with arrays, in jax.jit over the same graph without it, in PyTorch
-over a native operator.
+"""Measure what a call of a small kernel costs: from Python with arrays, in jax.jit beside the same graph without it, in
+PyTorch beside a native operator.
 
-Least of short interleaved runs: of the first 30, and of all 200. ``op`` is the PyTorch operator without the call in
-front of it, ``linked`` the graph of the JAX case with its kernel as one program, called with arrays.
+A figure is the least of short interleaved runs: of the first 30, and of all 200. ``op`` is the PyTorch operator, called
+directly; ``linked`` is the graph of the JAX case with its kernel as one program, called with arrays.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ def add(a, b):
 
 
 def least(functions):
-    """Return microseconds of a call of each, in turns: (least of the first runs, least of all)."""
+    """Call the functions in turn; return the microseconds of each: (least of the first runs, least of all)."""
     times = {name: [] for name in functions}
     for function in functions.values():
         function()

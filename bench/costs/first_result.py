@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measure the time from the start of a process until a kernel of the tutorials has its first result.
 
-It measures with the cache of earlier processes, without it, and beside ``jax.jit``: medians, and least, of rounds in
-which they take turns.
+It measures a kernel with the cache of earlier processes and without it, and ``jax.jit``, in turn, and prints medians
+and least times.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def measure():
         for name, text in (("kernel.py", KERNEL), ("jax_kernel.py", JAX)):
             with open(f"{folder}/{name}", "w") as file:         # kernels have their text in a file
                 file.write(text)
-        # not beside what is imported
+        # a directory other than that of the imported modules
         with_cache = usual | {"XDG_CACHE_HOME": f"{folder}/cache", "NKI_MLIR_CACHE": "on"}
         commands = {"with the cache": (f"{folder}/kernel.py", with_cache),
                     "without": (f"{folder}/kernel.py", usual | {"NKI_MLIR_CACHE": "off"})}

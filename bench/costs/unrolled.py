@@ -42,7 +42,7 @@ def seconds(count, executor):
 
 def measure():
     for executor in EXECUTORS:
-        seconds(10, executor)               # imports and dialects are not what is measured
+        seconds(10, executor)               # loads imports and dialects, which are not measured
     spent = {count: {executor: seconds(count, executor) for executor in EXECUTORS} for count in (5_000, 50_000)}
     lines = [f"{count:,} instructions: " + ", ".join(f"{executor} {s:.1f} s ({s / count * 1e6:.0f} us each)"
                                                      for executor, s in of.items()) for count, of in spent.items()]

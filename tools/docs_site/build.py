@@ -20,7 +20,7 @@ from tools.docs_site.markdown import code
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Documents that the reference has in parts, and where.
+# Documents that the reference has in parts, and the first page of each.
 REPLACED = {"errors.md": "../reference/errors/index.md", "coverage.md": "../reference/coverage.md",
             "../dialects/reference.md": "../reference/dialects/index.md"}
 # Cells are named as the tests name them: notebooks would show other names in errors and assembly.
@@ -89,8 +89,9 @@ def assemble(folder: Path, execute: bool = True) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the documentation site.")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", metavar="FOLDER", help="(build/site)")
-    parser.add_argument("--no-execute", action="store_true", help="show what the sources say that cells print")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", metavar="FOLDER",
+                        help="the folder (build/site)")
+    parser.add_argument("--no-execute", action="store_true", help="show the outputs of cells that are in the sources")
     options = parser.parse_args()
     sources, html = options.output / "source", options.output / "html"
     assemble(sources, not options.no_execute)

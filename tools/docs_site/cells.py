@@ -24,7 +24,7 @@ SOURCES = ROOT / "docs" / "site"
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n((?::[^\n]*\n)*)\n?(.*?)^```\n((?:%[^\n]*\n)*)", re.DOTALL | re.MULTILINE)
 FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?= us\b|x\b|%| GB/s| ns\b| TFLOP/s)")
 MARK = "\x1e"
-# What runs a page's cells as a notebook does, and prints a mark after each.
+# The program that runs a page's cells as a notebook does, and prints a mark after each.
 RUNNER = """
 import ast, json, linecache, sys, traceback, warnings
 warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -49,7 +49,7 @@ for number, (code, fails) in enumerate(json.load(open(sys.argv[1]))):
 
 
 class Cell(NamedTuple):
-    """A code cell. ``fails`` tells that it demonstrates an error, ``language`` how to highlight its output."""
+    """A code cell. ``fails`` says that it demonstrates an error, ``language`` how to highlight its output."""
 
     code: str
     printed: str
@@ -176,8 +176,8 @@ def write_notebooks(folder: Path, files: list[Path]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the code of the site's pages.")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.md", help="(all)")
-    parser.add_argument("--update", action="store_true", help="write what is printed into the pages")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.md", help="the pages (all)")
+    parser.add_argument("--update", action="store_true", help="write the output into the pages")
     parser.add_argument("--notebooks", type=Path, metavar="FOLDER", help="write the pages as notebooks")
     options = parser.parse_args()
     files = [f.resolve() for f in options.files] or pages()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page of the reference for each function, by its purpose. Instructions have theirs in ``language/entries``."""
+"""The functions of each page of the reference, by purpose. ``language/entries`` has the groups of instructions."""
 
 from nki_mlir.language import entries
 
@@ -31,7 +31,7 @@ COLLECTIVES = {"collectives": (
     "collective_permute_implicit_current_processing_rank_id")}
 GROUPS = {"nki.language": LANGUAGE, "nki.isa": INSTRUCTIONS, "nki.language.NkiTensor": VIEWS,
           "nki.collectives": COLLECTIVES}
-# What users write in front of the names.
+# The module as users write it.
 WRITTEN = {"nki.language": "nl", "nki.isa": "nisa", "nki.language.NkiTensor": "tensor", "nki.collectives": "ncc"}
 
 

@@ -56,8 +56,8 @@ def function_page(generation: str, module: str, group: str, functions: dict[str,
         call = signature(function, f"{written}.{name}")
         lines += [f"({anchor(generation, written, name)})=",
                   *entry(f"{written}.{name}", call, inspect.getdoc(function) or "", output(generation, module, name))]
-    return page(title, f"Of the {TITLES[generation]}. Examples declare their tiles first; the last lines say in NumPy "
-                       "what they hold after, below is what the example gave.", "", *lines)
+    return page(title, f"Of the {TITLES[generation]}. Examples declare their tiles first; the last lines give their "
+                       "values after the call in NumPy. The output of the example follows.", "", *lines)
 
 
 def anchor(generation: str, written: str, name: str) -> str:
