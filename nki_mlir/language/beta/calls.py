@@ -165,7 +165,7 @@ def added(dst: object, arguments: dict[str, object]) -> dict[str, object]:
     """Check that ``nc_matmul`` overwrites the destination: loops are not unrolled here, so that it cannot decide to
     add."""
     if arguments.pop("accumulate", None) is not False:
-        raise BadCall(what="nc_matmul() with dst overwrites it here, for which it has accumulate=False; "
+        raise BadCall(what="nc_matmul() with dst needs accumulate=False here, and overwrites dst; "
                            "write dst += nc_matmul(stationary, moving) for a sum", form="nc_matmul(stationary, moving)"
                       ).here()
     return arguments
