@@ -137,7 +137,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
     Arguments:
         candidate: its Python file
         reference: the Python file with ``inputs``, ``reference`` and the other names of docs/scoring.md
-        kernel: the kernel's name, where the reference names none and the file has several
+        kernel: the kernel's name, needed if the file has several kernels and the reference names none of them
         target: trn1, trn2 or trn3; the reference's by default
         seconds: the time limit of the candidate
         megabytes: the memory limit of the candidate
@@ -203,7 +203,7 @@ def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequenc
 
 
 def load_ipython_extension(shell: object) -> None:
-    """``%load_ext nki_mlir``: show every MLIR module highlighted, before the first kernel is lowered, too.
+    """``%load_ext nki_mlir``: highlight the MLIR modules that a notebook shows, also before it lowers a kernel.
 
     Arguments:
         shell: the shell of IPython

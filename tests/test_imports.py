@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Imports go in one direction, as docs/architecture.md says; those inside functions are no exception."""
+"""Imports go in one direction, as docs/architecture.md says; those inside functions are not an exception."""
 
 import ast
 import subprocess

@@ -122,7 +122,7 @@ def test_expected_errors__have_their_text_compared(files: list[Path]) -> None:
 
 LOOSE = 1e-4
 TOLERANCES = {"rtol", "atol", "rel", "abs", "tolerance"}
-CLOSE = {"assert_allclose": 2, "allclose": 2, "isclose": 2, "assert_close": 2}      # how many arguments are no tolerance
+CLOSE = {"assert_allclose": 2, "allclose": 2, "isclose": 2, "assert_close": 2}      # how many arguments are not a tolerance
 
 
 def tolerances_of(node: ast.AST) -> list[ast.AST]:
@@ -310,7 +310,7 @@ TOP_LEVEL = {".ci", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", 
              "nki_mlir", "pyproject.toml", "tests", "tools", "typings"}
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the files are no checkout")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the files are not a checkout")
 def test_top_level__holds_nothing_that_a_test_wrote() -> None:
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {line.split("/")[0] for line in names} == TOP_LEVEL

@@ -3,7 +3,7 @@
 
 A mask is a conjunction over the operation's iteration axes and symbols. Constraints that hold everywhere are dropped;
 the smallest box that contains all active elements shrinks starts and counts; the other constraints stay a mask. Under
-such a mask, an instruction that is no loop nest becomes one instruction for each group of rows with the same active
+such a mask, an instruction that is not a loop nest becomes one instruction for each group of rows with the same active
 elements. The module does not depend on MLIR.
 """
 
@@ -197,7 +197,7 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
 
 
 def lawful(op: O) -> O:
-    """Check that an instruction which is no loop nest keeps its rules, such as sizes, on its box; raises
+    """Check that an instruction which is not a loop nest keeps its rules, such as sizes, on its box; raises
     ``UnderMask``."""
     if not op.is_loop_nest:
         try:
@@ -232,7 +232,7 @@ def _forms(op: Op) -> list[Linear]:
 
 
 # -- rows with the same active elements --------------------------------------------------------------------------------
-# The result of an instruction that is no loop nest (a scan, a search) depends on the sequence of a row's active
+# The result of an instruction that is not a loop nest (a scan, a search) depends on the sequence of a row's active
 # elements. Rows with active elements at the same positions are gathered, without their other elements, into a separate
 # tile. The instruction works on that tile without a mask, and its results are scattered back.
 

@@ -161,7 +161,7 @@ def _check_growth(measurements: Sequence[Measurement], file: str) -> None:
 
 
 def _check_units(constants: Sequence[FittedNumber], machine: Machine, file: str) -> None:
-    """Raise ``BadMeasurements`` if costs are so far from the machine's that the times have another unit than ns."""
+    """Raise ``BadMeasurements`` if costs are so far from the machine's that the times have a unit other than ns."""
     ratio = median(constant.fitted / constant.ours for constant in constants if constant.ours)
     if not 1 / UNLIKE < ratio < UNLIKE:
         raise BadMeasurements(file=file, line=1, what=f"instructions take {ratio:.3g} times as long as on "

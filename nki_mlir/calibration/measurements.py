@@ -41,7 +41,7 @@ def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
     try:
         numbered = [(row, rows.line_num) for row in rows]
     except csv.Error as error:              # a field of more than 131,072 characters
-        raise BadMeasurements(file=file, line=rows.line_num, what=f"the line is no CSV, {error}") from None
+        raise BadMeasurements(file=file, line=rows.line_num, what=f"the line is not CSV, {error}") from None
     head = numbered[0][0] if numbered else []
     if tuple(name.strip() for name in head) != COLUMNS:
         raise BadMeasurements(file=file, line=1, what=f"the first line is {','.join(head)!r}, not {','.join(COLUMNS)}")

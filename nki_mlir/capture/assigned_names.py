@@ -66,7 +66,7 @@ def destinations(code: CodeType) -> dict[int, str]:
 
 def _of_tuples(code: CodeType) -> dict[int, str]:
     """Return the variables of ``a, b = f(), g()``, by the offsets of the calls and of their caches. Bytecode stores
-    them in another order than it computes the values, so that the source says which value goes where."""
+    them in an order that differs from that of the values, so that the source says which value goes where."""
     if sys.version_info < (3, 11) or not any(i.opname.startswith("STORE_") for i in dis.get_instructions(code)):
         return {}                                   # their instructions have no columns
     targets = dict(_tuple_targets(code))

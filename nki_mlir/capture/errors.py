@@ -125,7 +125,7 @@ class BadSubscript(KernelError, TypeError):
 
 class EmptySubscript(KernelError):
     code = "NKI-EMPTY"
-    message = "a subscript of tensor {name} picks no elements: its shape is {shape}"
+    message = "a subscript of tensor {name} selects no elements: its shape is {shape}"
     fix = "skip the operation with a Python if when the slice is empty"
 
 

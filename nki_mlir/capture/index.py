@@ -182,7 +182,7 @@ class Index(Affine):
         return Index(self.const, self.symbols, tuple(0 if n == 1 else next(coefficients) for n in new_shape), new_shape)
 
 class NotAnIndex:
-    """A result that is no affine index (an index tensor modulo a number). Each use raises the error that fits it."""
+    """A result that is not affine (an index tensor modulo a number). Each use raises the error that fits it."""
 
     __array_ufunc__ = None
     __hash__ = None                                 # type: ignore[assignment]

@@ -147,7 +147,7 @@ class Mask:
             terms += [(position, False), (highest - position, False)]
             terms += [(position * c + remainder, equal) for c, remainder, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
-            raise UnsupportedMask(what="the results without input elements are no conjunction of comparisons")
+            raise UnsupportedMask(what="the results without input elements are not a conjunction of comparisons")
         else:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
         return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).truth()))

@@ -2,7 +2,7 @@
 """Removes the toolchain's frames from the tracebacks of exceptions that kernels raise, as JAX removes its own.
 
 ``NKI_MLIR_TRACEBACK=full`` keeps them. They also stay if the exception is a defect of the toolchain: one that its
-code, or a library that it calls, raises and that is no error for users.
+code, or a library that it calls, raises and that is not an error for users.
 """
 
 import functools

@@ -95,7 +95,7 @@ def cases_of(names: dict[str, object], path: Path
 
 def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object], dict[str, object]]:
     """Return the kernel of a case, its arguments, those by name, and those that the case's ``functools.partial``
-    binds, such as the grid of a migrated kernel. Raise MigrationError for what is no case."""
+    binds, such as the grid of a migrated kernel. Raise MigrationError for what is not a case."""
     from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
     kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (

@@ -195,7 +195,7 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
     """Return the arguments that are passes of MLIR and no option of this command, since every pass of the bindings is
     an option.
 
-    A plugin's pass in a file of another name is no option: the command ends with that error.
+    A plugin's pass in a file of another name is not an option: the command ends with that error.
     """
     options = [option for action in parser._actions for option in action.option_strings]
     names = [text[2:].partition("=")[0] for text in arguments if re.match(r"--[a-z]", text)]

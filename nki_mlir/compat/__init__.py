@@ -178,8 +178,8 @@ def install(torch_xla: bool = False, override: bool = False, executables: bool =
     Arguments:
         torch_xla: provide ``torch_xla``, too
         override: provide the names even if the vendor's packages are installed
-        executables: append stand-ins of ``neuron-profile`` and the like to the PATH of this process and its children;
-            without ``neuron-ls``, from which programs conclude that there is a device (``nki-env`` has it)
+        executables: append stand-ins of ``neuron-profile`` and the like to the PATH of this process and its children,
+            but not ``neuron-ls``: programs that find it conclude that there is a device (``nki-env`` adds it)
 
     Result:
         None; installing twice changes nothing.

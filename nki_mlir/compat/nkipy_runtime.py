@@ -99,7 +99,7 @@ class BaremetalExecutor:
         verbose: no effect
 
     Errors:
-        Those of the runtime.
+        The errors of the runtime.
 
     Example:
         with BaremetalExecutor() as executor:

@@ -275,7 +275,7 @@ class NoReturn(Fault):
     kind = "no-return"
     code = "NKI-GPSIMD-RETURN"
     message = "a function ends without returning its result"
-    fix = "return the tensor, also where get_dst_tensor() was called"
+    fix = "return the tensor, also if get_dst_tensor() was called"
 
 
 class UndefinedTensor(Fault):

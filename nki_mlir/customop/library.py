@@ -262,7 +262,7 @@ class Library:
         path: the library file; use ``load`` or ``load_library``
 
     Errors:
-        Those of load_library.
+        The errors of load_library.
 
     Example:
         library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])

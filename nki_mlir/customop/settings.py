@@ -119,7 +119,7 @@ def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
         A context manager that yields a text stream.
 
     Errors:
-        Calls raise BadQueueSize for another size.
+        Calls raise BadQueueSize for any other size.
 
     Example:
         relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward

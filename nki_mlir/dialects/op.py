@@ -328,7 +328,7 @@ class Op:
         raise InternalError(f"{self.full_name()} has no reference")
 
     def lower(self, b: LoweringBuilder) -> None:
-        """Emit the operation in linalg through ``b``; one that is no loop nest stays as it is."""
+        """Emit the operation in linalg through ``b``; one that is not a loop nest stays as it is."""
         if self.is_loop_nest:
             raise InternalError(f"{self.full_name()} has no lowering")
         b.keep(self)

@@ -114,7 +114,7 @@ class DtypeOfOperand(TargetRule):
 class NotOneARow(TargetRule):
     code = "NKI-ROW-OPERAND"
     message = "operand '{operand}' of '{op}' has {count} values in each partition; it must be a number or a [P, 1] tile"
-    fix = "use nisa.tensor_tensor for operands of one value an element"
+    fix = "use nisa.tensor_tensor for operands of one value for each element"
 
 
 class RuleOfTarget(TargetRule):

@@ -93,12 +93,12 @@ class FrameworkKernel:
         kernel_return: False if the outputs are the last parameters; None leaves it to the kernel
         enable_cache: False captures the kernel again at each call
         experimental_flags: no effect
-        platform_target: trn1, trn2 or trn3, where the environment names none
+        platform_target: trn1, trn2 or trn3, unless the environment names one
         show_compiler_tb: no effect
         options: stored in ``options``
 
     Errors:
-        Those of the kernel, when it is captured.
+        The errors of the kernel, when it is captured.
 
     Example:
         class Array(FrameworkKernel):
@@ -144,7 +144,7 @@ class FrameworkKernel:
         """Capture the kernel for the shapes of these arguments; return ``(backend_config, input_names,
         output_names)``.
 
-        Parameters that the kernel writes and does not read are its outputs: results of the call, and no operands.
+        Parameters that the kernel writes and does not read are its outputs: results of the call, not operands.
         """
         kernel = self.kernel
         bound = kernel.bind(args, kwargs, self.is_framework_tensor, self._describe)
@@ -201,7 +201,7 @@ def read_config(config: str | bytes) -> KernelRecord:
         The record: name, grid, operands, results and modules of the kernel.
 
     Errors:
-        ``BadConfig`` if the text is not a config, or one of another version.
+        ``BadConfig`` if the text is not a config, or has another version.
 
     Example:
         config, _, _ = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))

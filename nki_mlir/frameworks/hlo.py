@@ -22,7 +22,7 @@ Field = tuple[int, int | bytes]
 # -- the wire format ---------------------------------------------------------------------------------------------------
 def fields(data: bytes) -> Iterator[Field]:
     """Yield the fields of a protobuf message as (field number, value): varints as ints, all else as bytes. Raise
-    ``BadConfig`` if the bytes are no message."""
+    ``BadConfig`` if the bytes are not a message."""
     at = 0
 
     def number() -> int:

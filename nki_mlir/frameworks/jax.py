@@ -49,7 +49,7 @@ def is_tensor(value: object) -> bool:
 
 def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     """Return the shape and dtype of an array or tracer that is passed to kernel ``name``. Raise ``ElementType`` for a
-    dtype that kernels do not have, and ``SymbolicShape`` for a size that is no number."""
+    dtype that kernels do not have, and ``SymbolicShape`` for a size that is not a number."""
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
                             instead="jax.jit recompiles").here()

@@ -37,7 +37,7 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
         args: JAX arrays or tracers
         grid: extents of the launch
         out_shape: a ``jax.ShapeDtypeStruct``, or a tree of them
-        platform_target: trn1, trn2 or trn3, where the environment names none
+        platform_target: trn1, trn2 or trn3, unless the environment names one
         kwargs: no effect
 
     Result:

@@ -32,7 +32,7 @@ class RecoveredKernel:
         callee: the kernel's entry in the registry of callees
 
     Errors:
-        Arrays of another count, shape or dtype are errors.
+        Arrays whose number, shapes or dtypes differ from the kernel's are errors.
 
     Example:
         kernel, = kernels_in(jax.jit(nki.jit(double)).lower(jnp.ones((4, 8), jnp.float32)).as_text())
@@ -77,7 +77,7 @@ def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
         A list of RecoveredKernel.
 
     Errors:
-        ``BadModule`` if the module cannot be read, ``BadConfig`` if a call has another form of config.
+        ``BadModule`` if the module cannot be read, ``BadConfig`` if the config of a call has an unknown form.
 
     Example:
         text = jax.jit(nki.jit(double)).lower(jnp.ones((4, 8), jnp.float32)).as_text()

@@ -187,7 +187,7 @@ def program_of(record: KernelRecord, on: str) -> Program:
 # -- callees of a kernel and a framework's arguments -------------------------------------------------------------------
 class NumberAsTensor(NkiMlirError, TypeError):
     code = "NKI-NUMBER"
-    message = "argument {argument} of kernel {kernel} is a number in an array"
+    message = "argument {argument} of kernel {kernel} is an array without dimensions"
     why = "numbers are constants of a kernel, which is compiled for them"
     fix = "pass a Python number: x.item(); in jax.jit name it in static_argnames, or bind it with functools.partial"
 

@@ -49,7 +49,7 @@ class LinkedProgram:
         on: "isa" runs instruction streams on the simulator; otherwise the module is compiled for the CPU
 
     Errors:
-        Those of run_linked.
+        The errors of run_linked.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
@@ -110,10 +110,10 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
         arguments: as for run_linked
 
     Result:
-        Those of run_linked.
+        The list of the function's results, as NumPy arrays.
 
     Errors:
-        Those of run_linked.
+        The errors of run_linked.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"

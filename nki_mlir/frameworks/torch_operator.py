@@ -57,7 +57,7 @@ def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
 class NoTorchDtype(NkiMlirError, TypeError):
     code = "NKI-TORCH-DTYPE"
     message = "output {name} of kernel {kernel} has dtype {dtype}, which PyTorch does not have"
-    fix = "make the output in another dtype, for example float8_e4m3fn or bfloat16"
+    fix = "create the output with another dtype, for example float8_e4m3fn or bfloat16"
 
 
 class UnknownCallee(NkiMlirError, LookupError):

@@ -58,7 +58,7 @@ def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         The values, on the CPU.
 
     Errors:
-        Those of the kernels.
+        The errors of the kernels.
 
     Example:
         x = torch.ones(4, 8, device=torch_xla.device())

@@ -235,7 +235,7 @@ def _check_form(record: KernelRecord) -> None:
     if not all(0 <= n < len(record.form.results) for n in record.form.returned):
         raise BadConfig(what="it returns results that it does not have")
     if any(effects.writes and slot not in record.form.results for slot, effects in record.effects.items()):
-        raise BadConfig(what="its kernel writes an operand that is no result")
+        raise BadConfig(what="its kernel writes an operand that is not a result")
     if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
         raise BadConfig(what="its grid is not that of its modules")
 

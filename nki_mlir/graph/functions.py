@@ -185,7 +185,7 @@ def keep_in_buffers(function: Operation) -> None:
 
 
 def buffers(op: ir.Operation) -> list[Value]:
-    """Allocate a buffer for each result of an operation; raises ``Unsupported`` if a result is no memref, or a view."""
+    """Allocate a buffer for each result of an operation. Raise ``Unsupported`` for a view and for other types."""
     allocations = []
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None

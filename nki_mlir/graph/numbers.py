@@ -75,7 +75,7 @@ class _Counting:
 
     # -- what is a number ----------------------------------------------------------------------------------------------
     def element(self, tensor: Value) -> Number | None:
-        """Return the element of a 0-d tensor, None if it is no number. The result is memoized."""
+        """Return the element of a 0-d tensor, None if it is not a number. The result is memoized."""
         if tensor not in self.numbers:
             self.numbers[tensor] = self._element(defining(tensor))
         return self.numbers[tensor]

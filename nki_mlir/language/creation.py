@@ -285,7 +285,7 @@ class InitialisedAllocation(KernelError):
 class HiddenBias(KernelError):
     code = "err_bias_tensor_must_be_specified_in_allocation"
     message = "'{op}' has no bias in a kernel that allocates its tensors directly"
-    why = "the Scalar engine always adds a bias; the tile of zeros that stands for none would have no address"
+    why = "the Scalar engine always adds a bias; the tile of zeros that the compiler would create has no address"
     fix = "use nisa.activation(..., bias=zeros) with an allocated [P, 1] tile of zeros"
 
 

@@ -123,7 +123,7 @@ def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6
 
 # -- no loop nest over tiles -------------------------------------------------------------------------------------------
 def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
-    """Return, per partition, data's flattened free elements at ``indices``."""
+    """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements."""
     source, index_tile = creation.as_operand(data), creation.as_operand(indices)
     gathered = ops.compute(movement.GatherFlattenedOp, index_tile.shape, data.dtype,
                            {"src": source, "index": index_tile}, mask,
@@ -202,7 +202,7 @@ class bfp16:
 
 
 def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
-    """Convert a number or array to another dtype; may be called outside of kernels."""
+    """Convert a number or array to another dtype, in a kernel or outside."""
     kind, values = dtype_of(dtype), np.asarray(input_data)
     converted = convert(values.astype(np.float32) if values.dtype == np.float64 else values, kind)
     return converted if isinstance(input_data, np.ndarray) else converted[()]
@@ -283,7 +283,7 @@ def neutral_outside(source: View, op: AluOperator, mask: object) -> Tensor:
 
 
 class nc:
-    """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
+    """``nc(n)``: an extent of the grid with a program on each of n physical cores. ``nc(n) * m`` has m on each."""
 
     def __init__(self, extent: int) -> None:
         self.extent = integer(extent, "the extent of nl.nc")

@@ -41,7 +41,7 @@ class ScaleShape(KernelError):
 class DestinationDtype(KernelError, TypeError):
     code = "NKI-DESTINATION-DTYPE"
     message = "'{op}' has dtype={explicit_dtype}, but its destination is {found}"
-    fix = "leave dtype out, or make the destination with that dtype"
+    fix = "leave dtype out, or create the destination with that dtype"
 
 
 class TransposedAxes(KernelError):

@@ -73,7 +73,7 @@ def cores_of(grid: object) -> tuple[int, ...]:
 def _leaves(grid: object) -> list[SupportsIndex]:
     if isinstance(grid, (tuple, list)):
         return [leaf for extent in grid for leaf in _leaves(extent)]
-    return [grid]                               # type: ignore[list-item]  # what is no number is refused elsewhere
+    return [grid]                               # type: ignore[list-item]  # what is not a number is refused elsewhere
 
 
 def _core_of_each(extent: object) -> list[int] | None:

@@ -86,7 +86,7 @@ class Decorators:
             func: the function or kernel; without it the result is a decorator
             mode: one of ``MODES``: simulation runs the simulator, baremetal and benchmark do what ``nki.baremetal``
                 and ``nki.benchmark`` do; with any other mode the arguments decide
-            kwargs: platform_target (trn1, trn2, trn3), where the environment names none; kernel_return=False: outputs
+            kwargs: platform_target (trn1, trn2, trn3), unless the environment names one; kernel_return=False: outputs
                 are the parameters that are written; options of the vendor's compiler have no effect
 
         Result:
@@ -180,7 +180,7 @@ class Decorators:
             A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
         Errors:
-            Those of baremetal.
+            The errors of baremetal.
 
         Example:
             kernel = nki.benchmark(double, warmup=5, iters=10)
@@ -199,7 +199,7 @@ class Decorators:
 
         Arguments:
             func: the function or kernel; without it the result is a decorator
-            working_directory: an absolute path; ``profile`` creates the directory where it is missing
+            working_directory: an absolute path; ``profile`` creates the directory if it is missing
             save_neff_name: the program's file
             save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
             additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers

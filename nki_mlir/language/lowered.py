@@ -245,7 +245,7 @@ class Lowered:
 
         Arguments:
             level: nki, waist, nisa or isa
-            number: its index, where programs of a grid have several modules
+            number: its index, if the programs of the grid have several modules
 
         Result:
             A module of the MLIR bindings, which may be changed.
@@ -289,13 +289,13 @@ class Lowered:
         """Return the time on the timed machine, and where it is spent, as ``nki-run --time`` does.
 
         Arguments:
-            as_written: compile the kernel as the vendor's compiler evidently does, as ``--as-written`` says
+            as_written: compile the kernel as the vendor's compiler evidently does, like ``--as-written``
 
         Result:
             A ``Timing``: ``total_ns``, ``path``, ``figures()``.
 
         Errors:
-            Those of ``streams``.
+            The errors of ``streams``.
 
         Example:
             small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
@@ -310,13 +310,13 @@ class Lowered:
         """Return the profile. A notebook shows its page, ``write(folder)`` writes it to files.
 
         Arguments:
-            as_written: compile the kernel as the vendor's compiler evidently does, as ``--as-written`` says
+            as_written: compile the kernel as the vendor's compiler evidently does, like ``--as-written``
 
         Result:
             A ``Profile``: ``document``, ``advice``, ``write(folder)``.
 
         Errors:
-            Those of ``streams``.
+            The errors of ``streams``.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64)))
@@ -336,7 +336,7 @@ class Lowered:
             A ``KernelCost``.
 
         Errors:
-            Those of ``streams``.
+            The errors of ``streams``.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64), "bfloat16"))

@@ -363,7 +363,7 @@ def select(condition: object, x: object, y: object, *, dtype: object = None, mas
 class PartitionAxis(KernelError, IndexError):
     code = "NKI-AXIS"
     message = "axis {axis} is the partition axis, along which the engines do not reduce"
-    fix = "use nisa.tensor_partition_reduce, or a product with a tile of ones; or lay the tile out the other way"
+    fix = "use nisa.tensor_partition_reduce, or a product with a tile of ones; or transpose the tile"
 
 
 class BadAxis(KernelError, IndexError):

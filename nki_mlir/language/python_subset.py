@@ -88,14 +88,14 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
     PythonRule("a comprehension of a dictionary", "fill it in a loop"): _by_node(ast.DictComp),
     PythonRule("a comprehension of a set", "fill a list in a loop"): _by_node(ast.SetComp),
     PythonRule("a set", "use a list or a tuple"): _by_node(ast.Set),
-    PythonRule("a dictionary whose keys are no strings", "use strings, or a list"): _has_keys,
+    PythonRule("a dictionary whose keys are not strings", "use strings, or a list"): _has_keys,
     WALRUS: _by_node(ast.NamedExpr),
     PythonRule("'yield'", "return a list"): _by_node(ast.Yield, ast.YieldFrom),
     PythonRule("an unpacked argument", "write its elements"): _unpacks_arguments,
     PythonRule("an unpacked sequence", "write its elements"): _unpacks_sequence,
     PythonRule("@", "call nl.matmul"): lambda node: isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(
         node.op, ast.MatMult),
-    PythonRule("'is' between other values than None", "write =="): _compares_identity,
+    PythonRule("'is' between values other than None", "write =="): _compares_identity,
     PythonRule("a class within a function", "define it in the module"): _by_node(ast.ClassDef),
     PythonRule("'del'", "leave the name as it is"): _by_node(ast.Delete),
     PythonRule("'async' and 'await'", "write a plain function"): _by_node(
@@ -107,7 +107,7 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
         ast.Global, ast.Nonlocal),
     PythonRule("'else' of a loop", "test a flag after the loop"): lambda node: isinstance(
         node, ast.For | ast.While) and bool(node.orelse),
-    PythonRule("'with' of other values than nl.no_reorder()", "write the statements without it"): _is_region,
+    PythonRule("'with' of values other than nl.no_reorder()", "write the statements without it"): _is_region,
 }
 
 

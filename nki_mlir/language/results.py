@@ -33,7 +33,7 @@ DETACHED = "baremetal", "benchmark"      # modes whose results share no memory w
 class BadResult(KernelError, TypeError):
     code = "NKI-RESULT"
     message = "{what}"
-    fix = "make outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return these tensors"
+    fix = "create outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return these tensors"
 
 
 class ElementsLeftOut(UserWarning):

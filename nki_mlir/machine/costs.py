@@ -215,7 +215,7 @@ class DmaCosts:
 
 @dataclass(frozen=True)
 class ControlCosts:
-    """The costs in ns of everything that is no work on data."""
+    """The costs in ns of everything that is not work on data."""
 
     event_ns: Cited                     # an EVENT_SEMAPHORE
     register_ns: Cited                  # an instruction on registers

@@ -330,7 +330,7 @@ class Expressions(cst.CSTTransformer):
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def visit_Subscript(self, node: cst.Subscript) -> bool:
-        """Public names are no values to look into."""
+        """Public names are not values to look into."""
         return False
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:

@@ -104,7 +104,7 @@ class Kernels(Statements):
             return self.new("len(grid)", NumberFact("int"))
         if name == "program_id":
             if terms.number(axis) is None:
-                self.left("nl.program_id of an axis that is no constant")
+                self.left("nl.program_id of an axis that is not a constant")
             return self.new(f"program_{axis}", NumberFact("int"))
         if not arguments and len(self.axes) > 1:
             return self.new(" * ".join(f"grid[{k}]" for k in sorted(self.axes)), NumberFact("int"))
@@ -181,7 +181,7 @@ class Kernels(Statements):
         return True
 
     def passed(self, name: str, fact: Fact) -> Fact:
-        """Return the fact of a parameter by the fact of its argument: sizes that are no numbers become
+        """Return the fact of a parameter by the fact of its argument: sizes that are not numbers become
         ``name.shape[k]``."""
         if isinstance(fact, Span):
             return self.returned_fact(fact)

@@ -186,7 +186,7 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     (x, left), (y, right) = a.tensor("x"), a.tensor("y")
     transposed = a.text("transpose_x", "False")
     if transposed not in ("True", "False"):
-        raise LeftForAPerson("nl.matmul whose transpose_x is no constant")
+        raise LeftForAPerson("nl.matmul whose transpose_x is not a constant")
     shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
         shape = left.shape[1 if transposed == "True" else 0], right.shape[1]

@@ -375,7 +375,7 @@ class Statements(FunctionCalls):
         return texts
 
     def _received(self, name: str, fact: Fact) -> Fact:
-        """Return the fact of a name to which a result is assigned: sizes that are no numbers become
+        """Return the fact of a name to which a result is assigned: sizes that are not numbers become
         ``name.shape[k]``."""
         if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
             shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))

@@ -49,7 +49,7 @@ class IndexDivisor(NkiMlirError):
     code = "NKI-INDEX-DIVISOR"
     message = "'{division}' divides by {divisor}"
     why = "index arithmetic is defined for divisors that are constants of at least 1"
-    fix = "divide by a constant of at least 1, or with arith.floordivsi, which gives 0 for a divisor of 0"
+    fix = "divide by a constant of at least 1, or use arith.floordivsi, which gives 0 for a divisor of 0"
 
 
 def check_safe(module: Module) -> None:
@@ -87,7 +87,7 @@ def _iterations(loop: Operation) -> int:
 
 
 def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
-    """Return a division in an affine expression whose divisor is no constant of at least 1, None if there is none."""
+    """Return a division in an affine expression whose divisor is not a constant of at least 1, else None."""
     if not isinstance(e, ir.AffineBinaryExpr):
         return None
     divides = isinstance(e, ir.AffineFloorDivExpr | ir.AffineCeilDivExpr | ir.AffineModExpr)

@@ -145,7 +145,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
 def _element_index(text: KernelText, op: Op, index: Tile, scale: int, position: Linear, greatest: int) -> Tile:
     """Write the sum of each row's index, in elements, and of a position that moves from row to row."""
     if greatest >= FLOAT_INTEGERS:
-        raise Unprintable(what="an index of each row beside a position that moves from row to row in a large tensor",
+        raise Unprintable(what="row indices in addition to a start that differs from row to row, in a large tensor",
                           fix="add both in the tile of indices")
     added, element = (text.temporary(index.shape, INT32, SBUF) for _ in range(2))
     step = dict(position.axes)[0]

@@ -229,7 +229,7 @@ def _accumulating_transfer(target: BetaOperand, arguments: Keywords, tensors: Te
     first, *added = [operand(node, tensors) for node in arguments["srcs"].elts]        # type: ignore[attr-defined]
     target, first, *added = _paired([target, first, *added])
     if str(first) != str(target) or len(added) != 1 or "oob_mode" in arguments:
-        raise _missing("nki.isa.dma_compute of other tensors than its destination")
+        raise _missing("nki.isa.dma_compute of tensors other than its destination")
     return f"nisa.dma_copy(dst={target}, src={added[0]}, dst_rmw_op={ast.unparse(arguments['reduce_op'])})"
 
 

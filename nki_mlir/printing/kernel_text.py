@@ -38,7 +38,7 @@ class NamedTensor:
     shape: tuple[int, ...]
     dtype: DType
     region: str
-    expression: str = ""                  # the expression of one that is no allocation
+    expression: str = ""                  # the expression of one that is not an allocation
     address: tuple[int, int] | None = None
     wanted: str = ""                      # its name where no other tensor has that
 

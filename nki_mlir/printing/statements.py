@@ -74,7 +74,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if form is None:
         raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
     if isinstance(op, Meeting) and not text.on_core:
-        raise Unprintable(what=f"'{op.full_name()}' of programs that are no cores of a launch",
+        raise Unprintable(what=f"'{op.full_name()}' of programs that are not cores of a launch",
                           fix="launch the kernel on a grid of two programs")
     op = adapted(op)
     registers = getattr(op, "accumulator", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of graphs that are no operators of tile instructions: ``MATH`` maps a name to its ``MathFunction``.
+"""Functions of graphs that are not operators of tile instructions: ``MATH`` maps a name to its ``MathFunction``.
 
 On an engine each consists of several instructions (``graph.bodies``).
 """

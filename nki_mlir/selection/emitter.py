@@ -120,7 +120,7 @@ class Emitter:
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[NisaOp]:
-        """Yield the instruction in parts whose patterns have few enough dims and elements; whole where it is no loop
+        """Yield the instruction in parts whose patterns have few enough dims and elements; whole where it is not a loop
         nest."""
         if not op.is_loop_nest:
             yield op

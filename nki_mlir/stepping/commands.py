@@ -125,7 +125,7 @@ def source_line(text: str, at: Location | None = None) -> Breakpoint:
     """Parse ``FILE:LINE``, or a line number in the file that the run is in."""
     file, _, line = text.rpartition(":")
     if not line.isdecimal() or len(line) > 12 or not (file or at):
-        raise CommandError(f"'{text}' is no FILE:LINE")
+        raise CommandError(f"'{text}' is not a FILE:LINE")
     return Breakpoint(file or (at.file if at else ""), int(line))
 
 

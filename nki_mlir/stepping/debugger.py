@@ -56,7 +56,7 @@ class Debugger:
     def __init__(self, front: Front, stops: Stops, step: bool = False) -> None:
         self.front, self.stops = front, stops
         self.steps = int(step)                  # operations until the next stop; 0: stop at conditions only
-        self.to_line: Location | None = None    # stop at another line than this one
+        self.to_line: Location | None = None    # stop at a line other than this one
         self.last: Location | None = None       # location of the operation before
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}

@@ -51,7 +51,7 @@ def attempt(kernel: Kernel, choice: Choice, arguments: Sequence[Any], expected: 
     """Run, compare, compile and time a choice."""
     got = flat(run(kernel, choice, arguments))
     if [a.shape for a in got] != [a.shape for a in expected]:
-        return Attempt(choice, math.inf, reason="the results have other shapes than the reference's")
+        return Attempt(choice, math.inf, reason="the results' shapes differ from the reference's")
     wrong = next((text for a, b in zip(expected, got) if (text := difference(a, b, tolerance))), "")
     if wrong:
         return Attempt(choice, math.inf, reason=wrong)

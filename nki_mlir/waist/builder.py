@@ -196,7 +196,7 @@ class _Work:
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
     def accumulator(self, dst: Tile, last_step: Expression | None = None, overlaps: bool = False) -> Tile:
-        """Return the tile that holds a fold: ``dst`` or, if it has another dtype than the fold, a temporary.
+        """Return the tile that holds a fold: ``dst`` or, if its dtype is not the fold's, a temporary.
 
         Under a mask the last step runs once for each folded element: it must not read what it writes.
         """

@@ -96,5 +96,5 @@ def generic_of(op: Operation | None) -> GenericOperation | None:
 
 
 def axes_of(mapping: ir.AffineMap) -> list[int]:
-    """Return the axis of each result of a map; -1 for a result that is no axis."""
+    """Return the axis of each result of a map; -1 for a result that is not an axis."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]

@@ -74,7 +74,7 @@ def test_a_shape_of_as_many_dimensions_as_there_may_be_is_an_array(kernel, capsy
 @pytest.mark.parametrize("line", ["9" * 13, "9" * 5000, "0x1", "-1", ""])
 def test_a_line_to_stop_at_is_a_number(line, kernel, capsys):
     assert run.main([kernel, "--arg", "4x4xf32", "--on=eager", "--script=/dev/null", "--break", f"k.py:{line}"]) == 1
-    assert "is no FILE:LINE" in capsys.readouterr().err
+    assert "is not a FILE:LINE" in capsys.readouterr().err
 
 
 def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path, capsys):
@@ -189,7 +189,7 @@ def test_an_assignment_without_an_end(tmp_path, capsys):
 def test_a_field_of_a_csv_that_is_too_long(text, line, tmp_path, capsys):
     (tmp_path / "a.csv").write_text(text)
     assert calibrate.main([str(tmp_path / "a.csv")]) == 1
-    assert f"a.csv:{line}" in (said := capsys.readouterr().err) and "the line is no CSV, field larger than" in said
+    assert f"a.csv:{line}" in (said := capsys.readouterr().err) and "the line is not CSV, field larger than" in said
 
 
 def test_an_assignment_that_nests_too_deeply(tmp_path, capsys):

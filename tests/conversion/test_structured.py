@@ -81,7 +81,7 @@ def test_lowered__masks(cls):
 @CLASSES
 def test_lowered__overlap(cls):
     if len(cls.tiles) > 1 and cls.name not in ("load", "store", "matmul", "nc_matmul"):
-        fits_seldom = cls.name in ("bn_stats", "bn_aggr")               # a result of another shape than the source's
+        fits_seldom = cls.name in ("bn_stats", "bn_aggr")               # the result's shape is not the source's
         assert check_samples(cls, Sampler.overlapping, 40, alike=True) > (0 if fits_seldom else 2)
 
 

@@ -350,7 +350,7 @@ def test_registration__blocks_and_counts(files):
         load()
 
 
-# -- files that are no library -----------------------------------------------------------------------------------------
+# -- files that are not a library -----------------------------------------------------------------------------------------
 def test_load_library__of_what_is_none(files):
     with pytest.raises(NotALibrary, match=r"none\.so is not a library of custom operators: No such file"):
         customop.load_library("none.so")

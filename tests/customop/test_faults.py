@@ -154,7 +154,7 @@ def test_exceptions_of_the_kernel__end_at_the_call(one, x):
     with pytest.raises(faults.Thrown, match="no such thing") as raised:
         one.throws(x)
     assert place(raised.value) == ("faults.cpp", marked("faults.cpp", "exception"))
-    with pytest.raises(faults.Thrown, match=r"an object that is no std::exception"):
+    with pytest.raises(faults.Thrown, match=r"an object that is not a std::exception"):
         one.throws_a_number(x)
 
 

@@ -87,7 +87,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
                                   LOAD + "access of 'src' needs (offset) starts in hbm"),
     "pattern that is not linear": ("(s0 * 8 + s1 * 8)", "(s0 * s1)", LOAD + "'s0 * s1' is not linear"),
     "pattern that divides": ("(s0 * 8 + s1 * 8)", "(s0 floordiv 2)", LOAD + "'s0 floordiv 2' is not linear"),
-    "dims that are no pairs": ("[[64, 4], [1, 8]]", "[[64, 4], [1]]",
+    "dims that are not pairs": ("[[64, 4], [1, 8]]", "[[64, 4], [1]]",
                                LOAD + "dims [[64, 4], [1]] are not [step, count] pairs"),
     "dims of triples": ("[[64, 4], [1, 8]]", "[[64, 4, 1], [1, 8]]",
                         LOAD + "dims [[64, 4, 1], [1, 8]] are not [step, count] pairs"),

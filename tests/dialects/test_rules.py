@@ -126,7 +126,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
      "'nc_stream_shuffle': dst and src have the same dtype and free shape"),
     ("nisa.local_gather", {"index": "sbuf 32x1xui16"},
      "'local_gather': src and index have the same number of partitions, a multiple of 16, got 16 and 32"),
-    ("nisa.local_gather", {"elements": 3}, "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
+    ("nisa.local_gather", {"elements": 3}, "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index"),
     ("nisa.local_gather", {"dst": "sbuf 16x16xbf16"}, "'local_gather': dst and src have the same dtype"),
     ("nisa.dma_transpose", {"permutation": (0, 0, 1)},
      "'dma_transpose': permutes the axes of src, got [0, 0, 1] for 3 axes"),
@@ -144,7 +144,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
        f"'{n}': one or two dimensions are indexed at run time, each with its scale and extent, got {count}")
       for n, count in (("tensor_copy_dynamic_src", 1), ("tensor_copy_dynamic_dst", 1), ("dma_dynamic_read", 2),
                        ("dma_dynamic_write", 1))),
-    *((f"nisa.{n}", {"offset": "sbuf 2x3xi32"}, f"'{n}': the offset tile is [1, {count}], or has a row for each of the piece")
+    *((f"nisa.{n}", {"offset": "sbuf 2x3xi32"}, f"'{n}': the offset tile is [1, {count}], or has a row for each row of the piece")
       for n, count in (("tensor_copy_dynamic_src", 1), ("tensor_copy_dynamic_dst", 1), ("dma_dynamic_read", 2),
                        ("dma_dynamic_write", 1))),
     ("nisa.random_seed", {"seed": "sbuf 2x1xui32"}, "'random_seed': the seed must be a single value"),

@@ -132,7 +132,7 @@ def test_read__refuses_a_form_that_does_not_fit(change, says):
 def test_read__refuses_an_operand_that_would_be_overwritten():
     def hide(fields):
         fields["nki_mlir"].update(operands=[0, 1], results=[], returned=[])
-    with pytest.raises(BadConfig, match="writes an operand that is no result"):
+    with pytest.raises(BadConfig, match="writes an operand that is not a result"):
         read_record(changed(record(kernels.put_rows, X, X[:8]).config, hide))
 
 

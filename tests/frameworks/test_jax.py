@@ -305,7 +305,7 @@ def test_error__float64_says_how_to_convert_it(jit):
 def test_error__number_that_is_traced():
     with pytest.raises(NumberAsTensor) as error:
         jax.jit(lambda x, n: kernels.scaled(x, n))(jnp.ones((4, 4)), 3.0)
-    assert error.value.headline == "argument factor of kernel scaled is a number in an array"
+    assert error.value.headline == "argument factor of kernel scaled is an array without dimensions"
     assert error.value.at.file == __file__
 
 

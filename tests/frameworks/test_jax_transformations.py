@@ -22,7 +22,7 @@ B = np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32)
 
 
 def test_numbers__of_no_dimensions_are_no_operands():
-    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is a number in an array"):
+    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is an array without dimensions"):
         kernels.scaled(jnp.asarray(A), jnp.float32(2))
 
 

@@ -244,5 +244,5 @@ def test_update__of_memory_that_is_not_contiguous():
 
 
 def test_error__number_in_a_tensor():
-    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is a number in an array"):
+    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is an array without dimensions"):
         kernels.scaled(A, torch.tensor(2.0))

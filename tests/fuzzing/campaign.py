@@ -104,7 +104,7 @@ def of_file(suffix: str, on: str) -> Callable[[str | bytes, Path], str]:
 
 
 def of_passes(text: str, folder: Path) -> str:
-    """A module is read, then lowered to instructions; several functions in one are no kernel that runs."""
+    """A module is read, then lowered to instructions; several functions in one are not a kernel that runs."""
     module = read_module(text, "input.mlir")
     try:
         with module.context, ir.Location.unknown():

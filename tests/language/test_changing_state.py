@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""State that a kernel's Python reads in containers, references and modules of other kinds than the usual ones."""
+"""State that a kernel's Python reads in containers, references and modules of unusual kinds."""
 
 import collections
 import ctypes

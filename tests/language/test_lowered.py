@@ -194,7 +194,7 @@ def test_a_profile__is_a_page_in_the_notebook():
 
 
 def test_a_notebook__shows_modules(monkeypatch):
-    """Return what IPython would get; it is no dependency."""
+    """Return what IPython would get; it is not a dependency."""
     shown = {}
 
     class Formatter:

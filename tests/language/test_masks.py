@@ -114,7 +114,7 @@ def test_mask_on_reduction(terms, name):
 @COUNTED
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 30), st.integers(1, 9))
 def test_mask_of_edge_tiles(rows, tile_rows, columns, tile_columns):
-    """The usual tiling of a tensor whose sides are no multiples: only the mask keeps the last tiles in bounds."""
+    """The usual tiling of a tensor whose sides are not multiples: only the mask keeps the last tiles in bounds."""
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)

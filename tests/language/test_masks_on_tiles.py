@@ -111,7 +111,7 @@ def test_mask_as_subscript__of_an_indexed_tile_in_a_product(on):
 
 @pytest.mark.parametrize("truth", [True, False, np.True_, np.False_])
 def test_mask_as_subscript__that_python_knows(on, truth):
-    """``True`` is no index 1: conditions on numbers are masks as well."""
+    """``True`` is not an index 1: conditions on numbers are masks as well."""
     @nki.jit
     def kernel(x, ones, last):
         out, copied = (nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm) for _ in range(2))

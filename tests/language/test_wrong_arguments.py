@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arguments that are no tensors or of no element type: the error names the parameter and what to pass."""
+"""Arguments that are not tensors or of no element type: the error names the parameter and what to pass."""
 
 import numpy as np
 import pytest

@@ -258,6 +258,6 @@ def test_a_parameter_that_is_overwritten_without_saying_so(on, function, warns):
     found = [w for w in shown if "its parameter" in str(w.message)]
     assert {str(w.message) for w in found} == (
         {"the kernel writes to its parameter x, and neither returns it nor declares it mutable: the caller's array changes; "
-         "annotate it nt.mutable_tensor or return it if meant"} if warns else set())
+         "if you intend that, annotate it nt.mutable_tensor or return it"} if warns else set())
     lines = Path(__file__).read_text().splitlines()
     assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in found)

@@ -261,21 +261,21 @@ SUMS = {        # what is in PSUM before, the columns and accumulate= of the pro
     "nothing": (lambda p, t: None, 8, True, f"nc_matmul accumulates onto PSUM that nothing has written{FIRST}"),
     "another instruction": (
         lambda p, t: nisa.tensor_copy(p, t), 8, True,
-        f"nc_matmul accumulates onto PSUM that another instruction than a product has written{FIRST}"),
+        f"nc_matmul accumulates onto PSUM that an instruction other than a product has written{FIRST}"),
     "zeros": (
         lambda p, t: nisa.memset(p, 0), 8, True,
-        f"nc_matmul accumulates onto PSUM that another instruction than a product has written{FIRST}"),
+        f"nc_matmul accumulates onto PSUM that an instruction other than a product has written{FIRST}"),
     "another instruction, implicitly": (
         lambda p, t: nisa.tensor_copy(p, t), 8, None,
-        f"nc_matmul adds to what another instruction than a product has written to PSUM, which trn2 does not define{FIRST}"),
+        f"nc_matmul adds to PSUM that an instruction other than a product has written, which trn2 does not define{FIRST}"),
     "overlap": (
         lambda p, t: nisa.nc_matmul(p[:, 0:6], t, t[:, 0:6]), 8, True,
         "nc_matmul accumulates onto 48 of the 64 elements of its destination, and nothing has written the others: the "
-        "hardware adds up regions that overlap in part wrongly; give all products of a sum the same region"),
+        "hardware computes wrong sums for regions that overlap in part; give all products of a sum the same region"),
     "overlap, implicitly": (
         lambda p, t: nisa.nc_matmul(p[:, 0:2], t, t[:, 0:2]), 4, None,
         "nc_matmul accumulates onto 16 of the 32 elements of its destination, and nothing has written the others: the "
-        "hardware adds up regions that overlap in part wrongly; give all products of a sum the same region"),
+        "hardware computes wrong sums for regions that overlap in part; give all products of a sum the same region"),
     "zeros, implicitly": (lambda p, t: nisa.memset(p, 0), 8, None, ""),
     "a part": (lambda p, t: nisa.nc_matmul(p, t, t), 4, True, ""),
     "a product": (lambda p, t: nisa.nc_matmul(p, t, t, accumulate=False), 8, True, ""),

@@ -329,7 +329,7 @@ REFUSED = {
         "'local_gather': src_buffer and index have the same number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
-        "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
+        "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index"),
     "gathers and lists: dtype": (
         lambda: nisa.local_gather(tile(16, 16), tile(16, 16), tile(16, 1, dtype=nl.uint32)),
         "operand 'index' of 'local_gather' has dtype uint32, which must be uint16"),

@@ -187,7 +187,7 @@ def test_instructions_under_one_condition_have_one_if():
      "        nisa.dma_copy(dst=half, src=x[0:16, 0:8])"),
     ("half = nl.reciprocal(tile, mask=compute > 1)",
      "    half = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.sbuf)\n    if compute > 1:\n"),
-    ("tile[...] = nl.load(x[p, f], mask=compute)",                  # None is no mask
+    ("tile[...] = nl.load(x[p, f], mask=compute)",                  # None is not a mask
      "    if compute is None or compute:\n        nisa.dma_copy(dst=tile, src=x[0:16, 0:8])")])
 def test_what_is_computed_under_a_condition_has_a_destination(line, new):
     left, text = migrated(line)

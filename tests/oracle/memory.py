@@ -295,7 +295,7 @@ def fresh(kind: type[View], values: Any, dtype: DType, mask: Any = None, explici
           space: str = SBUF, combine: Any = None) -> Any:
     """A new tile with a result. ``explicit``: the kernel named the type, so that it is rounded to it in any case.
 
-    What a mask left out is undefined, yet reading it is no mistake (beta 12, row 4): here it is 0.
+    What a mask left out is undefined, yet reading it is not a mistake (beta 12, row 4): here it is 0.
     """
     rounded = convert(values, dtype)
     mask = None if mask is None else np.broadcast_to(np.asarray(mask, bool), rounded.shape)

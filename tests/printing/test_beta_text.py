@@ -93,7 +93,7 @@ def test_loops_and_addresses_of_the_run_time(kernel, arrays):
 
 @old_nki.jit
 def convolved(x, w):
-    """The taps' windows are no rows of the image: they stay products' operands of three axes."""
+    """The taps' windows are not rows of the image: they stay products' operands of three axes."""
     out = old_nl.ndarray((8, 4, 5), dtype=old_nl.float32, buffer=old_nl.shared_hbm)
     image, taps = old_nl.load(x), old_nl.load(w)
     sums = old_nl.zeros((8, 4, 5), old_nl.float32, buffer=old_nl.psum)

@@ -116,7 +116,7 @@ def compared_with_a_row(x):
 
 @current_nki.jit
 def regrouped_rows(x):
-    """Rows of HBM that are read in another shape, which is no axis of the tensor."""
+    """Rows of HBM that are read in another shape, which is not an axis of the tensor."""
     out = current_nl.ndarray((4, 16), current_nl.float32, buffer=current_nl.shared_hbm)
     tile, rows = current_nl.ndarray((8, 8), current_nl.float32), current_nl.ndarray((4, 16), current_nl.float32)
     held = current_nl.ndarray((8, 8), current_nl.float32, buffer=current_nl.private_hbm)

@@ -88,7 +88,7 @@ def test_commands__say_what_is_wrong_and_go_on() -> None:
     text = session("current", "eager", "jump\nprint tile +\nprint nothing\nstep x\nbreak y\nwatch\nbreak-on 3\nengines\n"
                    "rows sbuf\nhelp\n\nclear\ncontinue\n", Stops(), step=True)
     for wanted in ("there is no command 'jump'", "SyntaxError", "NameError: name 'nothing' is not defined",
-                   "'x' is not a number of operations", "'y' is no FILE:LINE", "'3' is none of nan, inf",
+                   "'x' is not a number of operations", "'y' is not a FILE:LINE", "'3' is none of nan, inf",
                    "eager has no engines: run with --on=isa", "rows MEMORY PARTITION", "break [FILE:]LINE"):
         assert wanted in text
     assert text.count("[step]") == 1
@@ -141,7 +141,7 @@ def test_command__tells_of_stops_that_the_run_never_meets() -> None:
 @pytest.mark.parametrize("options, wanted", [
     (["--step", "--time"], "--step, --break, --watch and --break-on exclude --time"),
     (["--script", "x"], "--script and --at-level need a run that stops"),
-    (["--break", "nowhere"], "--break: 'nowhere' is no FILE:LINE"),
+    (["--break", "nowhere"], "--break: 'nowhere' is not a FILE:LINE"),
     (["--step", "--on=jit"], "cannot run on jit"),
     (["--step", "--script", "/does/not/exist"], "/does/not/exist: No such file or directory"),
 ], ids=lambda v: v if isinstance(v, str) else " ".join(v))

@@ -61,7 +61,7 @@ def test_operand_that_reads_a_copy__reads_the_same_elements_of_the_source() -> N
 
 
 @pytest.mark.parametrize(("dtype", "strides", "offset", "extents"), [
-    (BFLOAT16, (1,), Linear(8), (4,)),                  # other elements than those that were copied
+    (BFLOAT16, (1,), Linear(8), (4,)),                  # elements that were not copied
     (FLOAT32, (1,), Linear(10), (4,)),                  # between two elements
     (FLOAT32, (1,), Linear(4), (4,)),                   # in front of the first
     (FLOAT32, (1,), Linear(8), (9,)),                   # over the end of a row

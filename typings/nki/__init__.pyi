@@ -41,7 +41,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
         A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
     Errors:
-        Those of baremetal.
+        The errors of baremetal.
     """
 
 
@@ -52,10 +52,10 @@ def cpu_simulate(kernel) -> Any:
         kernel: the function or kernel
 
     Result:
-        Those of simulate.
+        The function that ``simulate`` returns.
 
     Errors:
-        Those of simulate.
+        The errors of simulate.
     """
 
 
@@ -65,7 +65,7 @@ def jit(fn=None, mode='auto', **kwargs) -> Any:
     Arguments:
         fn: the function or kernel; without it the result is a decorator
         mode: simulation, baremetal or benchmark runs calls that way; otherwise the arguments decide
-        kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
+        kwargs: platform_target (trn1, trn2, trn3), unless ``NEURON_PLATFORM_TARGET_OVERRIDE`` names one
 
     Result:
         A kernel. It returns arrays of the framework of its arguments: NumPy, JAX or PyTorch. ``kernel[2]`` runs on
@@ -81,7 +81,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        working_directory: an absolute path; ``profile`` creates the directory where it is missing
+        working_directory: an absolute path; ``profile`` creates the directory if it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
@@ -109,7 +109,7 @@ def simulate(kernel) -> Any:
         kernel writes. ``simulate(kernel)[2]`` runs on two cores.
 
     Errors:
-        Arrays of 64-bit elements, and errors of the kernel.
+        Arrays of 64-bit elements are errors; errors of the kernel are raised.
     """
 
 

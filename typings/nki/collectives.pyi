@@ -15,7 +15,7 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
     """Concatenate each src over all ranks of the group into its dst on every rank.
 
     Arguments:
-        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        srcs: a list of tensors, all in HBM, or one in SBUF
         dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0, in SBUF also 1
@@ -26,29 +26,29 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
         None. Each dst is the src of all ranks, one after the other along the dimension.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
 
 def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
-    """Gather parts of varying size from all ranks on every rank. That of rank s begins at s * (size of dst / ranks).
+    """Gather parts of varying size from all ranks on every rank. Rank s's part begins at s * (size of dst / ranks).
 
     Arguments:
-        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        srcs: a list of tensors, all in HBM, or one in SBUF
         dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first elements of those that it receives
-        recv_counts_known: True: the third row is an input; False: the operation writes it
-        has_rdispls: True or False; False; True is an error
+        metadata_tensor: [3, n] of uint32, a column for each rank. Row 0: how many elements this rank sends to it; row 1: the first of them in src; row 2: how many it receives from it. With has_rdispls, row 3: where these begin in dst
+        recv_counts_known: True: row 2 is an input; False: the operation writes it
+        has_rdispls: True or False; must be False
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         name: a string; the instruction's name in profiles
 
     Result:
-        None. dst has n slots; slot s gets the part that rank s sends to all: as many elements as its first count, from its first element on.
+        None. dst has n slots; slot s gets the part that rank s sends to all, which column 0 of its metadata_tensor describes.
 
     Errors:
-        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        Tensors in SBUF, several of them, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
@@ -68,7 +68,7 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
         None. Each dst is op over the src of all ranks of the group.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
@@ -77,7 +77,7 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
     """Concatenate this rank's part of each src over all ranks of the group into its dst.
 
     Arguments:
-        srcs: a list of tiles; a list of tensors in HBM
+        srcs: a list of tensors in HBM
         dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
@@ -88,38 +88,38 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
         None. Each dst is this rank's part, one of n, of the src of every rank, one after the other.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
 
 def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
-    """Send a part of src, of varying size, to each rank. Parts go to displacements, or to slots of equal size.
+    """Send a part of src, of varying size, to each rank. In dst, parts have slots of equal size, or given starts.
 
     Arguments:
-        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        srcs: a list of tensors, all in HBM, or one in SBUF
         dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first elements of those that it receives
-        recv_counts_known: True: the third row is an input; False: the operation writes it
-        has_rdispls: True: metadata_tensor has a fourth row
+        metadata_tensor: [3, n] of uint32, a column for each rank. Row 0: how many elements this rank sends to it; row 1: the first of them in src; row 2: how many it receives from it. With has_rdispls, row 3: where these begin in dst
+        recv_counts_known: True: row 2 is an input; False: the operation writes it
+        has_rdispls: True: metadata_tensor has row 3
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         name: a string; the instruction's name in profiles
 
     Result:
-        None. dst has n slots, or parts that begin where metadata_tensor says; slot s gets the part that rank s sends to this one.
+        None. dst has n slots, or parts that begin where row 3 says; slot s gets the part that rank s sends to this one.
 
     Errors:
-        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        Tensors in SBUF, several of them, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
 
 def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None) -> Any:
-    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is no target keeps its dst.
+    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is not a target keeps its dst.
 
     Arguments:
-        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        srcs: a list of tensors, all in HBM, or one in SBUF
         dsts: as many tensors, in the same memory, of the same dtypes
         source_target_pairs: (from, to) for each rank that receives
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
@@ -129,7 +129,7 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
         None. dst gets src of the rank that sends to this one; a rank that receives nothing keeps dst.
 
     Errors:
-        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        Tensors in SBUF, several of them, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
@@ -149,7 +149,7 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
         None. Each dst gets src of the rank before this one in a ring.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
@@ -167,7 +167,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
         A register: the rank whose data this rank has after the steps.
 
     Errors:
-        Another channel is an error.
+        A channel_id outside of 0 to 3 is an error.
         The message names the line of the call.
     """
 
@@ -189,7 +189,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
         None. Each dst gets src0 op src1 of the rank before this one in a ring.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """
 
@@ -212,7 +212,7 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
     """Reduce each src over all ranks of the group, and write this rank's part of the result to its dst.
 
     Arguments:
-        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        srcs: a list of tensors, all in HBM, or one in SBUF
         dsts: as many tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
@@ -224,6 +224,6 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
         None. Each dst is this rank's part, one of n, of op over the src of all ranks.
 
     Errors:
-        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
         The message names the line of the call.
     """

@@ -14,11 +14,11 @@ class NkiInstruction:
 
 
 class VirtualRegister:
-    """A 32-bit value that is known at run time. The loop body cannot write a ``frozen`` one, a loop counter."""
+    """A 32-bit value that is known at run time. Kernels cannot write to a ``frozen`` one, the counter of a loop."""
 
 
 def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """Compute op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
+    """Compute op((data op0 imm0) op1 imm1); ``reduce_cmd`` can accumulate it in the Scalar engine's registers.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -32,8 +32,8 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
         reverse0: True exchanges op0's operands
         reverse1: True exchanges op1's operands
         reduce_op: an operator that folds elements, such as nl.add
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -46,7 +46,7 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
 
 
 def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """Set dst = op(data * scale + bias). The registers follow ``reduce_cmd`` and are copied to ``reduce_res``.
+    """Set dst = op(data * scale + bias). ``reduce_cmd`` can accumulate it in registers, which reduce_res gets.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -55,8 +55,8 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -76,7 +76,7 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
         op: an activation function, such as nl.exp
         data: a tile [P, F] in SBUF or PSUM
         reduce_op: nl.add, the only operator
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         name: a string; the instruction's name in profiles
@@ -91,7 +91,7 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
 
 
 def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=nl.equal, offset=0, name=None) -> Any:
-    """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value.
+    """Set dst = on_true_tile where ``cmp_op`` holds for the pattern's value and 0, else on_false_value.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -104,10 +104,10 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
         name: a string; the instruction's name in profiles
 
     Result:
-        [P, F]: on_true_tile where the value of the pattern compares with 0 by cmp_op, else on_false_value.
+        [P, F]: on_true_tile where cmp_op holds for the value of the pattern and 0, else on_false_value.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -124,7 +124,7 @@ def bn_aggr(dst, data, name=None) -> Any:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -141,7 +141,7 @@ def bn_stats(dst, data, name=None) -> Any:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -177,7 +177,7 @@ class dge_mode(Enum):
 
 
 def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode=oob_mode.error, name=None) -> Any:
-    """Set dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs.
+    """Set dst = the sum of srcs by DMA. If dst has run-time addresses, srcs are dst and one other tensor.
 
     Arguments:
         dst: a tile [P, F...] in SBUF or HBM
@@ -243,7 +243,7 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
         src with its axes permuted, bit for bit.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -261,7 +261,7 @@ def dropout(dst, data, prob, name=None) -> Any:
         data with elements set to 0 at random; the others stay as they are.
 
     Errors:
-        A probability outside of 0 to 1, and dst of another dtype than data, are errors.
+        A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors.
         The message names the line of the call.
     """
 
@@ -279,19 +279,19 @@ class engine(Enum):
 
 
 def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None) -> Any:
-    """Compute exp(src - max_value); the registers add it up, and ``reduce_res`` gets their values.
+    """Compute exp(src - max_value), and add it to the accumulation registers; ``reduce_res`` gets their values.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a tile [P, F] in SBUF or PSUM
         max_value: a number or a tile; the number to subtract; a tile is [P, 1] of float32
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_init: a number or a tile; the value that load_reduce puts into the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_init: a number or a tile; the value that load_reduce writes to the registers first
         name: a string; the instruction's name in profiles
 
     Result:
-        exp(src - max_value) in float32, rounded once; the registers get each row's sum.
+        exp(src - max_value) in float32, rounded once; the accumulation registers get each row's sum.
 
     Errors:
         A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors.
@@ -363,7 +363,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
         The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -387,7 +387,7 @@ def max8(dst, src, name=None) -> Any:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -411,7 +411,7 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
-    """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
+    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.
 
     Arguments:
         dst: a tile [P, 8] of uint16 or uint32
@@ -423,13 +423,13 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
         [P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does not occur.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
 
 def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
-    """Set dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``.
+    """Set dst = data with the first occurrence of each of 8 values replaced by ``imm``, the last value first.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -443,13 +443,13 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
 
 def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None) -> Any:
-    """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written.
+    """Set dst = stationary.T @ moving in PSUM; ``accumulate`` says whether to add to dst or to overwrite it.
 
     Arguments:
         dst: a tile [M, N] of float32 in PSUM, in one bank
@@ -458,7 +458,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
         is_stationary_onezero: True or False; a hint that stationary contains only 0 and 1; it does not change values
         is_moving_onezero: True or False; a hint that moving contains only 0 and 1; it does not change values
         is_transpose: True: moving is an identity matrix, and stationary's elements are transposed bit for bit
-        accumulate: True adds to dst, False overwrites it, None adds where a product has written dst before
+        accumulate: True adds to dst, False overwrites it, None adds to elements that a product has written and overwrites the others
         tile_position: a tuple of integers; (row, column) of the array at which the used part begins
         tile_size: a tuple of integers; (rows, columns) of that part; it does not change values
         perf_mode: one of nisa.matmul_perf_mode.none, nisa.matmul_perf_mode.double_row; double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
@@ -484,7 +484,7 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
         moving_scale: a tile; the scales of moving, in the layout that quantize_mx writes
         tile_position: a tuple of integers; (row, 0) of the part of the array that the product uses
         tile_size: a tuple of integers; (rows, 128) of that part
-        accumulate: True adds to dst, False overwrites it, None adds where a product has written dst before
+        accumulate: True adds to dst, False overwrites it, None adds to elements that a product has written and overwrites the others
         name: a string; the instruction's name in profiles
 
     Result:
@@ -497,7 +497,7 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
 
 
 def nc_n_gather(dst, data, indices, name=None) -> Any:
-    """Gather data[p], flattened, at indices[p, j].
+    """Set dst[p, j] to the element of data[p], flattened, at indices[p, j].
 
     Arguments:
         dst: a tile [P, I] in SBUF, of data's dtype
@@ -509,7 +509,7 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
         [P, I]: the elements of each partition of data, flattened, at its indices.
 
     Errors:
-        Indices of another dtype than uint32, and dst of another dtype than data, are errors.
+        Indices that are not uint32, and a dst whose dtype is not data's, are errors.
         The message names the line of the call.
     """
 
@@ -545,7 +545,7 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -572,7 +572,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
         In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at the end. Other partitions keep their values.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -597,7 +597,7 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
         8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst holds src / scale, rounded to nearest even, dst_scale e + 127.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -655,7 +655,7 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 
 
 def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None) -> Any:
-    """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
+    """Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -664,8 +664,8 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
         comp_op1: the comparison of the index with bound1, such as nl.less
         bound0: a tile [P, 1] of float32
         bound1: a tile [P, 1] of float32
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reduce_op: nl.maximum, the only operator
         range_start: an integer; the index of the first element
         on_false_value: a number; the lowest float32, the only value
@@ -675,7 +675,7 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
         on_true_tile where both comparisons of the free index are true, else the lowest float32; reduce_res gets each row's maximum.
 
     Errors:
-        Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
+        Any other reduce_op, and a tile of integers, are errors; any other on_false_value is a warning.
         The message names the line of the call.
     """
 
@@ -692,13 +692,16 @@ def reciprocal(dst, data, name=None) -> Any:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
 
 class reduce_cmd(Enum):
-    """What an instruction does with the accumulation registers."""
+    """What an instruction does with the accumulation registers.
+
+    ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
+    ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result."""
 
     idle = 0
     reset = 1
@@ -708,7 +711,7 @@ class reduce_cmd(Enum):
 
 
 def register_alloc(x=None) -> Any:
-    """Return a new register, initialized from a number, a register or a tensor of one element if given.
+    """Return a new register with the value of a number, a register or a tensor of one element, or without a value.
 
     Arguments:
         x: the register's value: an integer, a register or a tensor of one element; None leaves it unset
@@ -813,24 +816,24 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
 
 
 def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=nl.maximum, reverse_pred=False, name=None) -> Any:
-    """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
+    """Select on_true where the predicate is not 0, else on_false; the registers get each row's maximum.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_op: nl.maximum, the only operator
         reverse_pred: True selects on_true where the predicate is 0
         name: a string; the instruction's name in profiles
 
     Result:
-        on_true where the predicate is true, else on_false; the registers get each row's maximum.
+        on_true where the predicate is true, else on_false; the accumulation registers get each row's maximum.
 
     Errors:
-        A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
+        A predicate of floats or 32 bits, on_true of 32-bit integers, and any other reduce_op are errors.
         The message names the line of the call.
     """
 
@@ -868,7 +871,7 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -948,7 +951,7 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
-        src: a number or a tile; [P, F] in SBUF or PSUM, or a number
+        src: a number or a tile; a tile is [P, F] in SBUF or PSUM
         predicate: a tile [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True copies where the predicate is 0
         name: a string; the instruction's name in profiles
@@ -957,7 +960,7 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
         dst has src's elements where the predicate is true, and keeps its values elsewhere.
 
     Errors:
-        A predicate of floats, and src of another dtype than dst, are errors.
+        A predicate of floats, and a src whose dtype is not dst's, are errors.
         The message names the line of the call.
     """
 
@@ -977,7 +980,7 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -1036,8 +1039,8 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
         imm0: a number or a tile; op0's operand; a tile is [P, 1]
-        imm1: a number or a tile; the number with which load_reduce starts
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        imm1: a number or a tile; element -1 of the result, for load_reduce
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -1050,7 +1053,7 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
 
 
 def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None) -> Any:
-    """Compute data op0 operand0; the registers reduce it, and ``reduce_res`` gets their values.
+    """Compute data op0 operand0, and fold it in the accumulation registers; ``reduce_res`` gets their values.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -1058,18 +1061,18 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reverse0: True exchanges op0's operands
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_init: a number or a tile; the value that load_reduce puts into the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_init: a number or a tile; the value that load_reduce writes to the registers first
         reduce_res_negate: True multiplies the values that reduce_res gets by -1
         name: a string; the instruction's name in profiles
 
     Result:
-        data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
+        data op0 operand0, rounded once; the accumulation registers fold its float32 values over the free axes.
 
     Errors:
-        Another reduce_op, and reduce_init without load_reduce, are errors.
+        Any other reduce_op, and reduce_init without load_reduce, are errors.
         The message names the line of the call.
     """
 
@@ -1131,7 +1134,7 @@ def topk(val_dst, idx_dst, src, n, name=None) -> Any:
         val_dst gets the K largest of each list in ascending order, in the layout of src; idx_dst gets their indices. Other elements keep their values.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 

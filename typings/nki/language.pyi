@@ -8,7 +8,7 @@ import numpy as np
 
 
 class MemoryRegion(Enum):
-    """A memory that tensors are allocated in, as the ``buffer=`` argument names it."""
+    """A memory in which tensors are allocated: a value of ``buffer=``."""
 
     sbuf = 'sbuf'
     psum = 'psum'
@@ -75,7 +75,7 @@ class NkiTensor:
             The N rows of a tensor in HBM at these indices, as an operand of a DMA.
 
         Errors:
-            A tensor on chip, and another dim, are errors.
+            A tensor on chip, and a dim other than 0, are errors.
             The message names the line of the call.
         """
 
@@ -104,7 +104,7 @@ class NkiTensor:
             A view in which the dimension, of extent 1, is repeated.
 
         Errors:
-            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            A dimension whose extent is not 1 is an error. Dimension 0 on chip, the partition, is an error.
             The message names the line of the call.
         """
 
@@ -132,7 +132,7 @@ class NkiTensor:
             A view without the dimension, which has extent 1.
 
         Errors:
-            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            A dimension whose extent is not 1 is an error. Dimension 0 on chip, the partition, is an error.
             The message names the line of the call.
         """
 
@@ -285,7 +285,7 @@ def abs_max(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.where(np.abs(x) > np.abs(y), x, y) of each element, from NeuronCore-v4 on.
@@ -302,7 +302,7 @@ def abs_min(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.where(np.abs(x) < np.abs(y), x, y) of each element, from NeuronCore-v4 on.
@@ -319,7 +319,7 @@ def add(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -390,7 +390,7 @@ def bitwise_and(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x & y of each element's bits.
@@ -407,7 +407,7 @@ def bitwise_or(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x | y of each element's bits.
@@ -424,7 +424,7 @@ def bitwise_xor(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x ^ y of each element's bits.
@@ -451,7 +451,7 @@ def broadcast_to(x, shape, dtype=None) -> Any:
         A new tile in which x is repeated along its axes of extent 1; x itself if it has the shape.
 
     Errors:
-        Other extents, and another count of axes, are errors.
+        A shape to which x does not broadcast, and one with more or fewer axes, are errors.
         The message names the line of the call.
     """
 
@@ -528,7 +528,7 @@ def divide(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x / y of each element, in float32 and rounded once.
@@ -560,7 +560,7 @@ def ds(start, size) -> Any:
     """Return the slice ``start : start + size``. ``start`` may be a register or a tile of one integer.
 
     Arguments:
-        start: an integer, an index expression or a [1, 1] tile; the first element; a register as well
+        start: an integer, an index expression or a [1, 1] tile; the first element, which may also be a register
         size: an integer or an index expression; how many elements
 
     Result:
@@ -578,7 +578,7 @@ def dynamic_range(start, stop=None, step=1) -> Any:
     Arguments:
         start: the first value, or without stop the number of values: an int or a register
         stop: an int or a register
-        step: an integer; a positive int
+        step: an integer; 1 or more
 
     Result:
         A loop that runs on the device; its variable is a register that cannot be written.
@@ -613,7 +613,7 @@ def equal(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x == y is true, else 0.
@@ -728,7 +728,7 @@ def fmod(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.fmod(x, y) of each element, in float32 and rounded once.
@@ -746,7 +746,7 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
         lower: an int or a register
         upper: an int or a register
         body_fun: a function; takes the register i and returns None; tensors carry state from one iteration to the next
-        step: a positive int
+        step: 1 or more
 
     Result:
         None. body_fun runs for i = lower, lower + step, ... below upper.
@@ -880,7 +880,7 @@ def greater(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x > y is true, else 0.
@@ -897,7 +897,7 @@ def greater_equal(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x >= y is true, else 0.
@@ -998,7 +998,7 @@ def left_shift(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x << y of each element's bits.
@@ -1015,7 +1015,7 @@ def less(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x < y is true, else 0.
@@ -1032,7 +1032,7 @@ def less_equal(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x <= y is true, else 0.
@@ -1054,7 +1054,7 @@ def load(src, dtype=None) -> Any:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
 
     Errors:
-        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        More than 128 partitions, and a tile of the wrong shape or in the wrong memory, are errors.
         The message names the line of the call.
     """
 
@@ -1070,7 +1070,7 @@ def load_transpose2d(src, dtype=None) -> Any:
         A new tile [P, F] in SBUF: src with its axes exchanged.
 
     Errors:
-        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        More than 128 partitions, and a tile of the wrong shape or in the wrong memory, are errors.
         The message names the line of the call.
     """
 
@@ -1097,7 +1097,7 @@ def logical_and(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where np.logical_and(x, y) is true, else 0.
@@ -1130,7 +1130,7 @@ def logical_or(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where np.logical_or(x, y) is true, else 0.
@@ -1147,7 +1147,7 @@ def logical_xor(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where np.logical_xor(x, y) is true, else 0.
@@ -1182,7 +1182,7 @@ def max(x, axis, dtype=None, keepdims=False) -> Any:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
@@ -1199,7 +1199,7 @@ def maximum(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.maximum(x, y) of each element, in float32 and rounded once.
@@ -1217,10 +1217,10 @@ def mean(x, axis, dtype=None, keepdims=False) -> Any:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
-        The sum over the axes divided by their extents, in float32.
+        The sum over the axes divided by the number of their elements, in float32.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
@@ -1235,7 +1235,7 @@ def min(x, axis, dtype=None, keepdims=False) -> Any:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
@@ -1252,7 +1252,7 @@ def minimum(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.minimum(x, y) of each element, in float32 and rounded once.
@@ -1285,7 +1285,7 @@ def mod(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         np.mod(x, y) of each element, in float32 and rounded once.
@@ -1302,7 +1302,7 @@ def multiply(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -1371,7 +1371,7 @@ def not_equal(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         1 where x != y is true, else 0.
@@ -1436,7 +1436,7 @@ def power(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x ** y of each element, in float32 and rounded once.
@@ -1458,7 +1458,7 @@ def prod(x, axis, dtype=None, keepdims=False) -> Any:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
@@ -1522,7 +1522,7 @@ def random_seed(seed) -> Any:
     """Seed the generator with a [1, 1] tile.
 
     Arguments:
-        seed: an integer or a [1, 1] tile of integers; a tile [1, 1] of 32-bit integers
+        seed: a [1, 1] tile of 32-bit integers
 
     Result:
         None. The random numbers that follow are the same in each run.
@@ -1571,7 +1571,7 @@ def right_shift(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x >> y of each element's bits, filled with zeros.
@@ -1642,7 +1642,7 @@ def shared_constant(constant) -> Any:
     """Create a tensor in HBM from an array, or from the array in a ``.npy`` file.
 
     Arguments:
-        constant: an array of numbers; an array of NumPy, or the path of a .npy file
+        constant: an array of NumPy, or the path of a .npy file
 
     Result:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
@@ -1845,7 +1845,7 @@ def store(dst, value) -> Any:
         None. dst gets value's elements, converted to its dtype.
 
     Errors:
-        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        More than 128 partitions, and a tile of the wrong shape or in the wrong memory, are errors.
         The message names the line of the call.
     """
 
@@ -1856,7 +1856,7 @@ def subtract(x, y, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
-        dtype: the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count
+        dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
         x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
@@ -1874,7 +1874,7 @@ def sum(x, axis, dtype=None, keepdims=False) -> Any:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.
@@ -1968,7 +1968,7 @@ class tensor:
             The N rows of a tensor in HBM at these indices, as an operand of a DMA.
 
         Errors:
-            A tensor on chip, and another dim, are errors.
+            A tensor on chip, and a dim other than 0, are errors.
             The message names the line of the call.
         """
 
@@ -1997,7 +1997,7 @@ class tensor:
             A view in which the dimension, of extent 1, is repeated.
 
         Errors:
-            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            A dimension whose extent is not 1 is an error. Dimension 0 on chip, the partition, is an error.
             The message names the line of the call.
         """
 
@@ -2025,7 +2025,7 @@ class tensor:
             A view without the dimension, which has extent 1.
 
         Errors:
-            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            A dimension whose extent is not 1 is an error. Dimension 0 on chip, the partition, is an error.
             The message names the line of the call.
         """
 

@@ -68,7 +68,7 @@ void run_on(Core& on, Function function) {
       report("exception", nowhere, 0, 0, 0, 0, nowhere, error.what());
     } catch (...) {
       on.stopped = true;
-      report("exception", nowhere, 0, 0, 0, 0, nowhere, "an object that is no std::exception");
+      report("exception", nowhere, 0, 0, 0, 0, nowhere, "an object that is not a std::exception");
     }
   }
   core = nullptr;

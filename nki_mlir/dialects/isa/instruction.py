@@ -94,7 +94,7 @@ class Control:
 class RegisterDivision(NkiMlirError):
     code = "NKI-REGISTER-DIVISION"
     message = "{op} of {lhs} by 0 in a register"
-    why = "no document says what the register then has"
+    why = "no document says what the register then contains"
     fix = "branch around it with COMPARE_BRANCH where the divisor is 0"
 
 

@@ -117,7 +117,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
         check.rule(self.reduce_res is None or self.reduce_res.dtype.is_float, "reduce_res is of a float type",
-                   "make reduce_res with dtype=nl.float32")
+                   "create reduce_res with dtype=nl.float32")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)

@@ -238,7 +238,7 @@ class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemoni
 
 
 class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE", opcode=0x87):
-    """dst of b = src of a for each pair (a, b) of ranks; a rank that is no target keeps its dst."""
+    """dst of b = src of a for each pair (a, b) of ranks; a rank that is not a target keeps its dst."""
 
     dst: InOut
     pairs: Integers            # a, b, a, b, ...

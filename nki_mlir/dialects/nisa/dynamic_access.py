@@ -232,7 +232,7 @@ class RunTimeIndexed(DataAddressed):
                    f"one or two dimensions are indexed at run time, each with its scale and extent, got {count}",
                    "let the other dimensions have fixed indices")
         check.rule(self.offset.free_elements == count and self.offset.shape[0] in (1, self.piece.shape[0]),
-                   f"the offset tile is [1, {count}], or has a row for each of the piece", "give it such a shape")
+                   f"the offset tile is [1, {count}], or has a row for each row of the piece", "give it such a shape")
 
     def goes_with_piece(self, field: str) -> bool:
         return self.offset.shape[0] != 1 if field == "offset" else not self.table_apart

@@ -75,7 +75,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
 
     def verify(self, check: Check) -> None:
         check.rule(self.element in LARGEST_EXPONENT, f"packs {' or '.join(LARGEST_EXPONENT)}, got {self.element}",
-                   "make dst with dtype=nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4")
+                   "create dst with dtype=nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4")
         check.all_in((SBUF,), "dst", "dst_scale", "src")
         check.dtype("src", BFLOAT16, FLOAT16)
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)

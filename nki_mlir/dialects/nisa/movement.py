@@ -159,7 +159,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
                    f"src and index have the same number of partitions, a multiple of {GROUP}, got "
                    f"{self.src.shape[0]} and {self.index.shape[0]}",
                    f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
-        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index",
+        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements for each index",
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
         check.rule(self.dst.dtype is self.src.dtype, "dst and src have the same dtype", "give dst the dtype of src")

@@ -28,7 +28,11 @@ gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.
 
 
 class reduce_cmd(enum.Enum, metaclass=NamesMembers):
-    """What an instruction does with the accumulation registers."""
+    """What an instruction does with the accumulation registers.
+
+    ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
+    ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result.
+    """
 
     idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 

@@ -73,7 +73,7 @@ def activation_source(op: object, data: object, bias: object, scale: object
 def activation(op: object, data: View, *, bias: float | Tensor | None, scale: object, reduce_op: object,
                reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None
                ) -> Tensor:
-    """Return op(data * scale + bias), by the Scalar engine; its accumulation registers follow ``reduce_cmd``."""
+    """Return op(data * scale + bias), by the Scalar engine; ``reduce_cmd`` can accumulate it in registers."""
     source, views, attributes = activation_source(op, data, bias, scale)
     kind = source.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(source.shape, kind, buffer=buffer)

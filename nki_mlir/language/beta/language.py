@@ -61,7 +61,7 @@ def _bounds(bounds: tuple[object, ...]) -> list[int]:
 
 # -- iterators ---------------------------------------------------------------------------------------------------------
 def affine_range(*bounds: object, **directives: object) -> NkiRange:
-    """Return a loop whose iterations are independent, up to accumulation."""
+    """Return a loop whose iterations are independent, except that they may accumulate."""
     return NkiRange(*_bounds(bounds), parallel=True)
 
 

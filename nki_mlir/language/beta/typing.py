@@ -72,7 +72,7 @@ def scalar(value: object) -> object:
         A condition for ``while``.
 
     Errors:
-        A tile of several elements, and another value, are errors.
+        A tile of several elements, and any other value, are errors.
 
     Example:
         @nki.jit

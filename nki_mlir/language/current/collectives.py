@@ -130,7 +130,7 @@ def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
 @instruction
 def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_target_pairs: Sequence[tuple[int, int]],
                        priority: object) -> None:
-    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is no target keeps its dst."""
+    """Send the src of rank a to the dst of rank b for each pair (a, b). A rank that is not a target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
     require(isinstance(source_target_pairs, (tuple, list)) and all(is_shape(p) and len(p) == 2
@@ -209,7 +209,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups
 @instruction
 def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
                  metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
-    """Gather parts of varying size from all ranks on every rank. That of rank s begins at s * (size of dst / ranks)."""
+    """Gather parts of varying size from all ranks on every rank. Rank s's part begins at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True", fix="leave it out, or give False")
     varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=True,
@@ -219,7 +219,7 @@ def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "R
 @instruction
 def all_to_all_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
                  metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
-    """Send a part of src, of varying size, to each rank. Parts go to displacements, or to slots of equal size."""
+    """Send a part of src, of varying size, to each rank. In dst, parts have slots of equal size, or given starts."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,
             counts_known=bool(recv_counts_known), displaced=bool(has_rdispls))

@@ -23,7 +23,7 @@ class CompileOptions:
     ``emit_predicted_latency`` have an effect; the others are only stored.
 
     ``target`` and ``lnc`` (the cores of the launch) default to the kernel's. ``output_path`` is
-    relative to ``artifacts_dir``, or where that is None to a temporary directory, which lives as long as the compiled
+    relative to ``artifacts_dir``, or if that is None to a temporary directory, which lives as long as the compiled
     kernel.
 
     Example:

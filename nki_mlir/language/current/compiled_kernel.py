@@ -96,7 +96,7 @@ class CompiledKernel:
         if neff_path is not None:
             self.neff_path, self.artifacts_dir = str(neff_path), artifacts_dir or str(Path(neff_path).parent)
         elif self.bir is None:
-            raise BadArgument(what="a CompiledKernel is made of a captured kernel, or of the path of a file").here()
+            raise BadArgument(what="a CompiledKernel is created from a captured kernel or the path of a file").here()
         else:
             self.artifacts_dir = options.artifacts_dir or tempfile.mkdtemp(prefix="nki_mlir_")
             if options.artifacts_dir is None:

@@ -230,7 +230,7 @@ def extract_perf_metrics(neff_path: str | Path, ntff_path: str | Path, verbose: 
         trace = unpack_trace(Path(ntff_path).read_bytes(), str(ntff_path))
         if trace.digest == digest_of(Path(neff_path).read_bytes()):
             return trace.summary
-        reason: object = f"{ntff_path} is the trace of another kernel than {neff_path}"
+        reason: object = f"{ntff_path} is the trace of a kernel other than {neff_path}"
     except (OSError, NkiMlirError) as error:
         reason = error
     if verbose:

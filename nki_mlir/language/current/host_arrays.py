@@ -29,7 +29,7 @@ def creates(example: str) -> Callable[[F], F]:
     """Return a decorator that adds the parameters in ``MEANINGS`` and an example to a function's docstring."""
     def complete(function: F) -> F:
         errors = ("A value that is not a dtype is an error." if "dtype" in signature(function).parameters else
-                  "Those of the NumPy function of this name.")
+                  "The errors of the NumPy function of this name.")
         parameters = "\n".join(f"    {name}: {MEANINGS[name]}" for name in signature(function).parameters)
         function.__doc__ = (f"{function.__doc__}\n\nArguments:\n{parameters}\n\nResult:\n    An array of NumPy, for "
                             f"nl.shared_constant.\n\nErrors:\n    {errors}\n\n"

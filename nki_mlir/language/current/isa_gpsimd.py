@@ -80,7 +80,7 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
 @instruction
 def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multiplier: int, on_true_tile: object,
                   on_false_value: float, cmp_op: object, offset: int | VirtualRegister) -> None:
-    """Set dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
+    """Set dst = on_true_tile where ``cmp_op`` holds for the pattern's value and 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
@@ -124,7 +124,7 @@ def backwards(row: View) -> View:
 
 @instruction
 def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_idx: object) -> None:
-    """Set dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
+    """Set dst = data with the first occurrence of each of 8 values replaced by ``imm``, the last value first."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
         low.paired(op, dst=out, data=data)

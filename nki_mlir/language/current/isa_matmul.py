@@ -32,7 +32,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, accumulate: bool | None,
               tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
-    """Set dst = stationary.T @ moving in PSUM. Without ``accumulate`` it adds to elements that have been written."""
+    """Set dst = stationary.T @ moving in PSUM; ``accumulate`` says whether to add to dst or to overwrite it."""
     op = "nc_matmul"
     part = ArrayPart(op, tile_position or (), tile_size or ())
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
@@ -129,15 +129,15 @@ def check_pattern(out: View, state: str, accumulate: bool | None) -> None:
     begins = "; the first product of a sum has accumulate=False"
     if state == "some":
         warn(f"nc_matmul accumulates onto {write_history.count_written(out)} of the {prod(out.shape)} elements of its "
-             "destination, and nothing has written the others: the hardware adds up regions that overlap in part "
-             "wrongly; give all products of a sum the same region")
+             "destination, and nothing has written the others: the hardware computes wrong sums for regions that "
+             "overlap in part; give all products of a sum the same region")
     elif accumulate is True and state == "none":
         warn(f"nc_matmul accumulates onto PSUM that nothing has written{begins}")
     elif accumulate is True and not write_history.all_of(out, write_history.PRODUCT):
-        warn(f"nc_matmul accumulates onto PSUM that another instruction than a product has written{begins}")
+        warn(f"nc_matmul accumulates onto PSUM that an instruction other than a product has written{begins}")
     elif state == "all" and machine().generation <= 3 and not write_history.all_of(
             out, write_history.PRODUCT, write_history.ZERO):
-        warn("nc_matmul adds to what another instruction than a product has written to PSUM, which "
+        warn("nc_matmul adds to PSUM that an instruction other than a product has written, which "
              f"{machine().name} does not define{begins}")
 
 

@@ -152,7 +152,7 @@ def fetched(op: str, tile: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 @instruction
 def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales: object, unique_indices: object,
                 oob_mode: e.oob_mode) -> None:
-    """Set dst = the sum of srcs by DMA. A dst with run-time addresses must be among two srcs."""
+    """Set dst = the sum of srcs by DMA. If dst has run-time addresses, srcs are dst and one other tensor."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
             f"{op} takes 1 to {Machine.dma_sources_max} sources", fix="add the sources in several calls")
@@ -267,7 +267,7 @@ def put(state: View, value: object, subject: str) -> None:
 
 @reported
 def register_alloc(x: object) -> VirtualRegister:
-    """Return a new register, initialized from a number, a register or a tensor of one element if given."""
+    """Return a new register with the value of a number, a register or a tensor of one element, or without a value."""
     register = VirtualRegister()
     if isinstance(x, NkiTensor):
         register_load(register, x)

@@ -281,7 +281,8 @@ class Kernel(CoreKernel):
         for parameter in parameters:
             if parameter in builder.first_writes and parameter.name not in mutable and parameter not in outputs:
                 warn(f"the kernel writes to its parameter {parameter.name}, and neither returns it nor declares it "
-                     "mutable: the caller's array changes; annotate it nt.mutable_tensor or return it if meant",
+                     "mutable: the caller's array changes; if you intend that, annotate it nt.mutable_tensor or "
+                     "return it",
                      builder.first_writes[parameter])
 
 
@@ -343,7 +344,7 @@ def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: A
     Arguments:
         fn: the function or kernel; without it the result is a decorator
         mode: simulation, baremetal or benchmark runs calls that way; otherwise the arguments decide
-        kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
+        kwargs: platform_target (trn1, trn2, trn3), unless ``NEURON_PLATFORM_TARGET_OVERRIDE`` names one
 
     Result:
         A kernel. It returns arrays of the framework of its arguments: NumPy, JAX or PyTorch. ``kernel[2]`` runs on
@@ -392,7 +393,7 @@ def simulate(kernel: object) -> Simulation:
         kernel writes. ``simulate(kernel)[2]`` runs on two cores.
 
     Errors:
-        Arrays of 64-bit elements, and errors of the kernel.
+        Arrays of 64-bit elements are errors; errors of the kernel are raised.
 
     Example:
         assert np.array_equal(nki.simulate(double)(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
@@ -407,10 +408,10 @@ def cpu_simulate(kernel: object) -> Simulation:
         kernel: the function or kernel
 
     Result:
-        Those of simulate.
+        The function that ``simulate`` returns.
 
     Errors:
-        Those of simulate.
+        The errors of simulate.
 
     Example:
         assert np.array_equal(nki.cpu_simulate(double)[1](np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))

@@ -28,7 +28,7 @@ DTYPES = {name: BY_NAME[name] for name in ("bool", *names_of("nki.language")) if
 
 
 class OperatorName:
-    """Name an operator of instructions; a call of it is an error."""
+    """An operator for arguments of instructions, such as ``op``. Calling it is an error."""
 
     def __init__(self, name: str) -> None:
         self.nki_token = self.__name__ = name

@@ -24,7 +24,7 @@ from nki_mlir.scalar.dtypes import INT32, DType
 
 
 class MemoryRegion(enum.Enum):
-    """A memory that tensors are allocated in, as the ``buffer=`` argument names it."""
+    """A memory in which tensors are allocated: a value of ``buffer=``."""
 
     sbuf = "sbuf"
     psum = "psum"
@@ -198,7 +198,7 @@ class Indirection:
 
 # -- registers ---------------------------------------------------------------------------------------------------------
 class VirtualRegister:
-    """A 32-bit value that is known at run time. The loop body cannot write a ``frozen`` one, a loop counter."""
+    """A 32-bit value that is known at run time. Kernels cannot write to a ``frozen`` one, the counter of a loop."""
 
     __slots__ = ("frozen", "state")
     __hash__ = object.__hash__

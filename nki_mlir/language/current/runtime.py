@@ -103,7 +103,7 @@ class SpikeTensor:
         return elements
 
     def write_from_numpy(self, array: np.ndarray) -> None:
-        """Overwrite the tensor with the bytes of an array. Raises ValueError for another number of bytes."""
+        """Overwrite the tensor with the bytes of an array. Raises ValueError if the number of bytes differs."""
         if array.nbytes != self.tensor_ref.nbytes:
             raise ValueError(f"the array has {array.nbytes} bytes, the tensor {self.tensor_ref.nbytes}")
         data = np.frombuffer(np.ascontiguousarray(array).tobytes(), self.dtype)

@@ -17,9 +17,10 @@ COMMON = {
     "operand1": "op1's second operand; a tile is [P, 1] of float32",
     "reduce_op": "an operator that folds elements, such as nl.add",
     "reverse0": "True exchanges op0's operands", "reverse1": "True exchanges op1's operands",
-    "reduce_cmd": "what happens to the engine's accumulation registers before and after the instruction",
-    "reduce_res": "[P, 1], to which the instruction writes the registers",
-    "reduce_init": "the value that load_reduce puts into the registers",
+    "reduce_cmd": "whether the instruction resets or loads the engine's accumulation registers first, and folds its "
+                  "result into them",
+    "reduce_res": "[P, 1], to which the instruction writes the accumulation registers",
+    "reduce_init": "the value that load_reduce writes to the registers first",
     "bias": "[P, 1] in SBUF or PSUM; 0 by default", "scale": "a tile is [P, 1] of float32",
     "engine": "the engine that runs the instruction; unknown lets the compiler choose",
     "name": "the instruction's name in profiles",
@@ -31,27 +32,28 @@ COMMON = {
     "oob_mode": "whether an address out of bounds is an error or its element is skipped",
     "dge_mode": "what generates the DMA descriptors; unknown lets the compiler choose",
     "priority": "0 (first) to 3, from NeuronCore-v4 on",
-    "accumulate": "True adds to dst, False overwrites it, None adds where a product has written dst before",
+    "accumulate": "True adds to dst, False overwrites it, None adds to elements that a product has written and "
+                  "overwrites the others",
     "pattern": "one pair for each free axis, outermost first",
     "channel_multiplier": "the step from one partition to the next",
 }
 # -- exchanges between ranks -------------------------------------------------------------------------------------------
 COMMON_OF_COLLECTIVES = {
-    "srcs": "a list of tensors, all in HBM, or one in SBUF", "dsts": "as many tensors, in the same memory, of the "
-                                                                     "same dtypes",
+    "srcs": "a list of tensors, all in HBM, or one in SBUF",
+    "dsts": "as many tensors, in the same memory, of the same dtypes",
     "replica_group": "a ReplicaGroup", "op": "nl.add, nl.minimum or nl.maximum", "collective_dim": "0",
     "priority": "0 (first) to 3, from NeuronCore-v4 on", "name": "the instruction's name in profiles",
     "srcs_by_channel": "a tensor for each channel", "dsts_by_channel": "a tensor for each channel",
     "srcs0_by_channel": "a tensor for each channel", "srcs1_by_channel": "a tensor for each channel",
     "channel_ids": "0, 1, ... up to 3", "channel_id": "0 to 3",
-    "metadata_tensor": "[3, n] of uint32, rows for each rank: the counts and the first elements of the parts that this "
-                       "rank sends, and the counts of those that it receives; with has_rdispls a fourth row, the first "
-                       "elements of those that it receives",
-    "recv_counts_known": "True: the third row is an input; False: the operation writes it",
-    "has_rdispls": "True: metadata_tensor has a fourth row",
+    "metadata_tensor": "[3, n] of uint32, a column for each rank. Row 0: how many elements this rank sends to it; row "
+                       "1: the first of them in src; row 2: how many it receives from it. With has_rdispls, row 3: "
+                       "where these begin in dst",
+    "recv_counts_known": "True: row 2 is an input; False: the operation writes it",
+    "has_rdispls": "True: metadata_tensor has row 3",
 }
-LISTS = "Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors."
-SINGLE = "Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors."
+LISTS = "Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors."
+SINGLE = "Tensors in SBUF, several of them, and a replica_group that is not a ReplicaGroup, are errors."
 COLLECTIVES = {
     "all_reduce": Page(("all_reduce",), {}, "None. Each dst is op over the src of all ranks of the group.", LISTS),
     "all_gather": Page(("all_gather",), {"collective_dim": "0, in SBUF also 1"},
@@ -71,13 +73,13 @@ COLLECTIVES = {
         ("ring_permute",), {}, "None. Each dst gets src0 op src1 of the rank before this one in a ring.", LISTS),
     "collective_permute_implicit_current_processing_rank_id": Page(
         ("rank_id",), {"iteration_id": "the number of steps in the ring, from 0"},
-        "A register: the rank whose data this rank has after the steps.", "Another channel is an error."),
+        "A register: the rank whose data this rank has after the steps.",
+        "A channel_id outside of 0 to 3 is an error."),
     "rank_id": Page(("rank_id",), {}, "A register: this rank's number.", "None."),
-    "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "False; True is an error"},
-                         "None. dst has n slots; slot s gets the part that rank s sends to all: as many elements as "
-                         "its "
-                         "first count, from its first element on.", SINGLE),
+    "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "must be False"},
+                         "None. dst has n slots; slot s gets the part that rank s sends to all, which column 0 of its "
+                         "metadata_tensor describes.", SINGLE),
     "all_to_all_v": Page(("varying_exchange",), {},
-        "None. dst has n slots, or parts that begin where metadata_tensor says; slot s gets the "
-                         "part that rank s sends to this one.", SINGLE),
+                         "None. dst has n slots, or parts that begin where row 3 says; slot s gets the part that rank "
+                         "s sends to this one.", SINGLE),
 }

@@ -14,7 +14,7 @@ COMMON = {
     "axis": "free axes, counted from the front or the back | the last free axes, counted from the front or the back",
     "dtype": "the result's dtype; x's by default",
     "mask": "a condition on loop variables and indices; by default all elements are active",
-    "keepdims": "True keeps reduced axes, with extent 1; False drops them, but for one free axis",
+    "keepdims": "True keeps reduced axes, with extent 1; False drops them, but keeps one free axis",
     "compute_dtype": "the dtype of intermediate values; float32 by default",
     "shape": "the tensor's extents; in SBUF and PSUM the partition is the first",
     "name": "the tensor's name in IR and messages",
@@ -25,12 +25,12 @@ COMMON = {
     "step": "the increment, not 0",
 }
 IN_HBM = "A tile in HBM is an error."
-MOVED = "More than 128 partitions, and a mask or tile of another shape, are errors. | " \
-        "More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors."
+MOVED = "More than 128 partitions, and a mask or tile of the wrong shape, are errors. | " \
+        "More than 128 partitions, and a tile of the wrong shape or in the wrong memory, are errors."
 SHAPE = "An extent that is not a positive integer, and more than 128 partitions on chip, are errors. | " \
         "An extent that is not a positive integer, and a buffer that is not a memory, are errors."
 PROMOTED = "the result's dtype; by default the promotion of both dtypes, where a number counts as int32 or float32 | " \
-           "the result's dtype; by default the promotion of the tiles' dtypes; that of a number does not count"
+           "the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count"
 PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
         "y": "a tile or a number; shapes broadcast as in NumPy | "
              "a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning"}
@@ -76,10 +76,9 @@ PAGES: dict[str, Page] = {
     "all": Page(("tensor_reduce",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's by "
                                               "default"},
                 "1 where all elements along the axes are nonzero, else 0.", AXES),
-    "mean": Page(("tensor_reduce",
-        "tensor_scalar"), {"dtype": "the result's dtype; x's by default, float32 for integers | "
-                 "the result's dtype; x's by default"}, "The sum over the axes divided by their extents, in float32.",
-                 AXES),
+    "mean": Page(("tensor_reduce", "tensor_scalar"), {
+        "dtype": "the result's dtype; x's by default, float32 for integers | the result's dtype; x's by default"},
+        "The sum over the axes divided by the number of their elements, in float32.", AXES),
     "var": Page(("tensor_reduce", "tensor_scalar", "activation"), {
         "keepdims": "has no effect: the result keeps the axes, with extent 1"},
         "The mean of the squared differences from the mean over the axes, in float32.", AXES),
@@ -124,7 +123,7 @@ PAGES: dict[str, Page] = {
                  "A new tile in SBUF with the elements, bit for bit unless dtype converts them.", IN_HBM),
     "broadcast_to": Page(("tensor_copy",), {"shape": "the result's shape; each extent of x is the same or 1"},
                          "A new tile in which x is repeated along its axes of extent 1; x itself if it has the shape.",
-                         "Other extents, and another count of axes, are errors."),
+                         "A shape to which x does not broadcast, and one with more or fewer axes, are errors."),
     "expand_dims": Page((), {"axis": "the index of the new axis, 1 or more"},
                         "A view with one more axis, of extent 1; nothing is copied.",
                         "An axis that the result does not have is an error. | "
@@ -142,7 +141,7 @@ PAGES: dict[str, Page] = {
                        "More than 128 partitions on chip are an error." + OF_LIKE),
     "rand": Page(("rand",), {"dtype": "the dtype of the elements"},
         "A tile of random numbers, uniform from 0 to below 1.", SHAPE),
-    "random_seed": Page(("random_seed",), {"seed": "a number of 32 bits, or a tile [1, 1] | a tile [1, 1] of 32-bit "
+    "random_seed": Page(("random_seed",), {"seed": "a number of 32 bits, or a [1, 1] tile | a [1, 1] tile of 32-bit "
         "integers"},
                         "None. The random numbers that follow are the same in each run.",
                         "A tile of several elements is an error."),
@@ -156,7 +155,7 @@ PAGES: dict[str, Page] = {
                                    "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
                                    "An n that is not a positive integer is an error. | An n outside of 1 to 128 is an "
                                    "error."),
-    "ds": Page((), {"start": "the first element | the first element; a register as well",
+    "ds": Page((), {"start": "the first element | the first element, which may also be a register",
         "size": "how many elements"},
                "A slice: t[..., ds(start, size)] selects the elements from start to start + size - 1.",
                "A slice that ends beyond the tensor is an error."),
@@ -168,13 +167,13 @@ PAGES: dict[str, Page] = {
     "static_range": Page((), {}, "A loop that unrolls: its variable is a Python int.",
                          "Bounds that are not integers are errors."),
     "dynamic_range": Page((), {"start": "the first value, or without stop the number of values: an int or a register",
-                               "stop": "an int or a register", "step": "a positive int"},
+                               "stop": "an int or a register", "step": "1 or more"},
                           "A loop that runs on the device; its variable is a register that cannot be written.",
                           "break, return, and Python values that an iteration changes are errors."),
     "fori_loop": Page((), {"lower": "an int or a register", "upper": "an int or a register",
                            "body_fun": "takes the register i and returns None; tensors carry state from one iteration "
                                        "to the next",
-                           "step": "a positive int"},
+                           "step": "1 or more"},
                       "None. body_fun runs for i = lower, lower + step, ... below upper.",
                       "A body that returns something, and one that changes Python values, are errors."),
     "while_loop": Page((), {"init": "a register, which the loop does not change; no iteration runs if it is 0",
@@ -260,15 +259,15 @@ VIEWS = {
                    "runs."),
     "vector_select": Page((), {"dim": "0", "vector_offset": "[N, 1] of 32-bit integers in SBUF"},
                           "The N rows of a tensor in HBM at these indices, as an operand of a DMA.",
-                          "A tensor on chip, and another dim, are errors."),
+                          "A tensor on chip, and a dim other than 0, are errors."),
     "permute": Page((), {"dims": "all dimensions in their new order"}, "The dimensions in that order.",
                     "Dims that are not each dimension once, and on chip a new position for dimension 0, are errors."),
     "broadcast": Page((), {}, "A view in which the dimension, of extent 1, is repeated.",
-                      "A dimension of another extent is an error. " + ON_CHIP),
+                      "A dimension whose extent is not 1 is an error. " + ON_CHIP),
     "expand_dim": Page((), {"dim": "the index of the new dimension"}, "A view with one more dimension, of extent 1.",
         ON_CHIP),
     "squeeze_dim": Page((), {}, "A view without the dimension, which has extent 1.",
-                        "A dimension of another extent is an error. " + ON_CHIP),
+                        "A dimension whose extent is not 1 is an error. " + ON_CHIP),
     "reshape_dim": Page((), {}, "A view in which the dimension is split into several.",
                         "Extents whose product is not the dimension's are errors. " + ON_CHIP),
     "flatten_dims": Page((), {"start_dim": "the first", "end_dim": "the last, which is included"},

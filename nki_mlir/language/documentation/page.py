@@ -163,8 +163,10 @@ def argument(kind: str, takes: str) -> str:
     """Return the phrase that describes an argument by its kind and by what a page says, which may name the kind."""
     if kind == "a tile" and takes.startswith(("[", "in ")):
         return f"{kind} {takes}"
-    names_kind = takes.startswith((kind, "a tensor", "a tile or", "a number or")) or {"a dtype": "dtype" in takes,
-        "True or False": takes.startswith("True"), "a tuple of integers": "integers" in takes}.get(kind, False)
+    kinds = (kind, "a list", "a tensor", "an array", "a tile or", "a [1, 1] tile", "a number or")
+    names_kind = takes.startswith(kinds) or {
+        "a dtype": "dtype" in takes, "True or False": takes.startswith("True"),
+        "a tuple of integers": "integers" in takes}.get(kind, False)
     return "; ".join(phrase for phrase in ("" if names_kind else kind, takes) if phrase)
 
 
@@ -230,7 +232,7 @@ def sentence(name: str, value: object) -> str:
     if isinstance(value, enum.Enum):
         return f"nisa.{value}"
     if inspect.isclass(value) and issubclass(value, enum.Enum):
-        return f"{inspect.getdoc(value)} Members: {', '.join(value.__members__)}."
+        return f"{str(inspect.getdoc(value)).splitlines()[0]} Members: {', '.join(value.__members__)}."
     return (inspect.getdoc(value) or "").split("\n")[0]
 
 

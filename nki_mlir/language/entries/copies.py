@@ -35,10 +35,10 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.27   (dst, src, predicate, reverse_pred=False, name=None)
         """,
         page=Page(("tensor_copy_predicated",), {
-            "src": "[P, F] in SBUF or PSUM, or a number",
+            "src": "a tile is [P, F] in SBUF or PSUM",
             "reverse_pred": "True copies where the predicate is 0"},
             "dst has src's elements where the predicate is true, and keeps its values elsewhere.",
-            "A predicate of floats, and src of another dtype than dst, are errors."),
+            "A predicate of floats, and a src whose dtype is not dst's, are errors."),
         example="""
         x: float32[128, 64]
         flags: uint8[128, 64]
@@ -136,7 +136,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         page=Page(("iota",), {
             "dst": "[P, F] in SBUF",
             "offset": "an integer or a register, which is added to each value",
-            "expr": "an affine expression of nl.arange indices"},
+            "expr": "affine in nl.arange indices"},
             "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
             "A pattern of more or fewer elements than a partition of dst is an error."),
         example="""
@@ -161,8 +161,8 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "on_false_value": "the value of the other elements",
             "cmp_op": "a comparison with 0, such as nl.greater_equal",
             "pred": "an affine comparison of nl.arange indices"},
-            "[P, F]: on_true_tile where pred holds, else on_false_value. | [P, F]: on_true_tile where the value of the "
-            "pattern compares with 0 by cmp_op, else on_false_value.",
+            "[P, F]: on_true_tile where pred holds, else on_false_value. | [P, F]: on_true_tile where cmp_op holds "
+            "for the value of the pattern and 0, else on_false_value.",
             SHAPES),
         example="""
         x: float32[64, 64]
@@ -190,7 +190,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
                 reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None)
         """,
         regular=Regular(
-            "Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.",
+            "Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.",
             {"on_true_tile": "src"}, named={"comp_op0": "comp0", "comp_op1": "comp1", "range_start": "base",
                                             "on_false_value": "fill"},
             rows={"bound0": "bound0", "bound1": "bound1"}, positions="dst"),
@@ -206,12 +206,12 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "on_false_value": "the lowest float32, the only value"},
             "on_true_tile where both comparisons of the free index are true, else the lowest float32; reduce_res "
             "gets each row's maximum.",
-            "Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning."),
+            "Any other reduce_op, and a tile of integers, are errors; any other on_false_value is a warning."),
         beta_page={
             "takes": {"on_false_value": "the value of the other elements"},
             "result": "on_true_tile where both comparisons of the free index are true, else on_false_value; reduce_res "
                       "gets each row's maximum.",
-            "errors": "Another reduce_op, and a tile of integers, are errors."},
+            "errors": "Any other reduce_op, and a tile of integers, are errors."},
         example="""
         x: float32[128, 64]
         low: float32[128, 1]

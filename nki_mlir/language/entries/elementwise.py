@@ -39,7 +39,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
                 reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None)
         """,
         regular=Regular(
-            "Compute op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.",
+            "Compute op((data op0 imm0) op1 imm1); ``reduce_cmd`` can accumulate it in the Scalar engine's registers.",
             {"data": "src"},
             {"imm0": ("operand0", "imm0"), "imm1": ("operand1", "imm1"), "relu_param": ("slope", "alpha")},
             {"op": "fn"}),
@@ -62,13 +62,13 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         2.29   (dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None)
         """,
         regular=Regular(
-            "Compute exp(src - max_value); the registers add it up, and ``reduce_res`` gets their values.",
+            "Compute exp(src - max_value), and add it to the accumulation registers; ``reduce_res`` gets their values.",
             {"src": "src"},
             {"max_value": ("highest", "imm")}),
         commands=("idle", "reduce", "reset_reduce", "load_reduce"),
         page=Page(("exponential",), {
             "max_value": "the number to subtract; a tile is [P, 1] of float32"},
-            "exp(src - max_value) in float32, rounded once; the registers get each row's sum.",
+            "exp(src - max_value) in float32, rounded once; the accumulation registers get each row's sum.",
             "A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors."),
         example="""
         x: float32[128, 64]
@@ -210,7 +210,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "dst": "[P, F], of data's dtype",
             "prob": "the probability of 0, from 0 to 1; a tile is [P, 1] of float32"},
             "data with elements set to 0 at random; the others stay as they are.",
-            "A probability outside of 0 to 1, and dst of another dtype than data, are errors."),
+            "A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors."),
         example="""
         x: float32[128, 64]
         y: float32[128, 64]

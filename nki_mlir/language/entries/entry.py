@@ -13,7 +13,7 @@ Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the
 # Errors that several instructions share.
 STATES = "A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
 SAME = "Tiles of different shapes, and operands that are all in PSUM, are errors."
-SHAPES = "A tile of another shape, or in another memory, is an error."
+SHAPES = "A tile of the wrong shape, or in the wrong memory, is an error."
 
 
 class Page(NamedTuple):

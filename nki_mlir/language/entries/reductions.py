@@ -88,15 +88,15 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
                 reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None)
         """,
         regular=Regular(
-            "Compute data op0 operand0; the registers reduce it, and ``reduce_res`` gets their values.",
+            "Compute data op0 operand0, and fold it in the accumulation registers; ``reduce_res`` gets their values.",
             {"data": "src"},
             {"operand0": ("operand0", "imm0")}, {"reduce_res_negate": "negate"}, op="tensor_scalar_accumulate"),
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_accumulate", "tensor_scalar_reduce"), {
             "reduce_op": "nl.add, nl.multiply, nl.maximum or nl.minimum",
             "reduce_res_negate": "True multiplies the values that reduce_res gets by -1"},
-            "data op0 operand0, rounded once; the registers fold its float32 values over the free axes.",
-            "Another reduce_op, and reduce_init without load_reduce, are errors."),
+            "data op0 operand0, rounded once; the accumulation registers fold its float32 values over the free axes.",
+            "Any other reduce_op, and reduce_init without load_reduce, are errors."),
         example="""
         x: float32[128, 64]
         y: float32[128, 64]
@@ -124,7 +124,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         commands=("reset_reduce", "reduce", "load_reduce"),
         page=Page(("tensor_scalar_cumulative",), {
             "imm0": "op0's operand; a tile is [P, 1]",
-            "imm1": "the number with which load_reduce starts"},
+            "imm1": "element -1 of the result, for load_reduce"},
             "[P, F]: element i is op1(op0(src[i], imm0), element i - 1), computed in float32, each rounded once.",
             "Tiles of 32-bit integers, and imm1 without load_reduce, are errors."),
         example="""
@@ -171,7 +171,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
                 reverse_pred=False, name=None)
         """,
         regular=Regular(
-            "Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.",
+            "Select on_true where the predicate is not 0, else on_false; the registers get each row's maximum.",
             {"predicate": "predicate", "on_true": "on_true"}, {"on_false": ("on_false", "imm")}),
         commands=("idle", "reduce", "reset_reduce"),
         page=Page(("select_reduce",), {
@@ -180,8 +180,8 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "on_false": "a tile is [P, 1] of float32",
             "reduce_op": "nl.maximum, the only operator",
             "reverse_pred": "True selects on_true where the predicate is 0"},
-            "on_true where the predicate is true, else on_false; the registers get each row's maximum.",
-            "A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors."),
+            "on_true where the predicate is true, else on_false; the accumulation registers get each row's maximum.",
+            "A predicate of floats or 32 bits, on_true of 32-bit integers, and any other reduce_op are errors."),
         example="""
         x: float32[128, 64]
         flags: uint8[128, 64]

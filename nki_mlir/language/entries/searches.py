@@ -38,7 +38,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, name=None)
         """,
         regular=Regular(
-            "Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.",
+            "Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.",
             {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
         page=Page(("nc_find_index8",), {
             "dst": "[P, 8] of uint16 or uint32",
@@ -69,7 +69,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, imm, dst_idx=None, name=None)
         """,
         regular=Regular(
-            "Replace the first occurrence of each of 8 values in data; dst_idx gets their indices.",
+            "Replace the first occurrence of each of 8 values in data; dst_idx gets the indices of these occurrences.",
             {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, positions="dst_idx"),
         page=Page(("nc_match_replace8",), {
             "vals": "[P, 8]",
@@ -199,14 +199,14 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, indices, name=None)
         """,
         regular=Regular(
-            "Gather data[p], flattened, at indices[p, j].",
+            "Set dst[p, j] to the element of data[p], flattened, at indices[p, j].",
             {"indices": "index"}, rows={"data": "src"}, op="gather_flattened"),
         page=Page(("gather_flattened",), {
             "dst": "[P, I] in SBUF, of data's dtype",
             "data": "[P, F] in SBUF",
             "indices": "[P, I] of uint32: indices of the flattened elements of a partition of data"},
             "[P, I]: the elements of each partition of data, flattened, at its indices.",
-            "Indices of another dtype than uint32, and dst of another dtype than data, are errors."),
+            "Indices that are not uint32, and a dst whose dtype is not data's, are errors."),
         example="""
         x: float32[128, 64]
         offsets: uint32[128, 16]

@@ -110,7 +110,7 @@ def function_of_table(op: Operation) -> Nest:
         return 1 + len(steps)
     for inner in operations_of(op, lambda name: True)[1:]:
         if len(inner.results) != 1 or not all(value in numbers for value in inner.operands):
-            raise malformed(op, "its region has other operations than steps of one function")
+            raise malformed(op, "its region has operations that are not steps of one function")
         numbers[inner.results[0]] = add_steps(inner, [numbers[value] for value in inner.operands], add)
     target, sizes, *_ = layout_of(op.results[0].type)
     source = scalar_dtype(arguments[0].type) if len(arguments) == 1 else None

@@ -276,7 +276,7 @@ class NativeReader:
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
     def tile_operation(self, node: TileInstruction) -> None:
-        """Lower an instruction that is no structured operation: a routine copies rows by their indices, the
+        """Lower an instruction that is not a structured operation: a routine copies rows by their indices, the
         interpreter runs the others."""
         op, read = node.op, node.instruction
         rows = row_copies_of(read)

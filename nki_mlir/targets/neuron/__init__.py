@@ -181,7 +181,7 @@ def programs_of_artifact(data: bytes, name: str) -> "list[Program]":
 
 
 def is_assembly(data: bytes) -> bool:
-    """Return whether a file's content is assembly: its first line that is no comment names the version."""
+    """Return whether a file's content is assembly: its first line that is not a comment names the version."""
     first_line = next((line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"//")), b"")
     return first_line.lstrip().startswith(b".nki_isa")
 

@@ -325,6 +325,6 @@ class Core:
 
 def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
     if array.shape != variable.shape or array.dtype != variable.dtype.numpy or not array.flags.c_contiguous:
-        raise WrongArrays(what=f"{variable.name} is a contiguous {variable.dtype}{list(variable.shape)}; given is "
+        raise WrongArrays(what=f"{variable.name} is a contiguous {variable.dtype}{list(variable.shape)}; got "
                                f"{array.dtype}{list(array.shape)}")
     return array

@@ -126,7 +126,7 @@ class Validator:
             if isinstance(value, Register):
                 require(0 <= value.number < REGISTERS, f"there is no register {value}")
             elif isinstance(value, str):
-                require(value in op.choices[name], f"'{value}' is no {name} of {op.mnemonic}")
+                require(value in op.choices[name], f"{op.mnemonic} has no {name} '{value}'")
             elif isinstance(value, Tile):
                 self.scalar(op, value)
             elif isinstance(value, int):

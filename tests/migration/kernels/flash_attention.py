@@ -142,7 +142,7 @@ def attention_forward_in_steps(q, k, v, scale=None, is_causal=True, mixed=True, 
     assert nl.program_ndim() == 2, f"a grid of two dimensions, not of {nl.program_ndim()}"
     batch, group = nl.program_id(axis=0), nl.program_id(axis=1)
     scale = scale or (1.0 / (head_size ** 0.5))
-    assert keys % steps.keys == 0, f"{keys} keys are no multiple of {steps.keys}"
+    assert keys % steps.keys == 0, f"{keys} keys are not a multiple of {steps.keys}"
     tiles, per_group = queries // ROWS, heads // groups
     for member in nl.affine_range(per_group):
         logs = nl.zeros((par_dim(ROWS), tiles), dtype=wide, buffer=nl.sbuf, lazy_initialization=True)

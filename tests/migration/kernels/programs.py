@@ -99,7 +99,7 @@ def optional_operand(x, bias=None):
 @nki.jit
 def checked_shapes(x):
     rows, cols = x.shape
-    assert rows % 32 == 0, f"{rows} rows are no multiple of 32"
+    assert rows % 32 == 0, f"{rows} rows are not a multiple of 32"
     out = nl.ndarray((rows // 32, 32, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(rows // 32):
         nl.store(out[i], nl.sigmoid(nl.load(x[i * 32:(i + 1) * 32, 0:cols])))

@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 
 def weights_of(a: Any) -> Any:
-    """A tile that is no input, so that its copies are not those of one."""
+    """A tile that is not an input, so that its copies are not those of one."""
     return nl.multiply(nl.load(a), 0.5)
 
 

@@ -66,7 +66,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def images(folder: Path) -> set[Path]:
-    """The entries that are no code."""
+    """The entries that are not code."""
     return {file for file in folder.iterdir() if file.read_bytes()[object_cache.DIGEST:][:4] != b"\x7fELF"}
 
 

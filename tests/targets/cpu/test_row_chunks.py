@@ -226,7 +226,7 @@ def powers_above_the_mean(x):
     (powers, (128, 96), 3), (powers, (96, 128), 3), (powers, (128, 131), 1), (powers_above_the_mean, (128, 96), 2),
     (powers_and_lowest, (128, 96), 1)])
 def test_a_pipeline__stores_the_chunk_before_and_folds_the_one_behind(monkeypatch, kernel, shape, stages):
-    """The bits are the same as without it. Rows of 131 elements are no whole vectors: they are stored as usual."""
+    """The bits are the same as without it. Rows of 131 elements are not whole vectors: they are stored as usual."""
     set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setattr(host, "cache_bytes", lambda: 256)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)

@@ -103,7 +103,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     ("+2*r1[", "+2*r40[", 16, "bfloat16", "there are registers r0 to r31"),
     ("+2*r1[", "+2*s1[", 16, "bfloat16", "expected terms such as +0x40, +2p or +64*r1"),
     ("MOVE dst=r1", "MOVE dst=1", 14, "1 value", "expected a register, found '1'"),
-    ("ALU op=add", "ALU op=root", 17, "", "'root' is no op of ALU"),
+    ("ALU op=add", "ALU op=root", 17, "", "ALU has no op 'root'"),
     ("target=0002", "target=0012", 18, "", "the branch goes to 12, the stream has 5 instructions"),
     ("target=0002", "", 18, "COMPARE", "COMPARE_BRANCH needs target="),
     ("queue=0 ", "", 20, "", "DMA names no queue of the program"),

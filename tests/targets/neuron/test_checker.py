@@ -216,7 +216,7 @@ def test_a_count_down_that_nothing_orders__is_an_error():
         "pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE\npool 0002: S[6] (Go)>=1 EVENT_SEMAPHORE\n")
     assert found(text) == []
     assert found(text.replace(last, f"{last}sp 0003: S[6] (Go)>=1 EVENT_SEMAPHORE S[6] (Go)--@complete\n")) == [
-        "error: sp 0003 EVENT_SEMAPHORE counts S[6] (Go) down, for which pool 0002 EVENT_SEMAPHORE waits, and nothing orders "
+        "error: sp 0003 EVENT_SEMAPHORE counts down S[6] (Go), for which pool 0002 EVENT_SEMAPHORE waits, and nothing orders "
         "them [NKI-STREAM-COUNT]\n"
         "  why: if the semaphore is counted down first, the wait may never end\n"
         "  fix: let pool 0002 EVENT_SEMAPHORE wait for a semaphore that no other engine counts down, or order them by another "

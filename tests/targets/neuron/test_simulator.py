@@ -144,7 +144,7 @@ def test_error__wrong_arrays():
     program = parse_program(HEADER)
     with pytest.raises(WrongArrays, match="the program has 1 outputs, 0 arrays are given"):
         simulate(program, [], [])
-    with pytest.raises(WrongArrays, match=r"y is a contiguous float32\[4, 8\]; given is int32\[4, 8\]"):
+    with pytest.raises(WrongArrays, match=r"y is a contiguous float32\[4, 8\]; got int32\[4, 8\]"):
         simulate(program, [], [np.zeros((4, 8), np.int32)])
 
 

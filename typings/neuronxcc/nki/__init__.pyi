@@ -36,7 +36,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
         A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
     Errors:
-        Those of baremetal.
+        The errors of baremetal.
     """
 
 
@@ -47,7 +47,7 @@ def jit(func=None, mode='auto', **kwargs) -> Any:
         func: the function or kernel; without it the result is a decorator
         mode: one of ``MODES``: simulation runs the simulator, baremetal and benchmark do what ``nki.baremetal``
             and ``nki.benchmark`` do; with any other mode the arguments decide
-        kwargs: platform_target (trn1, trn2, trn3), where the environment names none; kernel_return=False: outputs
+        kwargs: platform_target (trn1, trn2, trn3), unless the environment names one; kernel_return=False: outputs
             are the parameters that are written; options of the vendor's compiler have no effect
 
     Result:
@@ -64,7 +64,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        working_directory: an absolute path; ``profile`` creates the directory where it is missing
+        working_directory: an absolute path; ``profile`` creates the directory if it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, mask=None, dtype=None) -> Any:
-    """Return op(data * scale + bias), by the Scalar engine; its accumulation registers follow ``reduce_cmd``.
+    """Return op(data * scale + bias), by the Scalar engine; ``reduce_cmd`` can accumulate it in registers.
 
     Arguments:
         op: an activation function, such as nl.exp
@@ -16,8 +16,8 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; that of the operands by default
 
@@ -37,7 +37,7 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
         op: an activation function, such as nl.exp
         data: a tile [P, F] in SBUF or PSUM
         reduce_op: nl.add, the only operator
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         mask: a condition on loop variables and indices; elements where it is false keep their values
@@ -66,7 +66,7 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
         [P, F]: on_true_tile where pred holds, else on_false_value.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -83,7 +83,7 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -100,7 +100,7 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
         [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -151,7 +151,7 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
         src with its axes permuted, bit for bit.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -169,7 +169,7 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
         data with elements set to 0 at random; the others stay as they are.
 
     Errors:
-        A probability outside of 0 to 1, and dst of another dtype than data, are errors.
+        A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors.
         The message names the line of the call.
     """
 
@@ -209,7 +209,7 @@ def iota(expr, dtype, *, mask=None) -> Any:
     """Return the values of an affine index expression as a tile.
 
     Arguments:
-        expr: an integer or an index expression; an affine expression of nl.arange indices
+        expr: an integer or an index expression; affine in nl.arange indices
         dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
@@ -236,7 +236,7 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
         The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -253,7 +253,7 @@ def max8(*, src, mask=None, dtype=None) -> Any:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -278,7 +278,7 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """Find the index of each of 8 values in data, flattened; all bits are 1 if it does not occur.
+    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.
 
     Arguments:
         data: a tile [P, F] of 8 to 16384 elements a partition
@@ -290,13 +290,13 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
         [P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does not occur.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
 
 def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -> Any:
-    """Replace the first occurrence of each of 8 values in data; dst_idx gets their indices.
+    """Replace the first occurrence of each of 8 values in data; dst_idx gets the indices of these occurrences.
 
     Arguments:
         data: a tile [P, F] in SBUF or PSUM
@@ -310,7 +310,7 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -372,7 +372,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -393,7 +393,7 @@ class oob_mode(Enum):
 
 
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
-    """Select on_true_tile where its free index is in the bounds, else on_false_value; row maxima accumulate.
+    """Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.
 
     Arguments:
         on_true_tile: a tile [P, F] of floats
@@ -401,8 +401,8 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
         comp_op1: the comparison of the index with bound1, such as nl.less
         bound0: a tile [P, 1] of float32
         bound1: a tile [P, 1] of float32
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reduce_op: nl.maximum, the only operator
         range_start: a number; the index of the first element
         on_false_value: a number; the value of the other elements
@@ -413,7 +413,7 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
         on_true_tile where both comparisons of the free index are true, else on_false_value; reduce_res gets each row's maximum.
 
     Errors:
-        Another reduce_op, and a tile of integers, are errors.
+        Any other reduce_op, and a tile of integers, are errors.
         The message names the line of the call.
     """
 
@@ -430,13 +430,16 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
 
 class reduce_cmd(Enum):
-    """What an instruction does with the accumulation registers."""
+    """What an instruction does with the accumulation registers.
+
+    ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
+    ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result."""
 
     idle = 0
     reset = 1
@@ -471,25 +474,25 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
 
 
 def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=np.amax, reverse_pred=False, mask=None, dtype=None) -> Any:
-    """Select on_true where the predicate is not 0, else on_false; the row maximum accumulates.
+    """Select on_true where the predicate is not 0, else on_false; the registers get each row's maximum.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_op: nl.maximum, the only operator
         reverse_pred: True selects on_true where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; that of the operands by default
 
     Result:
-        on_true where the predicate is true, else on_false; the registers get each row's maximum.
+        on_true where the predicate is true, else on_false; the accumulation registers get each row's maximum.
 
     Errors:
-        A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
+        A predicate of floats or 32 bits, on_true of 32-bit integers, and any other reduce_op are errors.
         The message names the line of the call.
     """
 
@@ -505,7 +508,7 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -569,7 +572,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
     """Set dst = src where the predicate is not 0.
 
     Arguments:
-        src: a number or a tile; [P, F] in SBUF or PSUM, or a number
+        src: a number or a tile; a tile is [P, F] in SBUF or PSUM
         dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
         predicate: a tile [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True copies where the predicate is 0
@@ -580,7 +583,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
         dst has src's elements where the predicate is true, and keeps its values elsewhere.
 
     Errors:
-        A predicate of floats, and src of another dtype than dst, are errors.
+        A predicate of floats, and a src whose dtype is not dst's, are errors.
         The message names the line of the call.
     """
 
@@ -600,7 +603,7 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
-        A tile of another shape, or in another memory, is an error.
+        A tile of the wrong shape, or in the wrong memory, is an error.
         The message names the line of the call.
     """
 
@@ -658,16 +661,16 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
         op0: the first operator, such as nl.multiply
         operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile [P, 1], to which the instruction writes the registers
+        reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reverse0: True exchanges op0's operands
         dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
+        data op0 operand0, rounded once; the accumulation registers fold its float32 values over the free axes.
 
     Errors:
-        Another reduce_op, and reduce_init without load_reduce, are errors.
+        Any other reduce_op, and reduce_init without load_reduce, are errors.
         The message names the line of the call.
     """
 

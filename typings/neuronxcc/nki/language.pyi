@@ -47,7 +47,7 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def affine_range(*args) -> Any:
-    """Return a loop whose iterations are independent, up to accumulation.
+    """Return a loop whose iterations are independent, except that they may accumulate.
 
     Arguments:
         args: integers: stop; start, stop; or start, stop, step
@@ -523,7 +523,7 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
 
 
 def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
-    """Return, per partition, data's flattened free elements at ``indices``.
+    """Gather elements of ``data`` per partition: ``indices`` index its flattened free elements.
 
     Arguments:
         data: a tile [P, F...] in SBUF or PSUM
@@ -735,7 +735,7 @@ def load(src, *, mask=None, dtype=None) -> Any:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
 
     Errors:
-        More than 128 partitions, and a mask or tile of another shape, are errors.
+        More than 128 partitions, and a mask or tile of the wrong shape, are errors.
         The message names the line of the call.
     """
 
@@ -752,7 +752,7 @@ def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
         A new tile [P, F] in SBUF: src with its axes exchanged.
 
     Errors:
-        More than 128 partitions, and a mask or tile of another shape, are errors.
+        More than 128 partitions, and a mask or tile of the wrong shape, are errors.
         The message names the line of the call.
     """
 
@@ -890,7 +890,7 @@ def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
@@ -927,10 +927,10 @@ def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         dtype: the result's dtype; x's by default, float32 for integers
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
-        The sum over the axes divided by their extents, in float32.
+        The sum over the axes divided by the number of their elements, in float32.
 
     Errors:
         Axis 0, the partition, is an error.
@@ -948,7 +948,7 @@ def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
@@ -1031,7 +1031,7 @@ def multiply(x, y, *, dtype=None, mask=None) -> Any:
 
 
 class nc:
-    """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
+    """``nc(n)``: an extent of the grid with a program on each of n physical cores. ``nc(n) * m`` has m on each."""
 
 
 def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
@@ -1154,7 +1154,7 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
@@ -1216,7 +1216,7 @@ def random_seed(seed, *, mask=None) -> Any:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers.
 
     Arguments:
-        seed: an integer or a [1, 1] tile of integers; a number of 32 bits, or a tile [1, 1]
+        seed: an integer or a [1, 1] tile of integers; a number of 32 bits, or a [1, 1] tile
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
@@ -1340,7 +1340,7 @@ def shared_constant(constant, dtype=None) -> Any:
     """Return a NumPy array as an HBM tensor of the program.
 
     Arguments:
-        constant: an array of numbers; an array of NumPy
+        constant: an array of NumPy
         dtype: the tensor's dtype; the array's by default
 
     Result:
@@ -1530,7 +1530,7 @@ def square(x, *, dtype=None, mask=None) -> Any:
 
 
 def static_cast(input_data, dtype) -> Any:
-    """Convert a number or array to another dtype; may be called outside of kernels.
+    """Convert a number or array to another dtype, in a kernel or outside.
 
     Arguments:
         input_data: a number or an array of NumPy
@@ -1573,7 +1573,7 @@ def store(dst, value, *, mask=None) -> Any:
         None. dst gets value's elements, converted to its dtype.
 
     Errors:
-        More than 128 partitions, and a mask or tile of another shape, are errors.
+        More than 128 partitions, and a mask or tile of the wrong shape, are errors.
         The message names the line of the call.
     """
 
@@ -1604,7 +1604,7 @@ def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
         dtype: the result's dtype; x's by default
         mask: a condition on loop variables and indices; by default all elements are active
-        keepdims: True keeps reduced axes, with extent 1; False drops them, but for one free axis
+        keepdims: True keeps reduced axes, with extent 1; False drops them, but keeps one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.

@@ -61,7 +61,7 @@ GPSIMD_COMPOUND(BFloat16, +) GPSIMD_COMPOUND(BFloat16, -) GPSIMD_COMPOUND(BFloat
 GPSIMD_COMPOUND(Half, +) GPSIMD_COMPOUND(Half, -) GPSIMD_COMPOUND(Half, *) GPSIMD_COMPOUND(Half, /)
 #undef GPSIMD_COMPOUND
 
-// The dtype of a C++ type. A type that is no dtype has none, which the message of the assertion says.
+// The dtype of a C++ type. A type that is not a dtype has none, which the message of the assertion says.
 template <class T> struct CppTypeToScalarType {
   static_assert(!std::is_same<T, T>::value,
                 "the element types are float, at::BFloat16, at::Half, int32_t, int16_t, int8_t and uint8_t");

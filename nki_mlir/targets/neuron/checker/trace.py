@@ -95,7 +95,7 @@ class Choices:
         return self.decided[key]
 
     def differ(self, cores: int) -> bool:
-        """Return whether some cores took other sides than others. Numbers that cores load from their own tiles may
+        """Return whether some cores took different sides. Numbers that cores load from their own tiles may
         differ or not, so the checker cannot tell whether the data of a run take the cores apart."""
         sides = [list(self.of_core[core].values()) for core in range(cores)]
         return any(of_core != sides[0] for of_core in sides)

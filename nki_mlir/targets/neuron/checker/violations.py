@@ -53,7 +53,7 @@ class UnorderedClear(StreamViolation):
 
 class UnorderedCount(StreamViolation):
     code = "NKI-STREAM-COUNT"
-    message = "{down} counts S[{number}] ({name}) down, for which {event} waits, and nothing orders them"
+    message = "{down} counts down S[{number}] ({name}), for which {event} waits, and nothing orders them"
     why = "if the semaphore is counted down first, the wait may never end"
     fix = "let {event} wait for a semaphore that no other engine counts down, or order them by another one"
 

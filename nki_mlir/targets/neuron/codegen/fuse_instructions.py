@@ -15,7 +15,7 @@ before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m)
 Intermediate tiles are float32, in which instructions compute, so that no value is rounded less often than the kernel
 says. A subtrahend is negated where it is computed (``negate`` of a reduction). An activation that only copies becomes a
 tensor_copy, which more engines have. Both instructions stay if the fused one would take longer, break a rule of the
-target, or run on another engine than the kernel names for one of them.
+target, or run on an engine that the kernel did not name.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 
 class BlocksApart(NkiMlirError):
     code = "NKI-ADDRESS"
-    message = "blocks of {buffer} that are used together have addresses apart from each other"
+    message = "blocks of {buffer} that are used together have addresses that are not contiguous"
     why = "an instruction reaches several blocks only if they are contiguous and in the same partitions"
     fix = "give such blocks consecutive addresses, or use one block at a time"
 

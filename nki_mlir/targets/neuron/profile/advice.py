@@ -156,7 +156,7 @@ def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None 
 
 
 def hbm_source(step: Costed) -> Tile | None:
-    """Return the tile in HBM that a transfer to the chip reads; None if it is no load of one tile."""
+    """Return the tile in HBM that a transfer to the chip reads; None if it is not a load of one tile."""
     sources = [t for _, t in step.op.sources()]
     loads = any(t.on_chip for _, t in step.op.targets())
     return sources[0] if loads and len(sources) == 1 and sources[0].space == HBM else None

@@ -92,7 +92,7 @@ class Transfers:
 
     @staticmethod
     def rows(tiles: list[Tile], chip: list[Tile]) -> tuple[int, int]:
-        """Return the runs of a transfer that is no copy, and their bytes: one run for each partition."""
+        """Return the runs of a transfer that is not a copy, and their bytes: one run for each partition."""
         largest = max((prod(t.shape) * t.dtype.itemsize for t in chip or tiles), default=0)
         runs = chip[0].partitions if chip else 1
         return runs, max(1, largest // runs)
