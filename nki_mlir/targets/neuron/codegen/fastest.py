@@ -190,8 +190,9 @@ class Prepared:
             arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
             yield arrangement
             best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
-            if best <= enough or (count >= TWO and best > known_ns * HOPELESS) or (
-                    best > known_ns * FAR and not self.schedules.crowded):
+            crowded = self.schedules.crowded        # an order without addresses may have no room
+            if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (
+                    best > known_ns * FAR and not crowded):
                 break
             if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
                 break

@@ -3,15 +3,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.source import load_kernel
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import fastest
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
-from nki_mlir.targets.neuron.codegen.fastest import Candidate, TimedCandidates
+from nki_mlir.targets.neuron.codegen.fastest import FULL, Candidate, TimedCandidates
 
 KERNELS = Path(__file__).parents[4] / "bench" / "calibration"
 SCAN = ("rows.py:mamba_channels_outside", ("512x1024xf32", "512x1024xf32", "512x16xf32", "16x1024xf32", "16x1024xf32"))
@@ -63,3 +67,36 @@ def test_loops_that_load_data_again__are_timed_behind_longer_bodies(monkeypatch:
     monkeypatch.setattr(TimedCandidates, "least_time_again", lambda *_: 0.0)
     others = timed(monkeypatch, *PRODUCT)
     assert others[0][0].body == 100 and others[-1] == candidates[-1] and len(others) > len(candidates)
+
+
+@nki.jit
+def tiles_of_unlike_sizes(a_t, b):
+    """Multiply blocks of four tiles of 512 bytes of a partition by tiles of 2,048 bytes, all loaded before their
+    products."""
+    (k, m), n = a_t.shape, b.shape[1]
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 512):
+        lefts = nl.ndarray((4, k // 128, nl.par_dim(128), 128), dtype=a_t.dtype, buffer=nl.sbuf)
+        for r in nl.affine_range(4):
+            for s in nl.affine_range(k // 128):
+                lefts[r, s] = nl.load(a_t[nl.ds(s * 128, 128), nl.ds((i * 4 + r) * 128, 128)])
+        for j in nl.affine_range(n // 512):
+            rights = nl.ndarray((k // 128, nl.par_dim(128), 512), dtype=b.dtype, buffer=nl.sbuf)
+            for s in nl.affine_range(k // 128):
+                rights[s] = nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)])
+            for r in nl.affine_range(4):
+                total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+                for s in nl.affine_range(k // 128):
+                    total += nisa.nc_matmul(lefts[r, s], rights[s])
+                nl.store(out[nl.ds((i * 4 + r) * 128, 128), nl.ds(j * 512, 512)], nl.copy(total))
+    return out
+
+
+def test_an_order_without_addresses__does_not_end_the_search() -> None:
+    """Loads that fill SBUF leave gaps that are too small for large tiles; an order with fewer loads has room."""
+    captured = tiles_of_unlike_sizes.specialize(tiles_of_unlike_sizes.bind(
+        tuple(np.zeros(shape, np.float32) for shape in ((2048, 2048), (2048, 4096))), {}, is_array, describe_array))
+    program, = neuron.streams(captured.captured, captured.grid, neuron.emission(as_written=True, static=True))
+    timing = neuron.timed([program], as_written=True)
+    assert FULL not in program.notes
+    assert timing.total_ns < 1.02 * max(timing.slowest.busy_ns.values())
