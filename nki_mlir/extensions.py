@@ -84,7 +84,7 @@ def installed() -> tuple[Extension, ...]:
             if name.endswith((".dist-info", ".egg-info")):
                 files.setdefault(name.partition("-")[0].lower(), Path(folder, name, "entry_points.txt"))
     return tuple(extension for origin, file in files.items() if file.is_file()
-                 for extension in _entries(file.read_text(), origin))
+                 for extension in _entries(file.read_text(encoding="utf-8"), origin))
 
 
 def _listed(folder: str) -> list[str]:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-import nki_mlir
 import nki_mlir.compat
 
 nki_mlir.compat.install()

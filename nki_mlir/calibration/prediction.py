@@ -14,7 +14,7 @@ def kernels_of(generation: str) -> ModuleType:
     install(executables=False)
     module, file = ModuleType(f"calibration_{generation}"), source_of(generation)
     module.__file__ = str(file)
-    exec(compile(file.read_text(), str(file), "exec"), vars(module))
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), vars(module))
     return module
 
 

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.machine import machine_named
     machine = machine_named(options.target)
     if options.kernels is not None:
-        sys.stdout.write(source_of(options.kernels).read_text())
+        sys.stdout.write(source_of(options.kernels).read_text(encoding="utf-8"))
     elif options.predict is not None:
         from nki_mlir.calibration.prediction import predicted  # start-up: loads MLIR
         print("\n".join(csv_lines(predicted(options.predict, options.target))))

@@ -31,15 +31,23 @@ def replace_closed_streams() -> None:
         pass
     os.close(descriptor)
     if sys.stdout is None:
-        sys.stdout = io.TextIOWrapper(ClosedOutput(), write_through=True)
+        sys.stdout = io.TextIOWrapper(ClosedOutput(), encoding="utf-8", write_through=True)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
+def replace_unprintable() -> None:
+    """Print "?" for characters that the locale's encoding lacks, such as the bars of tables. Sources, modules and files
+    are UTF-8 in every locale."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def command(module: str) -> Callable[[], int]:
     """Return a function that imports a command's module and runs it."""
     def run() -> int:
         replace_closed_streams()
+        replace_unprintable()
         try:
             status: int = import_module(f"nki_mlir.cli.{module}").main()
             return status

@@ -64,7 +64,8 @@ def run(words: list[str], torch_xla: bool) -> int:
         folder = Path(name)
         write_executables(folder / "bin")
         (folder / "site").mkdir()
-        (folder / "site" / "sitecustomize.py").write_text(SITE.format(folder=str(folder / "site"), torch_xla=torch_xla))
+        site = SITE.format(folder=str(folder / "site"), torch_xla=torch_xla)
+        (folder / "site" / "sitecustomize.py").write_text(site, encoding="utf-8")
         programs = joined(folder / "bin", Path(sys.executable).parent, os.environ.get("PATH", os.defpath))
         environment = dict(os.environ, PATH=programs,
                            PYTHONPATH=joined(folder / "site", package_path(), os.environ.get("PYTHONPATH", "")))

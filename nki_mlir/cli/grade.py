@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         result = grade(assignment, file, scorer)
     if options.autograder:
         try:
-            Path(options.autograder).write_text(json.dumps(result.autograder(), indent=1))
+            Path(options.autograder).write_text(json.dumps(result.autograder(), indent=1), encoding="utf-8")
         except OSError as error:
             raise ScoreFile(file=options.autograder, reason=error.strerror) from None
     print(json.dumps(result.document()) if options.json else result)

@@ -33,7 +33,7 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
     folder = str(file.path.resolve().parent)
     with tempfile.TemporaryDirectory() as directory:
         new = Path(directory) / f"{file.path.stem}_migrated.py"
-        new.write_text(file.new)
+        new.write_text(file.new, encoding="utf-8")
         sys.path.insert(0, folder)
         try:
             yield new

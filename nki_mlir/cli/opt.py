@@ -63,7 +63,7 @@ def pass_summaries() -> list[PassSummary]:
 
 def summary(file: Path) -> PassSummary | None:
     """Read the pass that a file defines: its docstring starts with the pass's name. Return None if there is none."""
-    name, text = file.stem.replace("_", "-"), file.read_text()
+    name, text = file.stem.replace("_", "-"), file.read_text(encoding="utf-8")
     start = re.search(rf'^"""{name}: (.*?)\n\n', text, re.MULTILINE | re.DOTALL)
     declared = text.find(f'Pass, name="{name}"')             # any base class whose name ends with "Pass"
     if start is None or declared < 0:

@@ -46,7 +46,7 @@ def reduce_file(source: str, text: str, command: str) -> str:
 
         def accepted(changed: str) -> bool:
             if changed not in verdicts:
-                candidate.write_text(changed)
+                candidate.write_text(changed, encoding="utf-8")
                 verdicts[changed] = subprocess.run(with_file(command, candidate), shell=True, stdin=subprocess.DEVNULL,
                                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                                    check=False).returncode == 0

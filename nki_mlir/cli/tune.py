@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
         if options.page and store is not None:
             write_page(store, options.page)
         if options.output:
-            text = Path(options.kernel_file).read_text()
-            Path(options.output).write_text(with_parameters(text, result.best, options.kernel_file))
+            text = Path(options.kernel_file).read_text(encoding="utf-8")
+            Path(options.output).write_text(with_parameters(text, result.best, options.kernel_file), encoding="utf-8")
     except OSError as error:
         if error.filename is None:
             raise

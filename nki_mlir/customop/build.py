@@ -133,7 +133,7 @@ class Compiler:
         if verbose:
             print(shlex.join(command), flush=True)
         try:
-            process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
         except FileNotFoundError:
             raise NoCompiler(tried=self.command[0]) from None
         if process.returncode:
@@ -173,7 +173,8 @@ def _find(requested: str, path: str) -> Compiler:
     choices = [tuple(shlex.split(requested))] if requested.strip() else [("g++",), ("c++",), ("clang++",)]
     for command in choices:
         if shutil.which(command[0], path=path or None):
-            process = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+            process = subprocess.run([*command, "--version"], capture_output=True, encoding="utf-8", errors="replace",
+                                     check=False)
             return Compiler(command, process.stdout.split("\n")[0])
     raise NoCompiler(tried=" or ".join(c[0] for c in choices))
 
@@ -258,7 +259,7 @@ def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
     """Hold a file's lock for the ``with`` block; other processes and threads wait."""
-    with file.open("w") as lock:
+    with file.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -281,7 +282,8 @@ def compile_all(this: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, s
     library = folder / f"lib{this.name}.so"
     compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(this.checked), "-o",
                   str(library)], f"lib{this.name}.so cannot be linked", this.verbose)
-    return library, {Path(f) for object_file in objects for f in files_in(Path(f"{object_file}.d").read_text())}
+    dependencies = [Path(f"{object_file}.d").read_text(encoding="utf-8") for object_file in objects]
+    return library, {Path(f) for text in dependencies for f in files_in(text)}
 
 
 def files_in(rule: str) -> list[str]:
@@ -334,7 +336,7 @@ def identity(library: Path) -> list[int]:
 def up_to_date(this: Recipe, compiler: Compiler) -> bool:
     """Return whether the library exists as a new build would produce it."""
     try:
-        recorded = json.loads(this.inputs.read_text())
+        recorded = json.loads(this.inputs.read_text(encoding="utf-8"))
         return (recorded["settings"] == settings(this, compiler) and recorded["library"] == identity(this.library)
                 and all(digest(Path(f)) == expected for f, expected in recorded["files"].items()))
     except (OSError, ValueError, KeyError):

@@ -199,7 +199,7 @@ def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
     tool = shutil.which("addr2line")
     if tool is None:
         return None
-    process = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True,
+    process = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, encoding="utf-8",
                              check=False)
     for text in process.stdout.split("\n"):            # the innermost inlined function comes first
         file, _, line = text.partition(" ")[0].rpartition(":")

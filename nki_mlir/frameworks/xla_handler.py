@@ -63,7 +63,7 @@ class Handler:
         self.address = self.compile(minor)
 
     def compile(self, minor: int) -> int:
-        text = Template((Path(__file__).parent / "xla_handler.mlir").read_text()).substitute(
+        text = Template((Path(__file__).parent / "xla_handler.mlir").read_text(encoding="utf-8")).substitute(
             BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, TABLE=self.table.ctypes.data,
             STATE=self.state.ctypes.data, HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
         with ir.Context(), ir.Location.unknown():
@@ -186,7 +186,7 @@ def handler() -> Handler:
 def minor_version() -> int:
     """Return the interface version to report: XLA rejects handlers newer than itself."""
     import jax  # an optional package
-    header = (Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h").read_text()
+    header = (Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8")
     versions = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header))
     if versions.get("MAJOR") != "0":
         raise UnsupportedFfi(major=versions.get("MAJOR", "?"))

@@ -64,7 +64,7 @@ class Grade:
 
 def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:
     """Judge a submission's file and return its grade."""
-    text = file.read_text(errors="replace")
+    text = file.read_text(encoding="utf-8", errors="replace")
     grades = []
     for part in assignment.parts:
         verdict = scorer.score({**assignment.request, **part.request, "source": text, "name": file.name})

@@ -187,7 +187,7 @@ def _imports(text: str, module: str, name: str) -> bool:
 def formatted(text: str, file: Path, report: MigrationReport) -> str:
     """Return the text as ``ruff format`` writes it with the settings of the file."""
     command = [*module_command("ruff"), "format", "--stdin-filename", str(file), "-"]
-    formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
     if formatter.returncode:
         report.changed(0, "the text is not formatted, because ruff is not installed"
                        if "No module named" in formatter.stderr else f"the text is not formatted: "

@@ -69,7 +69,8 @@ def file_names(only: str = "") -> dict[str, str]:
     modules: dict[str, str] = {}
     for module, file in packages.files():
         name = file.stem.replace("_", "-")
-        if only in ("", name) and f'name="{name}"' in file.read_text() and modules.setdefault(name, module) != module:
+        is_declared = only in ("", name) and f'name="{name}"' in file.read_text(encoding="utf-8")
+        if is_declared and modules.setdefault(name, module) != module:
             raise extensions.SameName(what="pass", name=name, one=modules[name], other=module)
     return modules
 
@@ -77,7 +78,7 @@ def file_names(only: str = "") -> dict[str, str]:
 def check_plugin_files(only: str = "") -> None:
     """Raise an error if a plugin defines a pass in a file that is not named after it."""
     for plugin, file in packages.plugin_files():
-        for name in DECLARED_PASS.findall(file.read_text()):
+        for name in DECLARED_PASS.findall(file.read_text(encoding="utf-8")):
             home = f"{name.replace('-', '_')}.py"
             if only in ("", name) and file.name != home:
                 raise extensions.BrokenPlugin(what=f"pass '{name}'", origin=plugin.origin,

@@ -164,5 +164,5 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
 def formatted(text: str) -> str:
     """Return the text as ``ruff format`` writes it."""
     command = [*module_command("ruff"), "format", "--isolated", "--line-length", "120", "-"]
-    formatter = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
     return text if formatter.returncode else formatter.stdout

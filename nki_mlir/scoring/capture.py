@@ -140,7 +140,7 @@ def redirect(file: Path) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False, errors="replace")
+    sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", buffering=1, closefd=False, errors="replace")
 
 
 def kernel_in(file: Path, entry: str) -> Kernel:
@@ -160,7 +160,7 @@ def kernel_in(file: Path, entry: str) -> Kernel:
         inner = getattr(chosen, "kernel", None)
         if isinstance(inner, Kernel):               # of nki.simulate
             return inner
-        current = "neuronxcc" not in file.read_text()
+        current = "neuronxcc" not in file.read_text(encoding="utf-8")
         return CurrentKernel(chosen) if current else Kernel(chosen)
     if len({id(k.func) for k in kernels.values()}) != 1:
         description = "no kernel" if not kernels else f"{len(kernels)} kernels ({named(kernels)})"

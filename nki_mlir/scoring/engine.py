@@ -37,7 +37,8 @@ def with_source(request: Request) -> Request:
     if "source" in request:
         return request
     file = str(request["candidate"])
-    return {**request, "source": Path(file).read_text(errors="replace"), "name": request.get("name") or file}
+    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    return {**request, "source": text, "name": request.get("name") or file}
 
 
 class WorkerPool:
@@ -102,7 +103,7 @@ class Cluster:
     def submit(self, request: Request) -> "Future[Answer]":
         """Queue a request and return a future of its answer. If a worker dies, the scheduler gives its candidate to
         another one."""
-        text = Path(request["reference"]).read_text(errors="replace")
+        text = Path(request["reference"]).read_text(encoding="utf-8", errors="replace")
         answer: Future[Answer] = Future()
         self.send({**request, "reference_text": text}, answer, RESUBMITTED)
         return answer
@@ -145,8 +146,8 @@ def score_here(request: Request) -> Answer:
     text = request.pop("reference_text", None)
     if text is not None:
         file = Path(_here.folder.name) / Path(request["reference"]).name
-        if not file.exists() or file.read_text() != text:
-            file.write_text(text)
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
         request["reference"] = str(file)
     answer: Answer = _here.scorer.ask(request)
     return answer

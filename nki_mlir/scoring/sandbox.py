@@ -92,7 +92,7 @@ def limit(limits: CandidateLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
     if sys.platform.startswith("linux"):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
         room = pages * resource.getpagesize() + limits.memory
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
 

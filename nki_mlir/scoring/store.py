@@ -30,7 +30,7 @@ class StoreFailed(NkiMlirError):
 def key_of(request: dict[str, Any]) -> str:
     """Return the key of a request: the hash of the texts of candidate and reference, the settings, and this version."""
     reference = Path(request["reference"])
-    text = reference.read_text(errors="replace") if os.path.isfile(reference) else str(reference)
+    text = reference.read_text(encoding="utf-8", errors="replace") if os.path.isfile(reference) else str(reference)
     parts = [request["source"], text, __version__,
              *(json.dumps(request.get(name), sort_keys=True) for name in SETTINGS)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

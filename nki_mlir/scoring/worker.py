@@ -93,7 +93,7 @@ class Worker:
         with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
             scratch = Path(folder).resolve()
             file = scratch / (Path(name).name if FILE_NAME.fullmatch(Path(name).name) else "candidate.py")
-            file.write_text(text)
+            file.write_text(text, encoding="utf-8")
             stage, reason, remarks, figures = "text", None, list[Remark](), Request()
             try:
                 check_source(text, str(file))
@@ -128,7 +128,7 @@ class Worker:
             return str(request.get("name") or "candidate.py"), source
         name = str(request["candidate"])
         try:
-            return name, Path(name).read_text(errors="replace")
+            return name, Path(name).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise BadCandidate(what=f"{name} cannot be read: {error.strerror}", fix="name a file that exists") from None
 
@@ -206,7 +206,7 @@ def check_written(remarks: Sequence[Remark]) -> None:
 def printed(file: Path) -> str:
     """Return the beginning of the candidate's output."""
     try:
-        with open(file, errors="replace") as out:
+        with open(file, encoding="utf-8", errors="replace") as out:
             return out.read(SHOWN)
     except OSError:
         return ""

@@ -19,7 +19,7 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
               seed: int = 0, store: Store | None = None, table: LiveTable | None = None) -> TuningResult:
     """Search the space of a file. ``settings`` are those of a request. Raise the errors of the file and the reference.
     """
-    text = Path(file).read_text()
+    text = Path(file).read_text(encoding="utf-8")
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
         requests = [{**settings, "source": with_parameters(text, choice, file), "name": name_of(file, choice),

@@ -69,8 +69,8 @@ def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Cache
     sizes: dict[str, int] = {}
     try:
         for index in sorted(Path(folder).glob("index*")):
-            if (index / "type").read_text().strip() != "Instruction":
-                level, text = ((index / name).read_text().strip() for name in ("level", "size"))
+            if (index / "type").read_text(encoding="utf-8").strip() != "Instruction":
+                level, text = ((index / name).read_text(encoding="utf-8").strip() for name in ("level", "size"))
                 sizes[level] = int(text.removesuffix("K")) << 10
         caches = Caches(*(sizes[level] for level in "123"))
     except (OSError, KeyError, ValueError):
@@ -82,7 +82,7 @@ def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Cache
 def model() -> str:
     """Return the processor's name as the system reports it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
@@ -92,7 +92,7 @@ def model() -> str:
 def features() -> frozenset[str]:
     """Return the flags of the first CPU as the system reports them, for example 'avx2', 'avx512f', 'asimd'."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset({"asimd"} if platform.machine() in ("arm64", "aarch64") else ())
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), ":")

@@ -79,7 +79,7 @@ class RoutineMachine:
 
     def __init__(self) -> None:
         folder = Path(__file__).parent
-        text = "".join((folder / name).read_text() for name in ("memory.mlir", "machine.mlir"))
+        text = "".join((folder / name).read_text(encoding="utf-8") for name in ("memory.mlir", "machine.mlir"))
         text = text.replace("@ARRAY_DATA@", str(ARRAY_DATA))
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
         # A launch releases Python's lock, so that threads run kernels at the same time.
@@ -136,7 +136,7 @@ class RoutineMachine:
         with ALONE:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return
-            self.functions |= _compiled(host.spelled(self.pool.read_text()), POOL)
+            self.functions |= _compiled(host.spelled(self.pool.read_text(encoding="utf-8")), POOL)
             self._start = self._callable("nki_pool_start", ctypes.c_int32, ctypes.c_int32)
             self._stop, self._forget = (self._callable(name, None) for name in ("nki_pool_stop", "nki_pool_forget"))
             self._callable("nki_use_pool", None, ctypes.c_void_p)(self.functions["nki_parallel_for"])

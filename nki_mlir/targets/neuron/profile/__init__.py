@@ -102,4 +102,4 @@ def page(document: Document) -> str:
 
 
 def _read(name: str) -> str:
-    return (FILES / name).read_text()
+    return (FILES / name).read_text(encoding="utf-8")

@@ -6,11 +6,12 @@ instructions by the source loops to which they belong.
 """
 
 import ast
+import linecache
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
@@ -90,13 +91,8 @@ def _line_names(slices: Slices) -> list[str]:
 
 def _files(slices: Slices) -> dict[str, list[str]]:
     """Return source text by file name; files that are missing, or that only the input names, have none."""
-    sources = {}
-    for name in sorted({i.location.file for i in slices.instructions if i.location is not None}):
-        try:
-            sources[name] = Path(name).read_text().splitlines() if is_known_source(name) else []
-        except (OSError, ValueError):
-            sources[name] = []
-    return sources
+    return {name: [line.rstrip("\n") for line in linecache.getlines(name)] if is_known_source(name) else []
+            for name in sorted({i.location.file for i in slices.instructions if i.location is not None})}
 
 
 def _lines(slices: Slices, path: Document) -> list[SourceLine]:
@@ -273,8 +269,8 @@ def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
     """Return the loops of a source file that contain one of the lines; none of a file that is not Python."""
     wanted_lines = set(lines)
     try:
-        tree = ast.parse(Path(file).read_text() if is_known_source(file) else "")
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse("".join(linecache.getlines(file)) if is_known_source(file) else "")
+    except (SyntaxError, ValueError):
         return []
     loops = []
     for node in ast.walk(tree):
