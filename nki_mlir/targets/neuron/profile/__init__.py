@@ -89,13 +89,15 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
 FILES = Path(__file__).parent / "page_files"
 SCRIPTS = "uplot.js", "theme.js", "timeline.js", "tools.js", "panels.js"
 STYLES = "uplot.css", "page.css"
+NOT_ON_PAGE = "iterations", "semaphores", "streams", "updates"
 
 
 def page(document: Document) -> str:
     """Return the HTML text of the page."""
+    shown = {name: part for name, part in document.items() if name not in NOT_ON_PAGE}
     parts = {"TITLE": escape(document["timing"]["kernel"]), "STYLE": "\n".join(map(_read, STYLES)),
              # No text of a kernel can end the element that contains it.
-             "PROFILE": json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"),
+             "PROFILE": json.dumps(shown, separators=(",", ":")).replace("<", "\\u003c"),
              "SCRIPT": "\n".join([f"/*\n{_read('uplot.license')}*/", *map(_read, SCRIPTS)])}
     pieces = _read("page.html").split("@")
     return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))

@@ -22,6 +22,7 @@ from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.packets import packets_of
+from nki_mlir.targets.neuron.profile.semaphore_updates import streams_of_run, updates_of
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, slices_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
@@ -57,8 +58,13 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
         "instructions": _instructions(slices),
         "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
         **drawn,
+        "iterations": slices.iterations._asdict(),
         "packets": packets_of(run, {event: index[s] for event, s in slices.of_transfer.items()})._asdict()
         if index else {},
+        "semaphores": [[semaphore.name for semaphore in core.program.semaphores] for core in run.cores],
+        "streams": streams_of_run(run),
+        "updates": updates_of(run, [index[s] for s in slices.of_event], {
+            event: index[s] for event, s in slices.of_transfer.items()})._asdict() if index else {},
         "limited": _limited(run, launch),
         "tensors": [{"core": number, "name": v.name, "kind": v.kind, "index": v.index, "dtype": str(v.dtype),
                      "shape": list(v.shape), "bytes": v.nbytes}
@@ -155,7 +161,7 @@ def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
     ``notes`` then says, without numbers."""
     order = sorted(range(len(slices)), key=lambda s: (slices.track[s], slices.begin[s]))
     rows = [(slices.track[s], slices.begin[s], slices.end[s], slices.instruction[s], slices.cause[s],
-             slices.stalled[s], 1) for s in order]
+             slices.stalled[s], 1, slices.position[s], slices.iteration[s]) for s in order]
     notes = []
     index = {s: k for k, s in enumerate(order)}
     edges = [(index[a], index[b]) for a, b in slices.edges]
@@ -163,12 +169,12 @@ def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
         rows, edges, index = thinned(rows, limit), [], {}
         notes.append(f"{len(order)} slices are too many: neighbours on a track are drawn as one, {len(rows)} are left; "
                      "arrows are left out. Sums are of all.")
-    names = "track", "begin", "end", "instruction", "cause", "stalled", "count"
+    names = "track", "begin", "end", "instruction", "cause", "stalled", "count", "position", "iteration"
     columns = {name: list(column) for name, column in zip(names, zip(*rows))} if rows else {name: [] for name in names}
     return {"slices": columns, "causes": slices.causes, "edges": edges, "notes": notes}, index
 
 
-Row = tuple[int, float, float, int, int, float, int]
+Row = tuple[int, float, float, int, int, float, int, int, int]
 
 
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -179,8 +185,8 @@ def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
     while at < len(rows):
         group = [row for row in rows[at:at + every] if row[0] == rows[at][0]]
         longest = max(group, key=lambda row: row[2] - row[1])
-        merged.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], group[0][4], group[0][5],
-                       sum(row[6] for row in group)))
+        merged.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], *group[0][4:6],
+                       sum(row[6] for row in group), *longest[7:]))
         at += len(group)
     return merged
 

@@ -20,6 +20,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES
 from nki_mlir.scalar.dtypes import TFLOAT32
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
+from nki_mlir.targets.neuron.profile.iterations import StreamIterations, iterations_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
 from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
@@ -146,7 +147,8 @@ class Executed:
 @dataclass
 class Slices:
     """Columns by slice: track, ns, instruction, and of an engine's slice what it waited for before (an index into
-    ``causes``, 0: nothing) and for how long. ``edges`` are (slice that signalled, slice that waited)."""
+    ``causes``, 0: nothing) and for how long; the position of the instruction, or of a transfer's trigger, in its
+    engine's stream, and its iteration (-1: none). ``edges`` are (slice that signalled, slice that waited)."""
 
     tracks: list[Track] = field(default_factory=list)
     instructions: list[Executed] = field(default_factory=list)
@@ -157,6 +159,9 @@ class Slices:
     instruction: "array[int]" = field(default_factory=lambda: array("i"))
     cause: "array[int]" = field(default_factory=lambda: array("b"))
     stalled: "array[float]" = field(default_factory=lambda: array("d"))
+    position: "array[int]" = field(default_factory=lambda: array("i"))
+    iteration: "array[int]" = field(default_factory=lambda: array("i"))
+    iterations: StreamIterations = field(default_factory=lambda: StreamIterations([], []))
     edges: list[tuple[int, int]] = field(default_factory=list)
     of_event: "array[int]" = field(default_factory=lambda: array("i"))     # the slice of an event on its engine
     of_transfer: dict[int, int] = field(default_factory=dict)           # and that on its queue
@@ -164,11 +169,14 @@ class Slices:
     def __len__(self) -> int:
         return len(self.track)
 
-    def add(self, track: int, begin: float, end: float, instruction: int, cause: int = 0, stalled: float = 0.0) -> int:
+    def add(self, track: int, begin: float, end: float, instruction: int, position: int, iteration: int,
+            cause: int = 0, stalled: float = 0.0) -> int:
         self.track.append(track)
         self.begin.append(begin)
         self.end.append(end)
         self.instruction.append(instruction)
+        self.position.append(position)
+        self.iteration.append(iteration)
         self.cause.append(cause)
         self.stalled.append(stalled)
         return len(self.track) - 1
@@ -182,16 +190,17 @@ def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
     engines = {agent.number: _track(slices, run.cores.index(agent.core), agent.stream.engine.value, ENGINE)
                for agent in run.agents}
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
+    slices.iterations, innermost = iterations_of(run)
     cause_numbers = {"": 0}
     ends = [0.0] * len(run.agents)
     names, causes = stall_causes(run, np.arange(len(record)), kinds_of(run))
-    for agent, position, start, end, name in zip(record.agent, record.position, record.start, record.end,
-                                                 causes.tolist()):
+    for agent, position, start, end, name, iteration in zip(record.agent, record.position, record.start, record.end,
+                                                            causes.tolist(), innermost):
         stalled, cause = start - ends[agent], 0
         if stalled > 0.0:
             cause = cause_numbers.setdefault(names[name], len(cause_numbers))
-        slices.of_event.append(slices.add(engines[agent], launch + start, launch + end, numbers[agent][position], cause,
-                                          max(stalled, 0.0)))
+        slices.of_event.append(slices.add(engines[agent], launch + start, launch + end, numbers[agent][position],
+                                          position, iteration, cause, max(stalled, 0.0)))
         ends[agent] = end
     slices.causes = list(cause_numbers)
     _transfers(run, slices, numbers, launch)
@@ -232,7 +241,8 @@ def _transfers(run: TimedMachine, slices: Slices, numbers: list[list[int]], laun
         if lane == len(queue_lanes):
             queue_lanes.append((0.0, _track(slices, core, name if not lane else f"{name} ({lane + 1})", QUEUE)))
         queue_lanes[lane] = end, queue_lanes[lane][1]
-        slices.of_transfer[event] = slices.add(queue_lanes[lane][1], begin, end, numbers[agent.number][position])
+        slices.of_transfer[event] = slices.add(queue_lanes[lane][1], begin, end, numbers[agent.number][position],
+                                               position, slices.iteration[slices.of_event[event]])
 
 
 def _track(slices: Slices, core: int, name: str, kind: str) -> int:

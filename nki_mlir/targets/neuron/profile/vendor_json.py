@@ -36,6 +36,6 @@ def instruction_record(row: Row) -> Row:
 
 
 def transfer_record(row: Row) -> Row:
-    """Return the record of one transfer; its ``semaphore_id`` is -1: the flows of the tables have its waiters."""
-    return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "semaphore_id": "-1",
+    """Return the record of one transfer."""
+    return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "semaphore_id": row["semaphore_id"],
             "queue": row["queue_name"], "op": row["op"], "transfer_bytes": row["transfer_bytes"]}

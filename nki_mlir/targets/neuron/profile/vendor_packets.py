@@ -41,7 +41,9 @@ def packet_rows(document: Document, transfers: Sequence[Row], ids: dict[int, int
 
 def pending_rows(transfers: Sequence[Row]) -> list[Row]:
     """Return how many transfers of each core are under way from each time on at which that changes: from the start of
-    the instruction that triggers one to the end of its last packet."""
+    the instruction that triggers one to the end of its last packet. Return nothing if triggers are not known."""
+    if any(row["trigger"] is None for row in transfers):
+        return []
     changes: dict[tuple[int, int], int] = {}
     for row in transfers:
         core = int(str(row["pcore_idx"]))

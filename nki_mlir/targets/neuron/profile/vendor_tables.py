@@ -17,6 +17,7 @@ from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
 from nki_mlir.targets.neuron.profile.vendor_memory import tensor_rows, usage_tables, variable_names
 from nki_mlir.targets.neuron.profile.vendor_packets import packet_rows, pending_rows, throttle_tables
+from nki_mlir.targets.neuron.profile.vendor_streams import VendorStreams, update_rows
 from nki_mlir.targets.neuron.profile.vendor_summary import queue_type, vendor_summary
 from nki_mlir.version import __version__
 
@@ -63,8 +64,9 @@ def write_into(document: Document, target: Path) -> list[Path]:
 
 def vendor_tables(document: Document) -> Tables:
     """Return the rows of each table."""
-    instructions, ids = _instructions(document)
-    transfers, transfer_ids = _transfers(document)
+    streams = VendorStreams(document)
+    instructions, ids = _instructions(document, streams)
+    transfers, transfer_ids = _transfers(document, streams)
     flows = _flows(document, ids, transfer_ids)
     for row, flow in zip(transfers, flows):
         trigger = instructions[int(str(flow["in_id"]))]
@@ -74,7 +76,7 @@ def vendor_tables(document: Document) -> Tables:
     tables = {"Summary": [summary], "Metadata": [_metadata(document)], "Instruction": instructions,
               "ActiveTime": _active(document), "DmaPacketAggregated": transfers,
               "DmaPacket": packet_rows(document, transfers, transfer_ids), "PendingDma": pending_rows(transfers),
-              "Flow": flows,
+              "Flow": flows, "SemaphoreUpdate": update_rows(document), **streams.iteration_tables(),
               "TensorInfo": tensor_rows(document), **usage_tables(document), **throttle_tables(document),
               "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document),
               "DmaQueuesInfo": _queues(transfers), "ExecutionInfo": [_execution(document)]}
@@ -88,7 +90,7 @@ def _type(rows: Sequence[Row], field: str) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
+def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
     """Return a row for each execution, and its id by the number of its slice."""
     slices, instructions, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
     rows, ids = list[Row](), {}
@@ -105,9 +107,11 @@ def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
         rows.append({
             "id": ids[k], "start_ts": round(begin), "end_ts": round(end), "duration_ns": round(end) - round(begin),
             "engine": NAMES[engine], "timeline_track": "TensorMatrix" if matmul else NAMES[engine],
-            "pcore_idx": tracks[track]["core"], "opcode": name, "operands": _operands(instructions["text"][number]),
-            "compiler_opcode": name, "compiler_operands": instructions["text"][number].partition(" ")[2], "pc": None,
-            "bir_id": str(number), "bir_instruction_name": None, "hlo_name": None, "layer": None,
+            "pcore_idx": tracks[track]["core"], "opcode": name,
+            "operands": streams.with_semaphores(k, _operands(instructions["text"][number])),
+            "compiler_opcode": name, "compiler_operands": instructions["text"][number].partition(" ")[2],
+            "pc": streams.position(k), "bir_id": str(number), "bir_instruction_name": f"I-{number}",
+            "kernel_instruction_name": streams.name(k), "hlo_name": None, "layer": None,
             "nki_source_location": f"[{PurePath(line['file']).name}:{line['line']}]" if line else None,
             "bir_debug_info_source_location": source, "evt_wait_time_ns": round(slices["stalled"][k]),
             "hbm_read_bytes": moved["hbm_read"] or None, "hbm_write_bytes": moved["hbm_written"] or None,
@@ -140,7 +144,7 @@ def _first(counts: str) -> int:
     return total
 
 
-def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
+def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
     slices, instructions, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
     rows, ids, names = list[Row](), {}, variable_names(document)
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
@@ -162,11 +166,13 @@ def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
             "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
             "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
             "queue_idx": _queue(instructions["text"][number]), "queue_name": tracks[track]["name"].partition(" (")[0],
-            "queue_type": queue_type(document, number), "semaphore_id": None, "op": "read" if loads else "write",
+            "queue_type": queue_type(document, number), "semaphore_id": streams.updated(k),
+            "op": "read" if loads else "write",
             "variable": names.get(variable, variable) or None,
             "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
             "read_sbuf_partitions": read_chip[0], "read_num_sbuf_partitions": read_chip[1],
-            "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1]})
+            "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1], "trigger": None,
+            "completion": None})
     return rows, ids
 
 
@@ -177,8 +183,10 @@ def _queue(text: str) -> int | None:
 
 
 def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:
-    """Return the trigger of each transfer, then the signaller of each wait."""
+    """Return the trigger of each transfer, then the signaller of each wait; nothing where slices are joined."""
     slices = document["slices"]
+    if max(slices["count"], default=1) > 1:
+        return []
     triggers: dict[int, list[int]] = defaultdict(list)
     for k in sorted(ids, key=slices["begin"].__getitem__, reverse=True):
         triggers[slices["instruction"][k]].append(k)
@@ -268,6 +276,7 @@ def _warnings(document: Document) -> list[Row]:
                 "the launch is a constant, before the first instruction",
                 "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
                 if tensor.ramp is not None else "no throttling is modelled",
-                *([] if document["packets"] else ["there is no table DmaPacket: slices are thinned"]),
+                *([] if document["packets"] else
+                  ["slices are thinned: there is no table DmaPacket, Flow, PendingDma or SemaphoreUpdate"]),
                 *document["notes"]]
     return [{"message": text, "category": "Simulation"} for text in warnings]

@@ -391,16 +391,16 @@ class TimedMachine:
         else:
             begin, end, finished, behind = core.dma.move(transfer, earliest, event)
         notified = end + self.notify
-        self.record.movements[event] = Movement(earliest, begin, end, notified, behind, met)
         update = agent.stream.instructions[position].update
         if update is None:
-            return
-        semaphore = core.semaphores[update.semaphore]
-        if update.amount != core.dma.count:         # one signal for all DMA engines, when all are done
-            self.signal(semaphore, notified, update.amount, event)
-            return
-        for time, engines in finished:
-            self.signal(semaphore, time + self.notify, engines, event)
+            signals = []
+        elif update.amount != core.dma.count:       # one signal for all DMA engines, when all are done
+            signals = [(notified, update.amount)]
+        else:
+            signals = [(time + self.notify, engines) for time, engines in finished]
+        self.record.movements[event] = Movement(earliest, begin, end, notified, behind, met, signals)
+        for time, amount in signals:
+            self.signal(core.semaphores[update.semaphore], time, amount, event)     # type: ignore[union-attr]
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:

@@ -18,6 +18,7 @@ class Movement(NamedTuple):
     """A transfer's times, in ns: its first byte could move, moved; its last byte had; other engines know of that.
 
     By event (-1: none) the transfer in front of it at the DMA engine, and the one of another core that it waited for.
+    ``signals``: when its semaphore changes, and by how much.
     """
 
     first: float
@@ -26,6 +27,7 @@ class Movement(NamedTuple):
     seen: float
     behind: int
     met: int
+    signals: Sequence[tuple[float, int]]
 
 
 class Record:

@@ -136,7 +136,7 @@ def test_operations_of_float32_count_four_times():
 def test_the_table_of_a_thinned_profile_has_no_packets(profile):
     rows = vendor_tables(profile | {"packets": {}})
     assert not rows["DmaPacket"] and rows["Summary"][0]["dma_packet_time"] is None
-    assert any("no table DmaPacket" in row["message"] for row in rows["Warning"])
+    assert any("no table DmaPacket, Flow" in row["message"] for row in rows["Warning"])
 
 
 def test_what_is_not_known_is_null(tables):
