@@ -67,10 +67,12 @@ faults: setup
 numerics: setup
 	$(BIN)/python -m tools.numeric_errors
 
-# Random faults in copies of compiler, executors and checkers, of which the tests of each module find at least 95 in 100, or
-# tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour.
+# Random faults in copies of compiler, executors and checkers, of which the tests find at least 95 in 100, or
+# tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour; the first run takes one more, to
+# record which lines each test runs.
 mutation: setup
-	$(BIN)/python tools/mutation.py --count $${COUNT:-1000} --jobs $(JOBS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutation]'
+	$(BIN)/python -m tools.mutation --count $${COUNT:-1000} --jobs $(JOBS)
 
 docs: setup
 	$(BIN)/python tools/export_dialects.py

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seed random faults in a copy of the compiler, its executors and checkers, and run the tests of the changed module.
+"""Seed random faults in a copy of the compiler, its executors and checkers, and run the tests that run these lines.
 
-``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]`` changes each module in turn.
-Without the change all tests pass. With it, tests run until one fails: first those that import the module, short ones
-before long ones, then those of its folder, then those of other folders. If all pass, the mutant survives, and its line
-and change are printed. ``tools/mutation_survivors.txt`` gives the reason of each survivor that needs no test: the
-program is equal, or the difference is not an error.
+``python -m tools.mutation [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE] [--record]`` changes each
+module in turn. The first run, and ``--record``, runs all tests once, which takes an hour, and stores in ``.mutation``
+which lines each of them runs. With a change, the tests that run its line run until one fails, short ones first. If all
+pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason of
+each survivor that needs no test: the program is equal, or the difference is not an error.
 """
 
 import argparse
 import ast
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,15 +25,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
+from math import ceil
 from pathlib import Path
 from queue import SimpleQueue
+from zlib import crc32
 
+from coverage import CoverageData
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from tools.seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
+from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
 AREAS = {
     "passes": ("transforms", "conversion", "selection", "waist", "graph", "targets/neuron/codegen",
@@ -44,55 +48,14 @@ AREAS = {
     "front end": ("capture", "language"),                   # without the modules above
     "migration": ("migration",),
 }
-# Tests that run kernels of all kinds, for modules whose own tests find nothing.
-GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py", "tests/test_examples.py")
-# Tests of a folder's modules together, for modules that no test imports.
-TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_graphs/test_random_graphs.py",
-                      "tests/frameworks/test_linked_control_flow.py"),
-            "conversion": ("tests/conversion/test_tile_and_place.py", "tests/frameworks/test_linked_control_flow.py"),
-            "transforms": ("tests/frameworks/test_link_kernels.py", "tests/frameworks/test_linked_programs.py"),
-            "scalar": ("tests/scalar/test_activation.py", "tests/language_current/test_functions.py",
-                       "tests/language_current/test_instructions.py"),
-            "targets/neuron/checker": ("tests/targets/neuron/test_checker.py",
-                                      "tests/targets/neuron/test_stream_mutants.py"),
-            "targets/neuron/codegen": ("tests/targets/neuron/test_random_code.py",
-                                       "tests/targets/neuron/test_run_time_loops.py"),
-            "targets/cpu": ("tests/targets/cpu/test_operations.py", "tests/targets/cpu/test_bounds.py",
-                            "tests/targets/cpu/test_packed_products.py"),
-            "dialects": ("tests/dialects/test_rules.py", "tests/dialects/test_operations.py",
-                         "tests/language/test_instruction_rules.py"),
-            "capture/races": ("tests/checking/test_kinds_of_findings.py", "tests/language/test_hazard_verdicts.py"),
-            "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py",
-                        "tests/forms/test_unwritten_tiles.py"),
-            "language/entries": ("tests/language/test_documentation.py",),
-            "language/current": ("tests/language_current/test_validation.py",
-                                 "tests/language_current/test_operators.py",
-                                 "tests/language_current/test_instructions.py",
-                                 "tests/language_current/test_older_forms.py",
-                                 "tests/language_current/test_error_catalogue.py"),
-            "language/beta": ("tests/language/test_surface.py", "tests/language/test_error_catalogue.py",
-                              "tests/compat/test_install.py"),
-            "migration": ("tests/migration/test_migration.py", "tests/migration/test_releases.py"),
-            "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
-            "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py",
-                          "tests/conversion/test_linalg_to_nisa_masks.py")}
-# The folder of FileCheck tests that run the code of a folder.
-LIT = {"graph": "stablehlo", "conversion": "nisa", "transforms": "nki", "selection": "nisa", "waist": "waist",
-       "targets/cpu": "cpu", "targets/neuron/codegen": "isa"}
-# The last ring: folders of tests that run the code of a folder, most without importing it.
-WIDE = {"capture": ("capture", "checking", "forms", "language", "language_current"),
-        "language": ("forms", "language", "language_current", "compat", "harnesses"), "migration": ("migration",),
-        "waist": ("waist", "conversion", "targets/cpu"), "selection": ("conversion", "targets/neuron/codegen"),
-        "conversion": ("conversion",), "graph": ("graph", "frameworks", "random_graphs"),
-        "transforms": ("transforms", "conversion"), "scalar": ("scalar", "dialects", "language_current"),
-        "targets/cpu": ("targets/cpu",), "targets/interpreter": ("targets/interpreter", "conversion"),
-        "targets/neuron": ("targets/neuron",), "dialects": ("dialects", "language_current"), "checking": ("checking",)}
-NEAREST, NEAR = 3, 4                # test files of the first and of the second ring
-SECONDS = 300                       # of processor time for a ring of tests, which usually takes 20; then it is endless
-SECONDS_WIDE = 3600                 # the same for a folder of the last ring, which usually takes some hundred
-DEADLOCK = 1800                     # seconds until tests that only wait count as endless
+RECORDING = ROOT / ".mutation"      # the lines that each test runs, its seconds, the modules' checksums at that time
+FIRST, OTHERS = 30, 600             # seconds of the first tests, and of those that run the module but not the line
+INTERRUPTS = "time_limit or take_too_long"          # tests whose alarm would interrupt the recording
+NEW = 1.0                           # seconds of a test without a record
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+LIT = [str(Path(sys.executable).parent / "lit"), "-q", "-j1", "--max-failures=1"]
+FILECHECK = ["lit_tests"]
 REASONS = Path(__file__).with_name("mutation_survivors.txt")
-MARKS = "not slow"
 
 
 @dataclass(frozen=True)
@@ -131,79 +94,112 @@ def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
 
 
 # -- choosing tests ----------------------------------------------------------------------------------------------------
+CONFIGURATION = """[run]
+source = nki_mlir
+relative_files = True
+parallel = True
+data_file = {directory}/recorded/coverage
+context = ${{PYTEST_CURRENT_TEST-}}
+"""
+
+
+def record(jobs: int) -> None:
+    """Run all tests, and store which lines of the package each runs, in its process and in those that it starts."""
+    shutil.rmtree(RECORDING, ignore_errors=True)
+    RECORDING.mkdir()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        copy_project(directory)
+        (directory / "recorded").mkdir()
+        (directory / "coveragerc").write_text(CONFIGURATION.format(directory=directory))
+        (directory / "sitecustomize.py").write_text("import coverage\n\ncoverage.process_startup()\n")
+        environment = {**os.environ, "PYTHONPATH": str(directory), "NKI_MLIR_SECONDS": str(RECORDING / "seconds.json"),
+                       "COVERAGE_PROCESS_START": str(directory / "coveragerc")}
+        subprocess.run([*PYTEST, "-n", str(jobs), "-p", "tools.record_tests", "-k", f"not ({INTERRUPTS})", "tests"],
+                       cwd=directory, env=environment, check=False)
+        subprocess.run([sys.executable, "-m", "coverage", "combine", "-q", f"--data-file={RECORDING / 'coverage'}",
+                        str(directory / "recorded")], cwd=directory, check=True)
+    (RECORDING / "modules.json").write_text(json.dumps({file: checksum(file) for file in modules()}))
+
+
+def checksum(file: str) -> int:
+    return crc32((ROOT / PACKAGE / file).read_bytes())
+
+
 @cache
-def imports_of(file: Path) -> frozenset[str]:
-    """Return the modules of the package that a test file imports, directly or through modules of the tests."""
-    imported: set[str] = set()
-    folder = file.parent.relative_to(ROOT).parts
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join([*folder[:len(folder) - node.level + 1], *((node.module or "").split("."))]) if node.level \
-                else node.module or ""
-            names = [base.rstrip("."), *(f"{base.rstrip('.')}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for name in names:
-            if name.startswith(PACKAGE):
-                imported.add(name)
-            elif name.startswith("tests."):
-                imported_file = ROOT / (name.replace(".", "/") + ".py")
-                imported |= imports_of(imported_file) if imported_file.is_file() and imported_file != file else set()
-    return frozenset(imported)
+def seconds_of_tests() -> dict[str, float | None]:
+    """Return the seconds of each recorded test, None if it did not pass."""
+    seconds: dict[str, float | None] = json.loads((RECORDING / "seconds.json").read_text())
+    return seconds
 
 
-def rings(file: str) -> list[list[str]]:
-    """Return the commands that test a module, from the nearest tests outwards."""
-    path = Path(file)
-    module = ".".join((PACKAGE, *path.with_suffix("").parts)).removesuffix(".__init__")
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    package = module.rpartition(".")[0]                     # it may re-export names of its modules
-    inner = len(path.parts) > 2
-    names = {f"test_{path.stem}", f"test_{path.parent.name}"} if inner else {f"test_{path.stem}"}
-    direct = [t for t in tests if module in imports_of(t) or (inner and package in imports_of(t)) or t.stem in names]
-    direct.sort(key=lambda t: (t.stem != f"test_{path.stem}", module not in imports_of(t), t.stem not in names,
-                               len(imports_of(t))))
-    folder = next(f for f in ((ROOT / "tests" / path).parents) if f.is_dir())
-    beside = [t for t in tests if t.parent == folder and t not in direct]
-    beside.sort(key=lambda t: len(imports_of(t)))
-    name = path.stem.replace("_", "-")
-    lit = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "lit_tests").rglob("*.*")
-                 if f.stem == name or f.stem.startswith(name + "-"))
-    commands = [pytest(direct[:NEAREST])] if direct else []
-    run_lit = [str(Path(sys.executable).parent / "lit"), "-q", "-j1"]
-    if lit:
-        commands.append([*run_lit, *lit])
-    together = [ROOT / t for prefix, names in TOGETHER.items() if file.startswith(prefix + "/") for t in names]
-    outer = list(dict.fromkeys(t for t in [*together, *direct[NEAREST:], *beside] if t not in direct[:NEAREST]))[:NEAR]
-    commands += [pytest(outer)] if outer else []
-    commands += [[*run_lit, f"lit_tests/{level}"] for prefix, level in LIT.items() if file.startswith(prefix + "/")]
-    general = [t for t in map(ROOT.joinpath, GENERAL) if t not in direct[:NEAREST] and t not in outer]
-    folders = next((names for prefix, names in WIDE.items() if file.startswith(prefix + "/")), ())
-    return [*commands, pytest(general), *(pytest([ROOT / "tests" / name]) for name in folders)]
+@cache
+def checksums() -> dict[str, int]:
+    """Return the checksums of the modules whose lines are recorded."""
+    numbers: dict[str, int] = json.loads((RECORDING / "modules.json").read_text())
+    return numbers
 
 
-def pytest(files: list[Path]) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tools.fastest_first",
-            "-m", MARKS, *(str(f.relative_to(ROOT)) for f in files)]
+@cache
+def tests_by_line(file: str) -> dict[int, set[str]]:
+    """Return the tests that ran each line of a module, "" for an import before the tests."""
+    data = CoverageData(str(RECORDING / "coverage"))
+    data.read()
+    passed = {"", *(test for test, time in seconds_of_tests().items() if time is not None)}
+    return {line: passed.intersection(context.rpartition("|")[2].removesuffix(" (call)") for context in contexts)
+            for line, contexts in data.contexts_by_lineno(f"{PACKAGE}/{file}").items()}
+
+
+def statement_of(change: Change) -> range:
+    """Return the lines from the start of the statement with the change to the change's end."""
+    last = change.line + change.old.count("\n")
+    starts = [node.lineno for node in ast.walk(ast.parse((ROOT / PACKAGE / change.file).read_text()))
+              if isinstance(node, ast.stmt) and node.lineno <= change.line and last <= (node.end_lineno or 0)]
+    return range(max(starts), last + 1)
+
+
+def rings(change: Change) -> Iterator[list[str]]:
+    """Yield the tests of a change, from the nearest outwards: the short ones that run its line, above all those of the
+    module's folder; the FileCheck tests; all others that run its line, and new files; the short ones that run the
+    module, because a line that fills a memo or a table runs in the first test that needs it."""
+    seconds = {test: time for test, time in seconds_of_tests().items() if time is not None}
+    by_line = tests_by_line(change.file)
+    of_module = set().union(*by_line.values()) - {""}
+    of_line = set().union(*(by_line.get(line, set()) for line in statement_of(change)))
+    if "" in of_line or checksums().get(change.file) != checksum(change.file):
+        of_line = of_module
+    folder = next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / change.file).parents if f.is_dir())
+
+    def shortest(tests: set[str], limit: float) -> list[str]:
+        ordered = sorted(tests, key=lambda test: (not test.startswith(folder), seconds[test], test))
+        return [test for test, total in zip(ordered, accumulate(map(seconds.__getitem__, ordered))) if total <= limit]
+
+    first = shortest(of_line, FIRST)
+    yield first or shortest(of_module, FIRST)
+    yield FILECHECK
+    new = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")}
+    yield sorted(of_line.difference(first) | new.difference(test.partition("::")[0] for test in seconds_of_tests()))
+    yield shortest(of_module - of_line, OTHERS)
 
 
 # -- running them ------------------------------------------------------------------------------------------------------
-def run(command: list[str], directory: Path) -> str:
-    """Run a test command and return the test that failed, or "". The limit is processor time, which other load does
-    not change; a folder of tests gets more of it than files."""
-    of_folder = any((directory / part).is_dir() for part in command if part.startswith("tests/"))
-    seconds = SECONDS_WIDE if of_folder else SECONDS
-    environment = {**os.environ, "PYTHONPATH": str(directory),
-                   "NKI_MLIR_DURATIONS": str(directory.parent / "durations.json"),
-                   "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
-    limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(seconds)]
+def run(tests: list[str], directory: Path) -> str:
+    """Run tests and return the one that failed, or "". Their limit is processor time, whatever else runs."""
+    files = sorted({test.partition("::")[0] for test in tests})
+    times = {**dict.fromkeys(seconds_of_tests()), **{test: seconds_of_tests().get(test, NEW) for test in tests}}
+    chosen, failed = directory / "chosen.json", directory / "failed"
+    chosen.write_text(json.dumps(times))
+    failed.unlink(missing_ok=True)
+    command = [*(LIT if tests == FILECHECK else [*PYTEST, "-x", "-p", "tools.chosen_tests"]), *files]
+    limit = 300 + ceil(10 * sum(times[test] or 0 for test in tests))
+    limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(limit), *command]
+    environment = {**os.environ, "PYTHONPATH": str(directory), "NKI_MLIR_TESTS": str(chosen),
+                   "NKI_MLIR_FAILED": str(failed), "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen([*limited, *command], cwd=directory, stdout=output, stderr=subprocess.STDOUT,
-                                   env=environment, start_new_session=True)
+        process = subprocess.Popen(limited, cwd=directory, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                                   start_new_session=True)
         try:
-            status = process.wait(DEADLOCK * seconds // SECONDS)
+            status = process.wait(6 * limit)                # of tests that wait and use no processor
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
         with suppress(ProcessLookupError):                  # processes that tests left
@@ -211,36 +207,49 @@ def run(command: list[str], directory: Path) -> str:
         process.wait()
         output.seek(0)
         lines = output.read().splitlines()
-    if status in (0, 5):                                    # 5: the marks deselect all tests
+    if status in (0, 5):                                    # 5: the files have none of the tests any more
         return ""
     if status in (-signal.SIGKILL, -signal.SIGXCPU, -signal.SIGALRM):
         return "does not end"
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "  nki_mlir ::"))]
-    return " ".join((failed or [f"status {status}"])[-1].split()[:3]).removeprefix("FAILED ")
+    if failed.exists():
+        return failed.read_text()
+    errors = [line for line in lines if line.startswith(("ERROR", "  nki_mlir ::"))]
+    return " ".join((errors or [f"status {status}"])[0].split()[:3])
 
 
 class Bench:
     """Copies of the project, one for each job."""
 
     def __init__(self, directory: Path, jobs: int) -> None:
+        self.unstable: set[str] = set()                     # tests that failed without a change
         self.free: SimpleQueue[Path] = SimpleQueue()
         for number in range(jobs):
             copy_project(directory / str(number))
             self.free.put(directory / str(number))
 
     def judge(self, change: Change) -> Verdict:
-        directory, started, found_by = self.free.get(), time.monotonic(), ""
-        seed(change, directory)
+        directory, started = self.free.get(), time.monotonic()
         try:
-            for command in rings(change.file):
-                # without tests that were written after the copy
-                known = [part for part in command if not part.startswith("tests/") or (directory / part).exists()]
-                if found_by := run(known, directory):
-                    break
+            return Verdict(change, self.first_failure(change, directory), time.monotonic() - started,
+                           reasons().get(key(change), ""))
         finally:
-            restore(change, directory)
             self.free.put(directory)
-        return Verdict(change, found_by, time.monotonic() - started, reasons().get(key(change), ""))
+
+    def first_failure(self, change: Change, directory: Path) -> str:
+        """Return the first test that fails with the change and passes without it."""
+        for tests in rings(change):
+            # without tests that were written after the copy
+            known = [test for test in tests if (directory / test.partition("::")[0]).exists()]
+            while remaining := [test for test in known if test not in self.unstable]:
+                seed(change, directory)
+                failed = run(remaining, directory)
+                restore(change, directory)
+                if not failed:
+                    break
+                if "::" not in failed or not run([failed], directory):
+                    return failed
+                self.unstable.add(failed)
+        return ""
 
 
 # -- survivors that need no test ---------------------------------------------------------------------------------------
@@ -278,7 +287,10 @@ def main(arguments: list[str] | None = None) -> int:
                         help="modules whose path has one of these texts")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at a time (2)")
     parser.add_argument("--table", type=Path, help="the file to write the table to")
+    parser.add_argument("--record", action="store_true", help="record anew which lines each test runs")
     options = parser.parse_args(arguments)
+    if options.record or not (RECORDING / "modules.json").exists():
+        record(options.jobs)
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
         bench = Bench(Path(name), options.jobs)
