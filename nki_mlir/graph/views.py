@@ -58,7 +58,7 @@ def in_hbm(kind: Type) -> Type:
 
 
 def put_in_hbm(module: Module | Operation) -> None:
-    """Put every buffer and view of a module in HBM, also in the types of functions and globals."""
+    """Put every buffer and view of a module in HBM, also arguments and globals. The types of functions stay."""
     for op in operations_of(module, lambda name: True):
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
