@@ -120,18 +120,15 @@ def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
         return _from_scale(e, value)
     if frm is FLOAT8_E5M2:                  # the upper half of a float16
         return e.extf(e.bitcast(e.shl(e.extui(value, "i16"), 8), "f16"), "f32")
-    bias, infinity, _ = _FLOAT8[frm]
-    byte = e.extui(value, "i32")
-    magnitude = e.and_(byte, 0x7F)
-    # The exponent field lands in float32's own; one exact product moves the bias, of denormals too.
-    scaled = e.mul(e.bitcast(e.shl(magnitude, 23 - frm.mantissa), "f32"), 2.0 ** (127 - bias))
-    bits = e.bitcast(scaled, "i32")
-    if infinity is None:
-        bits = e.select(e.cmp("eq", magnitude, 0x7F), 0x7FC00000, bits)
-    else:
-        special = e.select(e.cmp("eq", magnitude, infinity), e.const(bits, 0x7F800000), e.const(bits, 0x7FC00000))
-        bits = e.select(e.cmp("uge", magnitude, infinity), special, bits)
-    return e.bitcast(e.or_(bits, e.shl(e.and_(byte, 0x80), 24)), "f32")
+    bias, infinity, nan = _FLOAT8[frm]
+    # Bits of a float16 with the sign in its place and the exponent below its highest bit: a power of two too small.
+    half = e.shl(e.extsi(value, "i16"), 10 - frm.mantissa)
+    highest = 1 << (frm.bits - 1 + 10 - frm.mantissa)
+    # The highest bit makes infinity and NaN of what lies from the first special pattern on: a sum carries into it.
+    first_special = nan if infinity is None else infinity
+    carried = e.add(e.and_(half, highest - 1), highest - (first_special << (10 - frm.mantissa)))
+    bits = e.or_(e.and_(half, ~highest), e.and_(carried, highest))
+    return e.mul(e.extf(e.bitcast(bits, "f16"), "f32"), 2.0 ** (15 - bias))
 
 
 def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
@@ -141,36 +138,41 @@ def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     dropped = 23 - to.mantissa
     bits = e.bitcast(value, "i32")
     magnitude = e.and_(bits, 0x7FFFFFFF)
-    # A normal result: round as float32 does, then move the exponent's bias. What is too large saturates first.
-    odd = e.and_(e.shrui(magnitude, dropped), 1)
-    rounded = e.add(magnitude, e.add(odd, (1 << (dropped - 1)) - 1))
-    normal = e.sub(e.shrui(rounded, dropped), (127 - bias) << to.mantissa)
-    # A denormal result: adding this power of two leaves it in the low bits of the sum, rounded to nearest even.
-    magic = float(2.0 ** (24 - bias - to.mantissa))
-    shifted = e.add(e.bitcast(magnitude, "f32"), magic)
-    denormal = e.sub(e.bitcast(shifted, "i32"), int(np.float32(magic).view(np.int32)))
-    code = e.select(e.cmp("ult", magnitude, (128 - bias) << 23), denormal, normal)
-    code = e.minui(code, nan if infinity is None else infinity)
-    code = e.select(e.cmp("ugt", magnitude, 0x7F800000), nan, code)
+    power, _, shifted = _shifted(e, magnitude, to)
+    # The sum ends with the rounded mantissa and its leading one; the powers in it leave no trace in the lowest byte.
+    code = e.add(e.add(e.bitcast(shifted, "i32"), e.shrui(power, dropped)), -((128 - bias) << to.mantissa))
+    if infinity is not None:
+        code = e.select(e.cmp("ugt", magnitude, 0x7F800000), nan, code)
     return e.trunci(e.or_(code, e.and_(e.shrui(bits, 24), 0x80)), "i8")
 
 
 def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
-    """Emit the sum with a power of two minus that power: it rounds to the last bit that ``to`` has at that exponent."""
-    bias, infinity, nan = _FLOAT8[to]
-    dropped = 23 - to.mantissa
-    beyond = ((nan if infinity is None else infinity) << dropped) + ((127 - bias) << 23)  # the least that is too large
     bits = e.bitcast(value, "i32")
     magnitude = e.and_(bits, 0x7FFFFFFF)
-    within = e.minui(magnitude, beyond)
-    power = e.maxui(e.and_(within, 0x7F800000), (128 - bias) << 23)     # of denormals, that of the least normal number
-    large = e.bitcast(e.add(power, dropped << 23), "f32")
-    rounded = e.bitcast(e.sub(e.add(e.bitcast(within, "f32"), large), large), "i32")
+    _, large, shifted = _shifted(e, magnitude, to)
+    rounded = e.bitcast(e.sub(shifted, large), "i32")
+    infinity = _FLOAT8[to][1]
     special = 0x7FC00000 if infinity is None else 0x7F800000
-    rounded = e.select(e.cmp("uge", rounded, beyond), e.const(rounded, special), rounded)
+    rounded = e.select(e.cmp("uge", rounded, _least_beyond(to)), e.const(rounded, special), rounded)
     if infinity is not None:
         rounded = e.select(e.cmp("ugt", magnitude, 0x7F800000), e.const(rounded, 0x7FC00000), rounded)
     return e.bitcast(e.or_(rounded, e.and_(bits, 0x80000000)), "f32")
+
+
+def _shifted(e: "ScalarEmitter", magnitude: "Value", to: DType) -> tuple["Value", "Value", "Value"]:
+    """Emit the power of two of a number, a power that is larger by the dropped bits, and the latter's sum with the
+    number: it rounds to the last bit that ``to`` has at that exponent. What is too large saturates first."""
+    bias, dropped = _FLOAT8[to][0], 23 - to.mantissa
+    within = e.minui(magnitude, _least_beyond(to))
+    power = e.maxui(e.and_(within, 0x7F800000), (128 - bias) << 23)     # of denormals, that of the least normal number
+    large = e.bitcast(e.add(power, dropped << 23), "f32")
+    return power, large, e.add(e.bitcast(within, "f32"), large)
+
+
+def _least_beyond(to: DType) -> int:
+    """Return the bits of the least float32 that is too large: the number whose pattern is infinity's or NaN's."""
+    bias, infinity, nan = _FLOAT8[to]
+    return ((nan if infinity is None else infinity) << (23 - to.mantissa)) + ((127 - bias) << 23)
 
 
 def _to_integer(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
