@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 import threading
+from contextlib import suppress
 from math import prod
 from typing import Any
 from weakref import ref
@@ -22,6 +23,7 @@ from nki_mlir.alone import free_in_child
 LEAST_BYTES = 1 << 18           # smaller arrays come from the C library's heap
 MOST_BYTES = 1 << 29            # the most memory of free blocks
 STEP = 1 << 16                  # sizes are rounded up to it
+HUGE_PAGE = 1 << 21             # bytes of a huge page of x86-64 Linux
 BYTE = np.dtype(np.uint8)
 
 
@@ -42,6 +44,15 @@ _lock = free_in_child(threading.RLock())
 def pages(size: int) -> mmap.mmap:
     """Return zeros in memory of this process alone: in a fork the child gets a copy."""
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _fresh(size: int) -> mmap.mmap:
+    """Return a new block, of huge pages where it can have one: they take less time to clear, and fewer TLB entries."""
+    block = pages(size)
+    if size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):         # a mere hint: some kernels have no huge pages
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return block
 
 
 def _reused(size: int) -> mmap.mmap | None:
@@ -103,7 +114,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     block = _reused(size)
     if block is None:
         try:
-            block = pages(size)
+            block = _fresh(size)
         except OSError:                 # free blocks may take the memory; if not, NumPy raises the error
             with _lock:
                 _return_oldest(0)

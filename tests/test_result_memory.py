@@ -47,6 +47,31 @@ def test_memory__comes_back_when_the_array_is_gone() -> None:
     assert address(again) == where and again.flags.writeable
 
 
+def advised(array: np.ndarray) -> bool:
+    """Whether Linux may use huge pages for the array's memory, as it reports of each mapping."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        start, dash, end = line.split(" ")[0].partition("-")
+        if dash:
+            inside = int(start, 16) <= address(array) < int(end, 16)
+        elif inside and line.startswith("VmFlags:"):
+            return "hg" in line.split()
+    raise AssertionError("no mapping has the array")
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="a kernel without them")
+def test_memory__of_large_results_has_huge_pages() -> None:
+    assert advised(result_memory.empty((1 << 21,), np.int8))
+    assert not advised(result_memory.empty((1 << 20,), np.int8))
+
+
+def test_memory__needs_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_memory.mmap, "MADV_HUGEPAGE", 1 << 20, raising=False)    # advice that no kernel takes
+    array = result_memory.empty((1 << 21,), np.int8)
+    array[:] = 3
+    assert address(array) % 4096 == 0 and array.min() == 3
+
+
 @pytest.mark.parametrize("keep", [lambda a: a[5:, ::2], lambda a: a.T, lambda a: a.view(np.uint8), memoryview,
                                   lambda a: a.reshape(-1)[7:8], lambda a: np.asarray(a)[None], lambda a: a.flat,
                                   lambda a: a.view(np.matrix), lambda a: np.frombuffer(a, np.int16)],
