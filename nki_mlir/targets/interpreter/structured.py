@@ -94,10 +94,8 @@ class Generic:
             return None
         summed, (left, right) = set(self.missing[0]), product.factors
         rows, columns = windows[0].axes - summed, windows[1].axes - summed
-        if rows & columns or rows | columns != self.targets[0].axes or not all(w and summed <= w.axes for w in windows):
+        if rows & columns or rows | columns != self.targets[0].axes or not all(summed <= w.axes for w in windows):
             return None
-        if rows and columns and min(columns) < min(rows):
-            left, right, rows, columns = right, left, columns, rows
         return BodyContraction(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
 
     # -- running -------------------------------------------------------------------------------------------------------

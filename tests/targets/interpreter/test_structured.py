@@ -272,12 +272,14 @@ def test_named__convolution_and_elementwise():
 
 
 @pytest.mark.parametrize("left, right, out", [("(m, k)", "(k, n)", "(m, n)"), ("(k, m)", "(n, k)", "(n, m)"),
-                                              ("(k, m)", "(k, n)", "(m, n)"), ("(k)", "(k, n)", "(n)")])
+                                              ("(k, m)", "(k, n)", "(m, n)"), ("(k)", "(k, n)", "(n)"),
+                                              ("(m, p, k)", "(n, k)", "(m, n, p)"), ("(n, k)", "(m, p, k)", "(m, n, p)"),
+                                              ("(m, p, k)", "(k, n)", "(p, n, m)"), ("(k, n)", "(k, m)", "(m, n)")])
 def test_product__of_any_order_of_axes(left, right, out):
-    sizes = {"m": 4, "n": 5, "k": 6}
+    sizes = {"m": 4, "n": 5, "k": 6, "p": 3}
     shapes = [[sizes[c] for c in axes if c in sizes] for axes in (left, right, out)]
     kinds = ["memref<" + "".join(f"{n}x" for n in shape) + "f32>" for shape in shapes]
-    loops = "(m, n, k)" if "m" in left else "(n, k)"
+    loops = "(m, n, p, k)" if "p" in out else "(m, n, k)" if "m" in out else "(n, k)"
     iterators = ", ".join('"reduction"' if c == "k" else '"parallel"' for c in loops if c in sizes)
     maps = ", ".join(f"affine_map<{loops} -> {axes}>" for axes in (left, right, out))
     text = f"""func.func @f(%a: {kinds[0]}, %b: {kinds[1]}, %o: {kinds[2]}) {{
@@ -293,6 +295,22 @@ def test_product__of_any_order_of_axes(left, right, out):
     a, b, start = (numbers(*shape) for shape in shapes)
     spec = "{},{}->{}".format(*("".join(c for c in axes if c in sizes) for axes in (left, right, out)))
     np.testing.assert_allclose(run(text, a, b, start)[2], start + np.einsum(spec, a, b), rtol=1e-5, atol=1e-5)
+
+
+def test_product__with_a_number_is_a_sum():
+    text = """func.func @f(%a: memref<4x6xf32>, %o: memref<4xf32>, %n: memref<f32>) {
+      %k = memref.load %n[] : memref<f32>
+      linalg.generic {indexing_maps = [#id, #none, #row], iterator_types = ["parallel", "reduction"]}
+          ins(%a, %k : memref<4x6xf32>, f32) outs(%o : memref<4xf32>) {
+      ^bb0(%x: f32, %y: f32, %t: f32):
+        %s = arith.mulf %x, %y : f32
+        %r = arith.addf %t, %s : f32
+        linalg.yield %r : f32
+      }
+      return
+    }"""
+    start, number = numbers(4), np.float32(3)
+    np.testing.assert_array_equal(run(text, A, start, np.array(number))[1], start + (A * number).sum(1))
 
 
 # -- views and memory --------------------------------------------------------------------------------------------------
