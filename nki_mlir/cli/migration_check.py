@@ -52,7 +52,7 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
         grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
         if grid and not grid_argument:
             new = new[grid]
-        return [compared(old, new, positional, keywords, grid_argument, on) for on in EXECUTORS]
+        return [compared(old, new, positional, keywords, {**keywords, **grid_argument}, on) for on in EXECUTORS]
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
@@ -76,8 +76,11 @@ def check_cases(file: Migrated) -> list[str]:
     with new_text_as_file(file) as path:
         new = run_file(path)
         cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
-        return [compared(kernel, migrated, positional, keywords, grid_argument, on)
-                for (kernel, positional, keywords, _), (migrated, _, _, grid_argument) in cases for on in EXECUTORS]
+        return [compared(kernel, migrated, positional, keywords,
+                         {**with_arrays_of(keywords, new_keywords), **grid_argument}, on,
+                         with_arrays_of(positional, again))
+                for (kernel, positional, keywords, _), (migrated, again, new_keywords, grid_argument) in cases
+                for on in EXECUTORS]
 
 
 def cases_of(names: dict[str, object], path: Path
@@ -108,6 +111,17 @@ def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, obje
     return kernel, list(positional), keywords, bound
 
 
+def with_arrays_of(old: Any, new: Any) -> Any:
+    """Return the arguments of a case of the new file, whose functions, enums and objects are those of the new text,
+    with the arrays of the old file, which may be random."""
+    if isinstance(old, (list, tuple)) and type(old) is type(new) and len(old) == len(new) and not hasattr(
+            old, "_fields"):
+        return type(old)(map(with_arrays_of, old, new))
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return {name: with_arrays_of(value, new[name]) for name, value in old.items()}
+    return old if isinstance(old, (np.ndarray, int, float)) or hasattr(old, "__array__") else new
+
+
 def copied(values: list[object]) -> tuple[object, ...]:
     """Copy the arrays, so that a kernel's writes stay in the copies."""
     return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
@@ -133,13 +147,14 @@ def error_of_sums(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
-             grid_argument: dict[str, object], on: str) -> str:
-    """Compare the results of two kernels on an executor and return a line about them, or the error of one of them."""
+             new_keywords: dict[str, object], on: str, again: list[object] | None = None) -> str:
+    """Compare the results of two kernels on an executor and return a line about them, or the error of one of them.
+    The new one gets the arguments ``again`` if they are given."""
     label, version = f"{old.__name__} on {on}", "old"
     try:
         before = flat(old.run(copied(positional), keywords, on))
         version = "new"
-        after = flat(new.run(copied(positional), {**keywords, **grid_argument}, on))
+        after = flat(new.run(copied(positional if again is None else again), new_keywords, on))
     except Exception as error:
         if not isinstance(error, NkiMlirError) and (at := raised_at(error)) is None:
             raise                               # a defect of the toolchain

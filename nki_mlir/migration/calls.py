@@ -31,7 +31,9 @@ from nki_mlir.migration.facts import (
     Unknown,
     join,
 )
+from nki_mlir.migration.guarded_windows import REDUCTIONS
 from nki_mlir.migration.names import operator
+from nki_mlir.migration.views import render
 
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
@@ -85,10 +87,27 @@ class Arguments:
         subscript = self.calls.views.get(id(node))
         if self.mask is not None and subscript is not None and any(
                 isinstance(item, IndexFact) and is_guard(item, self.mask) for item in subscript.items):
-            raise LeftForAPerson("a mask on an index of several axes, which may be out of bounds without the mask")
+            operator_name = REDUCTIONS.get(self.function) or (
+                self.token("op").rpartition(".")[2] if self.function == "nisa.tensor_reduce" else "")
+            guarded = self.calls.padded(subscript, self.mask, operator_name)
+            if guarded is None:
+                raise LeftForAPerson("a mask on an index of several axes, which may be out of bounds without the mask")
+            subscript, self.mask = guarded
+            return render(subscript, self.mask)
         view = self.calls.viewed(node, self.mask)
         writes = name in DESTINATIONS or self.function in TRANSFERS
         return view if writes else self.calls.operand(*view)
+
+    def factor(self, name: str, *axes: int) -> tuple[str, TensorFact]:
+        """Return an operand of a product under the call's mask, whose axes are those of K, M and N; two of them are
+        the operand's ``axes``."""
+        if self.mask is None:
+            return self.tensor(name)
+        if (getattr(self.fact(name), "rank", None) or 2) > 2:
+            raise LeftForAPerson(f"{self.function} of more than two dimensions under a mask")
+        bounds = tuple(replace(bound, axis=position - 2, rank=2) for bound in self.mask.bounds
+                       for position, axis in enumerate(axes) if bound.axis == axis)
+        return replace(self, mask=replace(self.mask, bounds=bounds)).tensor(name)
 
     @property
     def dtype(self) -> str:
@@ -126,7 +145,7 @@ class Calls(ElementwiseTexts):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
     recipes: dict[str, Recipe] = {}
-    reads_one = False               # whether the statement assigns a tile of which the function reads one element
+    assigned = ""                   # the name that the statement assigns
     partition_names: frozenset[str] = frozenset()
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:

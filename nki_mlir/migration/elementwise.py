@@ -15,10 +15,10 @@ import libcst as cst
 
 from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
-from nki_mlir.migration.diagonals import Diagonals
 from nki_mlir.migration.expressions import EarlierOperation, LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
-from nki_mlir.migration.views import part_of
+from nki_mlir.migration.guarded_windows import GuardedWindows
+from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -53,7 +53,7 @@ def inverse(number: str) -> str:
     return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
 
 
-class ElementwiseTexts(Diagonals):
+class ElementwiseTexts(GuardedWindows):
     """Adds elementwise operations of tiles."""
 
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
@@ -119,8 +119,27 @@ class ElementwiseTexts(Diagonals):
         """Return the texts and facts of operands that are tiles or numbers."""
         if any(isinstance(self.fact(n), Unknown) for n in nodes):
             raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
-        return [self.operand(*self.viewed(n, mask)) if isinstance(self.fact(n), TensorFact) else (
-            self.text(n), self.fact(n)) for n in nodes]
+        views = [self.viewed(n, mask) if isinstance(self.fact(n), TensorFact) else None for n in nodes]
+        for k, (view, other) in enumerate(zip(views, views[::-1])):
+            if mask is not None and view is not None and other is not None:
+                views[k] = self.cut_after_broadcast(nodes[k], view, other[1], mask)
+        return [self.operand(*view) if view is not None else (self.text(n), self.fact(n))
+                for n, view in zip(nodes, views)]
+
+    def cut_after_broadcast(self, node: cst.BaseExpression, view: tuple[str, TensorFact], other: TensorFact,
+                            mask: MaskFact) -> tuple[str, TensorFact]:
+        """Return an operand that may have one column, or as many as the other operand had before the mask: it is
+        broadcast to those before a slice leaves the columns that the mask selects."""
+        fact, bound = self.fact(node), bound_of(mask, -1)
+        extents = [c.index.axes[-1].extent for c in mask.comparisons if c.varying == [-1]]
+        if bound is None or not extents or not isinstance(fact, TensorFact) or fact.rank != 2 or other.rank != 2:
+            return view
+        assert fact.shape is not None and other.shape is not None
+        is_known = fact.shape[1] in (extents[0], bound.high, "?") or terms.number(fact.shape[1]) is not None
+        if is_known or other.shape[1] != bound.high or fact.shape[0] == "?":
+            return view
+        wide = f"{self.nl}.broadcast_to({self.settled(self.code(node))}, ({fact.shape[0]}, {extents[0]}))"
+        return masked(wide, fact.like((fact.shape[0], extents[0])), mask)
 
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
                meaning: str = "", mask: MaskFact | None = None) -> OperationText:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import libcst as cst
 
-from nki_mlir.language.functions import UNARY, finfo
+from nki_mlir.language.functions import UNARY
 from nki_mlir.language.python_subset import PARSER, PythonRule
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import (
@@ -38,10 +38,9 @@ from nki_mlir.migration.facts import (
     TileObject,
     Unknown,
 )
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, limit_of
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
-from nki_mlir.scalar.dtypes import BY_NAME
 
 MARK = re.compile(r"__nki_result_(\d+)__")
 COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # a call in front, not a view of a name
@@ -98,8 +97,10 @@ class FunctionScope:
     versions: dict[str, int] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
     single_elements: frozenset[str] = frozenset()               # names of which it only reads the first element
+    transposed: dict[str, str] = field(default_factory=dict)    # tiles with the dtype of the tensor that is transposed
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
+    sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it
 
 
 class Expressions(cst.CSTTransformer):
@@ -217,6 +218,8 @@ class Expressions(cst.CSTTransformer):
 
     def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
         """Note what is known about the value of a node, and return the node."""
+        if isinstance(fact, TensorFact) and fact.shape is not None and self.scope.sizes:
+            fact = replace(fact, shape=tuple(self.scope.sizes.get(size, size) for size in fact.shape))
         self.facts[id(node)] = fact
         self.nodes.append(node)
         return node
@@ -273,7 +276,7 @@ class Expressions(cst.CSTTransformer):
         meaning = self.names.meaning(original_node)
         if meaning:
             return self._public(original_node, meaning)
-        limit = self._limit(original_node)
+        limit = limit_of(original_node, self.names)
         if limit is not None:
             return self.new(repr(limit), NumberFact("float"))
         owner, name = self.rewritten(original_node.value), original_node.attr.value
@@ -295,17 +298,6 @@ class Expressions(cst.CSTTransformer):
             if name == "ndim":
                 return self.note(node, NumberFact("int"))
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
-
-    def _limit(self, node: cst.Attribute) -> float | None:
-        """Return the number of ``nl.finfo(nl.bfloat16).max``. Return None for other attributes, or if the text does
-        not state the dtype."""
-        match node:
-            case cst.Attribute(value=cst.Call(func=function, args=[cst.Arg(value=dtype)]), attr=cst.Name(value=name)):
-                package, _, kind = self.names.meaning(dtype).partition(".")
-                is_float_type = package in ("nl", "np") and kind in BY_NAME and BY_NAME[kind].is_float
-                if self.names.meaning(function) == "nl.finfo" and is_float_type:
-                    return getattr(finfo(BY_NAME[kind]), name, None)
-        return None
 
     def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
@@ -338,6 +330,8 @@ class Expressions(cst.CSTTransformer):
         meaning = self.names.meaning(original_node.value)
         if meaning == "nl.mgrid":
             return self.note(original_node, self._mesh(original_node))
+        if (size := self._size_of_blocks(original_node)) is not None:
+            return size
         owner = self.rewritten(original_node.value)
         fact = self.fact(owner)
         if isinstance(fact, IndexFact):
@@ -348,7 +342,8 @@ class Expressions(cst.CSTTransformer):
             value=owner, slice=[element.with_changes(slice=self._rewritten_slice(element.slice))
                                 for element in original_node.slice])
         if isinstance(fact, ShapeOf):
-            return self._dimension(changed, fact)
+            is_part = isinstance(changed.slice[0].slice, cst.Slice)
+            return self.note(changed, ShapeOf(None) if is_part else NumberFact("int"))
         if isinstance(fact, (Items, Many)):
             position = terms.number(self.text(changed.slice[0].slice)) if len(changed.slice) == 1 else None
             if isinstance(fact, Many):
@@ -367,12 +362,19 @@ class Expressions(cst.CSTTransformer):
         parts = {k: self.rewritten(v) for k in ("lower", "upper", "step") if (v := getattr(item, k)) is not None}
         return item.with_changes(**parts)
 
-    def _dimension(self, node: cst.Subscript, fact: ShapeOf) -> cst.BaseExpression:
-        item = node.slice[0].slice if len(node.slice) == 1 else None
-        position = terms.number(self.code(item.value)) if isinstance(item, cst.Index) else None
-        if position is None:
-            return self.note(node, ShapeOf(None) if isinstance(item, cst.Slice) else NumberFact("int"))
-        return self.note(node, NumberFact("int"))
+    def _size_of_blocks(self, node: cst.Subscript) -> cst.BaseExpression | None:
+        """Return a size of a tensor with block dimensions, whose partition axis is now the first; None for others."""
+        match node:
+            case cst.Subscript(value=cst.Attribute(value=tensor, attr=cst.Name(value="shape")),
+                               slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
+                owner, position = self.rewritten(tensor), terms.number(self.code(index))
+                fact = self.fact(owner)
+                if not isinstance(fact, TensorFact) or not fact.blocks or position is None or position < 0:
+                    return None
+                self.report.changed(self.line, "the shape begins with the partition axis")
+                position = 0 if position == fact.blocks else position + (position < fact.blocks)
+                return self.new(f"{self.text(owner)}.shape[{position}]", NumberFact("int"))
+        return None
 
     def _mesh(self, node: cst.Subscript) -> Fact:
         axes: list[tuple[str, str]] = []

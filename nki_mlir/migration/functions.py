@@ -5,6 +5,7 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Calls
+from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
 from nki_mlir.migration.facts import (
     HBM,
     Fact,
@@ -21,7 +22,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
-from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
+from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
@@ -55,8 +56,8 @@ class FunctionCalls(Calls):
         if isinstance(original.func, cst.Name) or name in self.imported:
             return self.note(updated, self._named(name or "", updated))
         tiles = [fact for a in updated.args if isinstance(fact := self.fact(a.value), TensorFact)]
-        if isinstance(self.fact(updated.func), TileFunction) and len(tiles) == len(updated.args) == 1:
-            return self.note(updated, self.on_chip(tiles[0].like(tiles[0].shape)))
+        if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
+            return self.note(updated, computed)
         return self.note(updated, Unknown() if tiles else Fact())
 
     def _named(self, name: str, node: cst.Call) -> Fact:
@@ -71,8 +72,8 @@ class FunctionCalls(Calls):
             return fact.result
         if isinstance(fact, TileClass):
             return TileObject(fact.name)
-        if isinstance(fact, TileFunction) and len(facts) == 1 and isinstance(facts[0], TensorFact):
-            return self.on_chip(facts[0].like(facts[0].shape))
+        if isinstance(fact, TileFunction) and (computed := self.of_tile(node)) is not None:
+            return computed
         match name:
             case "range" | "len" | "int" | "round":
                 return Many(NumberFact("int")) if name == "range" else NumberFact("int")
@@ -96,6 +97,16 @@ class FunctionCalls(Calls):
         if any(isinstance(f, TensorFact) for f in facts):
             return Unknown()
         return Fact()
+
+    def of_tile(self, node: cst.Call) -> TensorFact | None:
+        """Return the result of a function of each element of a tile, with or without a dtype; None for other
+        arguments."""
+        match node.args:
+            case [cst.Arg(value=tile, keyword=None), *by_name] if isinstance(tensor := self.fact(tile), TensorFact):
+                dtypes = [self.fact(a.value) for a in by_name if a.keyword is not None and a.keyword.value == "dtype"]
+                if len(dtypes) == len(by_name):
+                    return self.on_chip(tensor.like(tensor.shape, *(getattr(d, "text", " ") for d in dtypes)))
+        return None
 
     def _method(self, text: str, tensor: TensorFact, name: str, node: cst.Call) -> cst.BaseExpression:
         """Rewrite a call of a tensor's method."""
@@ -166,3 +177,16 @@ def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Ca
         return {}
     return {name: tuple(named if size == f"{name}.shape[{k}]" or (terms.number(size) or 0) > 1 else size
                         for k, (size, named) in enumerate(zip(fact.shape, shape)))}
+
+
+def size_name(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> dict[str, str]:
+    """Return the name that ``columns = x.shape[1]`` gives to the size of a tensor, by the text of the size."""
+    match target, value:
+        case cst.Name(value=name), cst.Subscript(
+                value=cst.Attribute(value=cst.Name(value=tensor), attr=cst.Name(value="shape")),
+                slice=[cst.SubscriptElement(slice=cst.Index(value=cst.Integer(value=position)))]) if (
+                    calls.stable(name) and calls.stable(tensor)):
+            fact = calls.scope.facts.get(tensor)
+            if isinstance(fact, TensorFact) and not fact.blocks:
+                return {f"{tensor}.shape[{position}]": name}
+    return {}

@@ -15,11 +15,12 @@ import libcst as cst
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
+from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.elementwise import FLOATING
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
-from nki_mlir.migration.language_calls import axes_of, last_axes, reduced, shape_items
+from nki_mlir.migration.language_calls import axes_of, last_axes, reduced
 
 INSTRUCTIONS: dict[str, Recipe] = {}
 TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}
@@ -141,7 +142,7 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
 @recipe("nc_matmul")
 def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a product, which goes to PSUM."""
-    (x, left), (y, right) = a.tensor("stationary"), a.tensor("moving")
+    (x, left), (y, right) = a.factor("stationary", -3, -2), a.factor("moving", -3, -1)
     shape: Shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == 2:
         shape = (left.shape[1], *right.shape[1:])
@@ -191,7 +192,7 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
     assert write is not None
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        if target is fact or target.memory == PSUM or on_vector:
+        if target is fact or ((target.memory == PSUM or on_vector) and target.dtype in (source.dtype, "")):
             return write(dst, target)
         return through_psum(calls, transposition, dst)
     transposition.into = into

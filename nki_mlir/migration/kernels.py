@@ -39,6 +39,7 @@ from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.statements import Statements, parsed
+from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 # Python that the vendor's parser refuses, and that is rewritten
 REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, WALRUS)
@@ -230,7 +231,7 @@ class Kernels(Statements):
         if closure is not None:
             used_names |= self.scope.used_names
         self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree),
-                                   single_elements(tree), used_names)
+                                   single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])

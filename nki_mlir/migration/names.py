@@ -7,6 +7,8 @@ import builtins
 import libcst as cst
 
 from nki_mlir.language.beta import isa, language
+from nki_mlir.language.functions import finfo
+from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
 
 PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuronxcc.nki.compiler": "ncc",
@@ -124,3 +126,15 @@ def operator(meaning: str) -> str:
     if package not in ("np", "nl"):
         return ""
     return ALIASES.get(name, name)
+
+
+def limit_of(node: cst.Attribute, names: Names) -> float | None:
+    """Return the number of ``nl.finfo(nl.bfloat16).max``. Return None for other attributes, or if the text does not
+    state the dtype."""
+    match node:
+        case cst.Attribute(value=cst.Call(func=function, args=[cst.Arg(value=dtype)]), attr=cst.Name(value=name)):
+            package, _, kind = names.meaning(dtype).partition(".")
+            is_float_type = package in ("nl", "np") and kind in BY_NAME and BY_NAME[kind].is_float
+            if names.meaning(function) == "nl.finfo" and is_float_type:
+                return getattr(finfo(BY_NAME[kind]), name, None)
+    return None

@@ -92,10 +92,19 @@ class Parameters:
                 facts[name] = self._used(function, name, is_kernel)
         return facts
 
-    def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool,
-              callers: frozenset[str] = frozenset()) -> Fact:
+    def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool) -> Fact:
         dtype = f"{name}.dtype"
         tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
+        kinds = self._kinds(function, name, is_kernel, frozenset())
+        if is_kernel:                   # its tensors are in HBM, which no operation computes with
+            return hbm if kinds & {"hbm", "tensor"} else NumberFact()
+        if "hbm" in kinds:
+            return hbm
+        return tile if kinds & {"tile", "tensor"} else NumberFact()
+
+    def _kinds(self, function: ast.FunctionDef, name: str, is_kernel: bool, callers: frozenset[str]) -> set[str]:
+        """Return what the uses of a parameter, here and in functions that get it, show that it is: a tensor in HBM, a
+        tile, or a tensor in either memory."""
         kinds: set[str] = set()
         names = {name, *_variables_over(function, name)}
         for node in ast.walk(function):
@@ -109,11 +118,7 @@ class Parameters:
             elif isinstance(node, ast.Call):
                 for alias in names:
                     self._in_call(node, alias, kinds, callers | {function.name})
-        if is_kernel:                   # its tensors are in HBM, which no operation computes with
-            return hbm if kinds & {"hbm", "tensor"} else NumberFact()
-        if "hbm" in kinds:
-            return hbm
-        return tile if kinds & {"tile", "tensor"} else NumberFact()
+        return kinds
 
     def _in_call(self, node: ast.Call, name: str, kinds: set[str], callers: frozenset[str]) -> None:
         values = [*node.args, *(k.value for k in node.keywords)]
@@ -135,12 +140,10 @@ class Parameters:
             callee = owner.functions.get(function)
             if callee is None:
                 return
-            parameters = [a.arg for a in callee.args.args]
-            for position, value in enumerate(node.args):
-                if isinstance(value, ast.Name) and value.id == name and position < len(parameters):
-                    fact = owner._used(callee, parameters[position], False, callers)
-                    if isinstance(fact, TensorFact):
-                        kinds.add("hbm" if fact.memory == HBM else "tile")
+            passed = [*zip((a.arg for a in callee.args.args), node.args), *((k.arg, k.value) for k in node.keywords)]
+            for parameter, value in passed:
+                if parameter is not None and isinstance(value, ast.Name) and value.id == name:
+                    kinds |= owner._kinds(callee, parameter, False, callers)
 
 
 def dotted_like(node: ast.expr) -> bool:

@@ -29,7 +29,7 @@ from nki_mlir.migration.facts import (
     Unknown,
     join,
 )
-from nki_mlir.migration.functions import FunctionCalls, shape_names
+from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 
@@ -95,7 +95,9 @@ class Statements(FunctionCalls):
         if isinstance(body, cst.SimpleStatementSuite):
             body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
         assert isinstance(body, cst.IndentedBlock)
+        sizes_before = dict(self.scope.sizes)
         statements = self.block(body.body)
+        self.scope.sizes = sizes_before
         return body.with_changes(body=statements or parsed("pass"))
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
@@ -288,12 +290,13 @@ class Statements(FunctionCalls):
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
                 f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)
+        self.scope.sizes |= size_name(target, value, self)
         if isinstance(target, cst.Name) and isinstance(value, (cst.IfExp, cst.ListComp)) and not other_targets and (
                 target.value not in terms.names(self.code(value))):
             self.target = target.value
-        self.reads_one = isinstance(target, cst.Name) and target.value in self.scope.single_elements
+        self.assigned = target.value if isinstance(target, cst.Name) else ""
         expression = self.rewritten(value)
-        self.reads_one = False
+        self.assigned = ""
         fact, is_assigned = self.fact(expression), self.target and self.code(expression) == self.target
         self.target = ""
         if is_assigned:                 # by the statements in front

@@ -5,9 +5,10 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
 from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
-from nki_mlir.migration.language_calls import LANGUAGE, copy, dtype_argument, recipe
+from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.views import Integer, bound_of, is_backwards, span
 
 
@@ -37,7 +38,8 @@ def one_element(calls: Calls, a: Arguments) -> tuple[str, TensorFact] | None:
 @recipe("load")
 def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     """Return a new tile from HBM."""
-    text, source = (one_element(calls, a) if calls.reads_one else None) or rows_first(*a.tensor("src"))
+    element = one_element(calls, a) if calls.assigned in calls.scope.single_elements else None
+    text, source = element or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
         return copy(calls, a)
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)

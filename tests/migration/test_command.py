@@ -108,6 +108,36 @@ def test_cases_have_arguments_by_name(file, capsys):
     assert capsys.readouterr().err.count("double on") == 4
 
 
+CHOSEN = """
+import enum
+
+
+class Step(enum.Enum):
+    RELU = 1
+    NONE = 2
+
+
+@nki.jit
+def chosen(x, step, act):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, act(nl.load(x)) if step is Step.RELU else nl.load(x))
+    return out
+
+
+def cases():
+    import numpy as np
+    return [(chosen, (np.random.standard_normal((4, 4)).astype(np.float32), Step.RELU), {"act": nl.relu})]
+"""
+
+
+def test_cases_give_functions_and_enums_of_their_file(file, capsys):
+    """The new kernel gets the arrays of the old file's case, and the objects of its own."""
+    file.write_text(KERNEL + CHOSEN)
+    assert main([str(file), "--quiet", "--check", "cases"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"chosen on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+
+
 @pytest.mark.parametrize(("returned", "said"), [
     ("[]", "returns no case"), ("None", "returns None"), ("3", "returns 3"), ("{1: 2}", "returns {1: 2}"),
     ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),

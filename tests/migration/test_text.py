@@ -313,7 +313,7 @@ def test_blocks_of_psum_are_tiles_of_the_loop(tmp_path):
     text = migrated(BLOCKS_OF_PSUM)
     assert """        for j in range(m):
             # a bank for each product
-            bank = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)
+            bank = nl.ndarray((32, 32), dtype=x.dtype, buffer=nl.psum)
             nisa.nc_transpose(dst=bank, data=""" in text
     assert "nisa.tensor_copy(dst=kept[:, i, j], src=bank)" in text
     assert_same_values(BLOCKS_OF_PSUM, tmp_path, floats(64, 96))
@@ -342,3 +342,142 @@ def main(x, out, other):
     other[3](x)
 """, report)
     assert "    nki.simulate(kernel)(x, out, grid=(x.shape[0] // 4,))\n    other[3](x)\n" in text
+
+
+MASKED_PRODUCT = """def kernel(x_t, w):
+    k, m = x_t.shape
+    _, n = w.shape
+    out = nl.ndarray((m, n), dtype=x_t.dtype, buffer=nl.shared_hbm)
+    x = nl.load(x_t)
+    weights = nl.load(w)
+    i_k, i_n = nl.mgrid[0:k, 0:32]
+    i_m, j_n = nl.mgrid[0:m, 0:32]
+    for j in nl.affine_range((n + 31) // 32):
+        acc = nl.ndarray((nl.par_dim(m), 32), dtype=nl.float32, buffer=nl.psum)
+        acc[i_m, j_n] = nisa.nc_matmul(x, weights[i_k, j * 32 + i_n], mask=(j * 32 + j_n < n) & (i_m < m - 1))
+        product = nl.matmul(x, weights[i_k, j * 32 + i_n], transpose_x=True, mask=j * 32 + j_n < n)
+        nl.store(out[i_m, j * 32 + j_n], product, mask=j * 32 + j_n < n)
+        nl.store(out[i_m, j * 32 + j_n], nl.copy(acc), mask=(j * 32 + j_n < n) & (i_m < m - 1))
+    return out
+"""
+
+
+def test_masks_of_products_are_of_rows_and_columns_of_the_result(tmp_path):
+    text = migrated(MASKED_PRODUCT)
+    assert ("nisa.nc_matmul(dst=acc[0:num_rows, 0:num_columns], stationary=x[:, 0:num_rows], "
+            "moving=weights[0:k, nl.ds(j * 32, num_columns)], accumulate=False)") in text
+    assert "nl.matmul(x, weights[0:k, nl.ds(j * 32, num_columns)], transpose_x=True)" in text
+    assert_same_values(MASKED_PRODUCT, tmp_path, floats(48, 40), floats(48, 72))
+
+
+TRANSPOSED_IN_FLOAT32 = """def kernel(x):
+    out = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    half = nl.load(x, dtype=nl.bfloat16)
+    bank = nl.ndarray((nl.par_dim(64), 32), dtype=nl.float32, buffer=nl.psum)
+    bank[...] = nisa.nc_transpose(half)
+    kept = nl.ndarray((nl.par_dim(64), 32), dtype=x.dtype, buffer=nl.sbuf)
+    kept[...] = COPY
+    nl.store(out, kept)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("read", "dtype", "write"), [
+    ("nl.copy(bank)", "nl.bfloat16", "nisa.nc_transpose(dst=bank, data=half)"),
+    ("nl.multiply(bank, 3.0)", "nl.float32", "nisa.tensor_copy(dst=bank, src=transposed)")])
+def test_transposes_do_not_convert(read, dtype, write, tmp_path):
+    kernel = TRANSPOSED_IN_FLOAT32.replace("COPY", read)
+    text = migrated(kernel)
+    assert f"bank = nl.ndarray((64, 32), dtype={dtype}, buffer=nl.psum)" in text and write in text
+    assert_same_values(kernel, tmp_path, floats(32, 64))
+
+
+WINDOWS = """def kernel(x):
+    rows, h, w = x.shape
+    out = nl.ndarray((rows, h, w), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_y, i_dy, i_x, i_dx = nl.mgrid[0:rows, 0:h, 0:3, 0:w, 0:2]
+    tile = nl.load(x)
+    best = nl.max(tile[i_p, i_y + i_dy, i_x + i_dx], axis=[2, 4], mask=(i_y + i_dy < h) & (i_x + i_dx < w))
+    nl.store(out, best)
+    return out
+"""
+
+
+def test_windows_that_a_mask_restricts_are_of_a_padded_tile(tmp_path):
+    text = migrated(WINDOWS)
+    assert "padded = nl.full((rows, h + 3 - 1, w + 2 - 1), -3.4028234663852886e38, dtype=x.dtype, buffer=nl.sbuf)" in text
+    assert "nisa.tensor_copy(dst=padded[:, 0:h, 0:w], src=tile)" in text
+    assert_same_values(WINDOWS, tmp_path, floats(16, 6, 7))
+    assert_same_values(WINDOWS.replace("nl.max", "nl.sum"), tmp_path, floats(16, 6, 7))
+
+
+def test_windows_with_another_bound_stay():
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + WINDOWS.replace("i_y + i_dy < h)", "i_y + i_dy < h - 1)"), report)
+    assert [e.text for e in report.entries if e.left] == [
+        "a mask on an index of several axes, which may be out of bounds without the mask"]
+
+
+BLOCKS_IN_A_FUNCTION = """def kernel(x):
+    n, cols = x.shape
+    out = nl.ndarray((64, cols), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((n // 64, nl.par_dim(64), cols), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(n // 64):
+        tiles[i] = nl.load(x[nl.ds(i * 64, 64), :])
+    nl.store(out, total(tiles, nl.relu))
+    return out
+
+
+def total(tiles, act):
+    acc = nl.zeros((nl.par_dim(tiles.shape[1]), tiles.shape[2]), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.sequential_range(tiles.shape[0]):
+        acc[...] = act(nl.add(acc, tiles[i]), dtype=nl.float32)
+    return acc
+"""
+
+
+def test_sizes_of_block_dimensions(tmp_path):
+    text = migrated(BLOCKS_IN_A_FUNCTION)
+    assert "acc = nl.zeros((tiles.shape[0], tiles.shape[2]), dtype=nl.float32, buffer=nl.sbuf)" in text
+    assert "for i in range(tiles.shape[1]):" in text
+    assert "nisa.tensor_copy(dst=acc, src=act(nl.add(acc, tiles[:, i]), dtype=nl.float32))" in text
+    assert_same_values(BLOCKS_IN_A_FUNCTION, tmp_path, floats(192, 20))
+
+
+COLUMN_UNDER_A_MASK = """def kernel(x, column):
+    n, width = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    z = nl.load(column[0:64, :])
+    i_p, i_f = nl.mgrid[0:64, 0:32]
+    for c in nl.affine_range((width + 31) // 32):
+        tile = nl.load(x[i_p, c * 32 + i_f], mask=c * 32 + i_f < width)
+        nl.store(out[i_p, c * 32 + i_f], nl.subtract(tile, z, mask=c * 32 + i_f < width), mask=c * 32 + i_f < width)
+    return out
+"""
+
+
+def test_column_of_unknown_width_is_broadcast_before_a_mask_cuts_it(tmp_path):
+    text = migrated(COLUMN_UNDER_A_MASK)
+    assert "nl.subtract(tile, nl.broadcast_to(z, (64, 32))[:, 0:num_columns])" in text
+    assert_same_values(COLUMN_UNDER_A_MASK, tmp_path, floats(64, 72), floats(64, 1))
+    assert_same_values(COLUMN_UNDER_A_MASK, tmp_path, floats(64, 72), floats(64, 32))
+
+
+CACHE_OF_A_HELPER = """def kernel(x, cache, ids):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.load(ids)
+    nl.store(out, nl.add(nl.load(x), pages(table=cache, rows=rows)))
+    return out
+
+
+def pages(table, rows):
+    flat = table.reshape((table.shape[0], 24))
+    i_p, i_f = nl.mgrid[0:rows.shape[0], 0:24]
+    return nl.load(flat[rows[i_p, 0], i_f])
+"""
+
+
+def test_tensor_that_only_a_helper_reads(tmp_path):
+    assert "vector_offset=rows[:, 0:1], indirect_dim=0" in migrated(CACHE_OF_A_HELPER)
+    ids = np.random.default_rng(0).integers(0, 20, (16, 1)).astype(np.int32)
+    assert_same_values(CACHE_OF_A_HELPER, tmp_path, floats(16, 24), floats(20, 4, 6), ids)

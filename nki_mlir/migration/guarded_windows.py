@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions of windows that a mask keeps within a tile, such as a maximum over windows at each position:
+
+    nl.max(t[i_p, i_y + i_dy], axis=[2],    padded = nl.full((128, 20 + 3 - 1), LOWEST, dtype=t.dtype, buffer=nl.sbuf)
+           mask=(i_y + i_dy < 20))          nisa.tensor_copy(dst=padded[:, 0:20], src=t)
+                                            nl.max(padded.ap([[22, 128], [1, 20], [1, 3]]), axis=2)
+
+Windows of the padded tile that leave the tile read the identity of the reduction, as masked elements count for nothing.
+"""
+
+from dataclasses import replace
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.diagonals import IDENTITIES, Diagonals
+from nki_mlir.migration.facts import SBUF, IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.views import SubscriptText
+
+REDUCTIONS = {"nl.sum": "add", "nl.prod": "multiply", "nl.max": "maximum", "nl.min": "minimum"}
+
+
+class GuardedWindows(Diagonals):
+    """Adds the padded tiles."""
+
+    def padded(self, view: SubscriptText, mask: MaskFact, operator: str) -> tuple[SubscriptText, MaskFact] | None:
+        """Return the subscript on a padded tile, and the mask without what the padding stands for. None if the mask is
+        another one."""
+        sizes, items = view.tensor.shape, view.items
+        if operator not in IDENTITIES or view.tensor.memory != SBUF or view.tensor.blocks or sizes is None or (
+                "?" in sizes or len(items) != len(sizes)):
+            return None
+        wide, filled = list(sizes), [":"] * len(sizes)
+        for comparison in mask.diagonals:
+            guarded = [(k, item) for k, item in enumerate(items) if k and isinstance(item, IndexFact)
+                       and item.axes == comparison.index.axes
+                       and terms.difference(item.base, comparison.index.base) == sizes[k]]
+            if comparison.operator != "less" or len(guarded) != 1:
+                return None
+            (k, item), = guarded
+            steps = [terms.number(axis.step) for axis in item.axes]
+            if any(step is None or step < 0 for step in steps):
+                return None
+            stop = item.base
+            for axis in item.axes:
+                stop = terms.add(stop, terms.multiply(axis.step, axis.extent))
+            wide[k] = terms.subtract(stop, str(sum(step or 0 for step in steps) - 1))
+            filled[k] = f"0:{sizes[k]}"
+        name, dtype = self.fresh("padded"), view.tensor.dtype or f"{view.text}.dtype"
+        dtype = dtype.replace("nl.", f"{self.nl}.", 1) if dtype.startswith("nl.") else dtype
+        self.prelude[-1] += [
+            f"{name} = {self.nl}.full({self.tuple_text(tuple(wide))}, {IDENTITIES[operator]}, dtype={dtype}, "
+            f"buffer={self.nl}.sbuf)",
+            f"{self.nisa}.tensor_copy(dst={name}[{', '.join(filled)}], src={view.text})"]
+        self.report.changed(self.line, "the tile is padded, because windows that the mask restricts leave it")
+        tile = TensorFact(SBUF, tuple(wide), view.tensor.dtype, base=True)
+        return SubscriptText(name, tile, items, view.counts), replace(mask, diagonals=())
