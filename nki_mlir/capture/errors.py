@@ -41,7 +41,10 @@ class ArangeInCondition(KernelError):
 class UnsupportedMask(KernelError):
     code = "err_unsupported_expression_in_mask"
     message = "{what}"
-    fix = "write the mask as affine comparisons joined by &"
+    fix = "{instead}"
+
+    def __init__(self, *, what: str, instead: str = "write the mask as affine comparisons joined by &") -> None:
+        super().__init__(what=what, instead=instead)
 
 
 class NotAffine(KernelError):

@@ -110,7 +110,7 @@ class Index(Affine):
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
             raise ArangeInCondition(size=math.prod(self.shape))
-        return bool(self.as_int("Python asks for its truth"))
+        return bool(self.as_int("Python needs its truth"))
 
     def __hash__(self) -> int:
         return hash(self.as_int("it is a dictionary key or set member"))

@@ -113,7 +113,7 @@ class Mask:
         truth = self.truth()
         if truth is None:
             for expression, _ in self.terms:
-                expression.as_int("Python asks for the truth of a comparison")
+                expression.as_int("Python needs the truth of a comparison")
             # Constants remain: an equality or inequality of numbers.
             truth = all(e.const == 0 if equal else e.const >= 0 for e, equal in self.terms) != self.negated
         return truth
@@ -147,7 +147,10 @@ class Mask:
             terms += [(position, False), (highest - position, False)]
             terms += [(position * c + remainder, equal) for c, remainder, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
-            raise UnsupportedMask(what="the results without input elements are not a conjunction of comparisons")
+            raise UnsupportedMask(
+                what="the mask bounds a multiple of a reduced axis on both sides, so comparisons cannot say which "
+                     "results have no elements",
+                instead="bound the multiple on one side only, or bound the axis itself")
         else:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
         return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).truth()))
@@ -177,4 +180,5 @@ def placed(index: Affine, shape: Sequence[int]) -> Affine:
         if len(mask_shape) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(mask_shape)):
             trailing = len(shape) - len(mask_shape) - offset
             return index.with_axes((0,) * offset + index.axes + (0,) * trailing, shape)
-    raise UnsupportedMask(what=f"the mask has shape {mask_shape}, the operation's tiles {shape}")
+    raise UnsupportedMask(what=f"the mask has shape {mask_shape}, the operation's tiles {shape}",
+                          instead="compare index tensors that broadcast to the shape of the tiles")

@@ -276,7 +276,8 @@ def neutral_outside(source: View, op: AluOperator, mask: object) -> Tensor:
     """Return the tile with the operator's identity at elements that a mask leaves out, which then change no result."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:
-        raise UnsupportedMask(what=f"the mask is on 'nl.all_reduce' with {op.name}").here()
+        raise UnsupportedMask(what=f"nl.all_reduce has a mask, and {op.name} has no identity for masked-off elements",
+                              instead="leave the mask out, or reduce with an operator such as np.add").here()
     result = filled(source.shape, neutral, source.dtype)
     ops.compute(CopyOp, source.shape, source.dtype, {"src": source}, mask, destination=result)
     return result

@@ -164,4 +164,4 @@ def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes
         at_origin = Index(expression.const, expression.symbols)
         if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and at_origin.interval()[0] < 0:
             raise UnsupportedMask(what=f"the mask of '{op}', which counts from the first element, excludes the "
-                                       "first elements").here()
+                                       "first elements", instead="let the mask begin at the first element").here()

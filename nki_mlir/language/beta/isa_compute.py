@@ -132,10 +132,12 @@ def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
     if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
-        raise UnsupportedMask(what="affine_select takes one affine comparison").here()
+        raise UnsupportedMask(what="affine_select takes one affine comparison",
+                              instead="call it once for each comparison").here()
     (expression, equal), = pred.terms
     if pred.negated:
-        raise UnsupportedMask(what="affine_select has no != comparison").here()
+        raise UnsupportedMask(what="affine_select has no != comparison",
+                              instead="copy the tile, and write on_false_value with mask= where they are equal").here()
     return ops.compute(elementwise.AffineSelectOp, source.shape, on_true_tile.dtype, {"src": source}, mask,
                        explicit_dtype=dtype,
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
