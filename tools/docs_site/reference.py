@@ -169,8 +169,8 @@ def package_page() -> str:
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.language.lowered import KernelCost, Lowered, Profile, Spec
     lines = ["A module `nki_mlir.plugin` has the names for [plugins](../../documents/plugins.md).", "",
-             *entry("nki_mlir.spec", signature_of("spec", nki_mlir.spec), inspect.getdoc(nki_mlir.spec) or ""),
-             *entry("nki_mlir.opt", signature_of("opt", nki_mlir.opt), inspect.getdoc(nki_mlir.opt) or ""),
+             *(line for name in nki_mlir.__all__ for value in [getattr(nki_mlir, name)] if callable(value)
+               for line in entry(f"nki_mlir.{name}", signature_of(name, value), inspect.getdoc(value) or "")),
              *entry("kernel.lower", signature_of("lower", Kernel.lower), inspect.getdoc(Kernel.lower) or ""),
              *(line for cls in (Lowered, Profile, KernelCost, Spec) for line in (
                  *entry(cls.__name__, cls.__name__, inspect.getdoc(cls) or ""), *member_lines(cls, level=3)))]
@@ -178,8 +178,9 @@ def package_page() -> str:
 
 
 # -- commands, passes, dialects, errors --------------------------------------------------------------------------------
-COMMANDS = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
-            "nki-migrate": "nki_mlir.cli.migrate", "python -m nki_mlir": "nki_mlir"}
+COMMANDS = {f"nki-{name}": f"nki_mlir.cli.{name}" for name in (
+    "opt", "run", "translate", "migrate", "score", "tune", "grade", "calibrate", "env")}
+COMMANDS |= {"nki-lsp": "nki_mlir.cli.language_server", "python -m nki_mlir": "nki_mlir"}
 
 
 def commands() -> Pages:
