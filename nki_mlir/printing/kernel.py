@@ -58,7 +58,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     check_release(release)
     beta = generation == "beta"
     if beta and (keep_placement or release != NEWEST):
-        raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
+        raise Unprintable(what="generation beta with a placement, or with a release of the current generation,",
                           fix="leave --generation out")
     merged = modules if keep_placement else merged_programs(modules)
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta)

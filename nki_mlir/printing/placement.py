@@ -18,7 +18,8 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
 LAST = "allocate-on-chip"       # the step after which order, engines and addresses are fixed
 Point = tuple[int, ...]         # of a grid
-CONTROL = {"ACT_TABLE_LOAD": "loads of activation tables", "EVENT_SEMAPHORE": "waits that are separate instructions"}
+CONTROL = {"ACT_TABLE_LOAD": ("load of an activation table", "loads of activation tables"),
+           "EVENT_SEMAPHORE": ("wait that is a separate instruction", "waits that are separate instructions")}
 
 
 class PlacedModule(PassObserver):
@@ -46,7 +47,7 @@ class KeptPlacement:
         counts = Counter(i.op.mnemonic for program in programs for stream in program.streams.values() for i in stream)
         parts = [counted(sum(len(program.semaphores) for program in programs), "semaphore"),
                  counted(sum(len(program.queues) for program in programs), "queue")]
-        parts += [f"{counts[name]} {description}" for name, description in CONTROL.items() if counts[name]]
+        parts += [counted(counts[name], *words) for name, words in CONTROL.items() if counts[name]]
         parts += [counted(self.addresses, "address", "addresses")] if self.addresses else []
         parts += [f"the engine of {count} {function}" for function, count in sorted(self.engines.items())]
         return [f"Compiled for {programs[0].target}. NKI cannot express: {', '.join(parts)}."]

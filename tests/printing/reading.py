@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels printed as NKI Python, and kernels from such a text."""
+"""Print kernels as NKI Python, and load kernels from such a text."""
 
 from unittest.mock import patch
 

@@ -130,7 +130,7 @@ def test_what_the_beta_generation_does_not_have_is_an_error():
     with pytest.raises(Unprintable, match="a register, which the beta generation does not have, cannot be printed") as error:
         printed(conditional, [X, COUNT], generation="beta")
     assert error.value.at.line == conditional.func.__code__.co_firstlineno + 5
-    with pytest.raises(Unprintable, match="a placement, or a release of the current generation, with generation beta"):
+    with pytest.raises(Unprintable, match="generation beta with a placement, or with a release of the current generation,"):
         printed(conditional, [X, COUNT], generation="beta", keep_placement=True)
 
 
