@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Captured kernels on arrays that overlap: native code does what the interpreter does, operation by operation.
+"""Compare native code with the interpreter, operation by operation, on arrays that overlap.
 
-Outputs that a kernel makes become inputs that it writes, so that any two of its arrays can be given the same memory.
+Outputs that a kernel creates become inputs that it writes, so that any two of its arrays can share memory.
 """
 
 import contextlib

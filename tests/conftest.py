@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What all tests share: one thread a worker, property tests that try the same examples each time, markers."""
+"""Settings that all tests share: one thread for each worker, property tests that try the same examples each time,
+markers.
+"""
 
 import gc
 import os

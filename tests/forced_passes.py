@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes of the CPU on kernels that are too small for them: options that force them, and one pass alone."""
+"""Run passes of the CPU on kernels that are too small for them: with options that force them, and each pass alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

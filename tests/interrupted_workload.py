@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run by ``test_interrupts.py`` in its own process: work that would take hours, each piece ended by Ctrl-C.
+"""The process that ``test_interrupts.py`` starts: work that would take hours, each part of which Ctrl-C ends.
 
-A thread sends the signal when the piece is under way. After each the same small kernel is run, whose result is right.
+A thread sends the signal while the part runs. After each part the same small kernel runs, with the right result.
 """
 
 import os

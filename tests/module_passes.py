@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes of the CPU on text: each reads the module that the one before printed, and the JIT compiles the last one."""
+"""Run passes of the CPU on text: each reads the module that the previous one printed, and the JIT compiles the last
+one.
+"""
 
 import re
 from collections.abc import Iterator

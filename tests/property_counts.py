@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many examples a property test tries: few wherever the tests run, many in ``make fuzz``."""
+"""The number of examples that a property test tries: few in a normal run, many in ``make fuzz``."""
 
 import os
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Documented signatures as tables, and the signatures of functions as the documents write them."""
+"""Documented signatures as tables, and signatures of functions in the form of the documents."""
 
 import enum
 import inspect

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Several threads that make and run kernels, all different, on every executor; ends with status 1 where one is wrong.
+"""Create and run different kernels in several threads, on every executor; the exit status is 1 if a result is wrong.
 
-``python -m tests.threads_workload THREADS KERNELS ROUNDS`` runs in its own process: its first calls are in threads.
+``python -m tests.threads_workload THREADS KERNELS ROUNDS`` runs in its own process, because its first calls must be in
+threads.
 """
 
 import faulthandler

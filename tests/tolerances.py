@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How far a computed value may be from the exact one: bounds that follow from the arithmetic.
+"""Bounds of the difference between a computed value and the exact one, which follow from the arithmetic.
 
-A rounding moves a value by at most half a step of its dtype, ``unit(dtype)`` of the value. What rounds once is compared
-in steps (``assert_steps``), a sum of products with ``product_bound`` (``assert_within``).
+A rounding moves a value by at most half a step of its dtype, ``unit(dtype)`` of the value. A result that rounds once is
+compared in steps (``assert_steps``), a sum of products with ``product_bound`` (``assert_within``).
 """
 
 from typing import Any

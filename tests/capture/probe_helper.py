@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of helpers that knows nothing of kernels: probes call it to see how undecorated code is captured."""
+"""Helper functions without decorators, which probes call to see how capture handles undecorated code."""
 
 from nki_mlir.language.beta import language as nl
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Traps in Python: state carried round loops, iteration, control flow. ``test_capture`` runs them."""
+"""Kernels with Python that is hard to capture: state carried round loops, iteration, control flow. ``test_capture``
+runs them.
+"""
 
 import random
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Traps in calls: helpers, closures, methods, generators, state in other modules. ``test_capture`` runs them."""
+"""Kernels with calls that are hard to capture: helpers, closures, methods, generators, state in other modules.
+``test_capture`` runs them.
+"""
 
 from nki_mlir.language.beta import language as nl
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Traps on the tile side: sizes, named errors, masks, overlap, accumulation, grids. ``test_capture`` runs them."""
+"""Kernels with tiles that are hard to capture: sizes, named errors, masks, overlap, accumulation, grids.
+``test_capture`` runs them.
+"""
 
 from nki_mlir.capture.errors import AnnotationMismatch, ArangeInCondition, OutOfScope, UnrollLimit
 from nki_mlir.dialects.verifier import OutOfBounds

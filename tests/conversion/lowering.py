@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs one operation two ways: its class's reference, and its linalg form in the interpreter."""
+"""Run one operation in two ways: by its class's reference, and in its linalg form in the interpreter."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels at the nki, waist and nisa level, whose results must agree: the instructions chosen, and values to run on.
+"""Kernels at the nki, waist and nisa level, whose results must agree: the expected instructions, and the arguments.
 
-Results agree bit for bit: the three levels add in one order. Folds over masked rows, which the levels cut in their own
-ways, agree within a bound that the test gives.
+Results agree bit for bit, because the three levels add in one order. Folds over masked rows, which each level divides
+differently, agree within a bound that the test gives.
 """
 
 import ml_dtypes

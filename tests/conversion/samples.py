@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random operations of any class that has a loop form: shapes, dtypes, patterns, masks, overlap, edge values."""
+"""Random operations of every class that has a loop form: shapes, dtypes, patterns, masks, overlap, edge values."""
 
 from dataclasses import dataclass, replace
 

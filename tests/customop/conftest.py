@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Libraries of the tests: each is built once for all workers of a session."""
+"""The libraries of the tests, each of which is built once for all workers of a session."""
 
 import shutil
 from pathlib import Path

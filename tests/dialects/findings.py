@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations of the samples with all that is optional, and what the verifier finds in an operation."""
+"""Operations of the samples with all optional parts, and the errors that the verifier reports for an operation."""
 
 from functools import cache
 from typing import Any

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every operation means, written a second time: plain NumPy in float64, from the documents, not the classes.
+"""A second definition of every operation: NumPy in float64, written from the documents, not from the classes.
 
-A formula gets the operation (for its attributes) and its sources as float64 arrays, before anything was written, and
-gives the new value of the first destination, or of each destination in a tuple.
+A formula takes the operation, for its attributes, and its sources as float64 arrays before anything is written. It
+returns the new value of the first destination, or of each destination in a tuple.
 """
 
 import math

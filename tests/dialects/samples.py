@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One valid operation of each class, in any size, on arrays or in IR.
+"""A valid operation of each class, in any size, on arrays or in IR.
 
-A tile is written ``sbuf PxFxf32``: its memory, its extents (numbers, or letters that ``sizes`` gives), its dtype.
+A tile is written ``sbuf PxFxf32``: its memory, its extents (numbers, or letters that ``sizes`` defines), its dtype.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Constructs of Python in kernels: for each a function that makes the kernel with a generation's ``nl``, and what it
-computes.
+"""Constructs of Python in kernels: for each a function that creates the kernel with a generation's ``nl``, and the
+expected result.
 
 Kernels load the rows of X, a stack of four tiles, and store into an output like it.
 """

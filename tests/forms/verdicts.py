@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of the current generation, legal and illegal, whose verdicts are to be the same wherever they run."""
+"""Legal and illegal kernels of the current generation, whose verdicts must be the same on every executor."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The executor that kernels on framework tensors run on, and two devices for JAX in child processes only."""
+"""The executor of kernels on framework tensors, and two devices for JAX in child processes."""
 
 import os
 import subprocess

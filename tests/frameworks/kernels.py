@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of every calling convention, small."""
+"""Small kernels of every calling convention."""
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tests see differently by the version of JAX: 0.6 is the last one for Python 3.10."""
+"""Differences between versions of JAX that tests see: 0.6 is the last one for Python 3.10."""
 
 import re
 from typing import Any

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives each entry random inputs for a while: each ends as a result or an error of ours, in bounded time and memory.
+"""Run random inputs of each entry for a while: each ends as a result or an error of the toolchain, in bounded time and
+memory.
 
 ``python -m tests.fuzzing.campaign [--seconds N] [--inputs N] [--only ENTRY] [--seed N] [--jobs N]`` prints a table:
-inputs tried, accepted (read and verified), executed, and rules that refused others. Inputs run in children of the
-workers, so that one that ends its process is told as well. What failed, and the first input that each rule refused, is
-kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
-``--counts FILE`` writes the counts after each batch; the next run with the file continues after the inputs of the last.
+inputs tried, accepted (read and verified), executed, and rules that rejected others. Inputs run in child processes of
+the workers, so the campaign also reports one that ends its process. ``.fuzz/ENTRY`` keeps the inputs that failed, and
+the first input that each rule rejected; an input is an entry, a seed and a number, and ``--seed`` and ``--first``
+repeat it. ``--counts FILE`` writes the counts after each batch; the next run with the file continues after the inputs
+of the last.
 """
 
 import argparse

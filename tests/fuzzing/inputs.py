@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs of each entry, drawn from the op classes and the writers of random programs, some then damaged.
+"""Inputs of each entry, drawn from the op classes and the writers of random programs, some of them then damaged.
 
 Modules of the nki and nisa levels are one operation of a class with tiles of drawn sizes and attributes of their types;
-assembly and binaries are random streams; kernels, those of the random programs; configs, those of a kernel. Damage keeps
-what a reader would look at first: brackets stay in pairs, types agree with each other, checksums and keys are computed
-anew, so that it is the rules behind these that are reached.
+assembly and binaries are random streams; kernels are those of the random programs, and configs those of a kernel.
+Damage keeps the properties that a reader checks first: brackets stay in pairs, types agree with each other, and
+checksums and keys are computed anew, so that inputs reach the rules behind these checks.
 """
 
 import ast

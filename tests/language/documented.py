@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels with documented errors: tests check the name, the text and the kernel's statement."""
+"""Kernels with documented errors: tests compare the name, the text and the kernel's statement."""
 
 import inspect
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The tests' kernels on the evaluator of ``tests/oracle``, which shares nothing with the executors.
+"""Run the tests' kernels on the evaluator of ``tests/oracle``, which shares no code with the executors.
 
-Functions are executed from their source, with the evaluator's modules, functions and types in place of those that their
-surroundings hold.
+It executes functions from their source, with the evaluator's modules, functions and types instead of those in their
+globals.
 """
 
 import enum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels from text: their source can be read back as that of a file can."""
+"""Create kernels from text, whose source can be read back like that of a file."""
 
 import itertools
 import linecache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks as tests draw them: comparisons of partition, column and turn of a loop, in a kernel and in NumPy."""
+"""Masks as tests draw them: comparisons of partition, column and iteration of a loop, in a kernel and in NumPy."""
 
 import numpy as np
 from hypothesis import strategies as st

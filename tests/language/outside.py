@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of helpers that kernels call: they are undecorated and have loops."""
+"""Undecorated helper functions with loops, which kernels call."""
 
 from nki_mlir.language.beta import language as nl
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Making a kernel of an expression, running it on one executor and comparing what it returns with NumPy."""
+"""Create a kernel from an expression, run it on an executor, and compare its results with NumPy."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A stack of four tiles: the tensor kernels loop over, an output like it, a factor for each of its tiles."""
+"""A stack of four tiles: the tensor over which kernels loop, an output like it, and a factor for each of its tiles."""
 
 import numpy as np
 

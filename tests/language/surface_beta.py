@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The documented names of the beta generation, with the parameters and defaults their documents give.
+"""The documented names of the beta generation, with the parameters and defaults that their documents give.
 
-Undocumented extra keywords are accepted by all functions and not listed. ``None`` stands for a name that is not a function
-(a dtype, a buffer, an enumeration, a constant) or that is documented without its parameters.
+All functions accept undocumented extra keywords, which are not listed. ``None`` stands for a name that is not a
+function (a dtype, a buffer, an enumeration, a constant) or that is documented without its parameters.
 """
 
 from tests.signatures import table

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What kernels of the tests share, in the way that large kernels are written: tiles, cores, a stack of SBUF."""
+"""Helper functions in the style of large kernels, which kernels of the tests share: tiles, cores, a stack of SBUF."""
 
 from dataclasses import dataclass
 

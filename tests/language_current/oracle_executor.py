@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The evaluator of ``tests/oracle`` in the place of an executor: kernels of some tests run on it with its names.
+"""The evaluator of ``tests/oracle`` as an executor, on which kernels of some tests run with its names.
 
-It has the newest signatures, and neither warnings nor the product's words: tests about these are listed here, or in
+It has the newest signatures, but neither warnings nor the product's texts: tests of these are listed here, or are in
 other modules.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Running instructions on tiles of given arrays, and kernels on one executor."""
+"""Run instructions on tiles of given arrays, and kernels on an executor."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The entries of ``beta.txt`` and ``current.txt``, as kernels in files, and what running one tells its author.
+"""The entries of ``beta.txt`` and ``current.txt`` as kernels in files, and the message that each causes.
 
-``python -m tests.mistakes.entries`` writes down what the entries are told now, for reading before it is committed.
+``python -m tests.mistakes.entries`` writes the current messages to these files; read them before you commit.
 """
 
 import importlib.util

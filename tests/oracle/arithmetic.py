@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the engines compute: operators of two operands, activation functions, reductions (documents: beta 6.2, 7.1).
+"""The arithmetic of the engines: operators of two operands, activation functions, reductions (documents: beta 6.2,
+7.1).
 
-Operands come as elements of their types. All is computed in float32 and rounded once more, by ``dtypes.convert``, when
-it is written; sums, differences and products of integers are exact, operators on bits work on bits. Activation
+Operands are elements of their types. Results are computed in float32 and rounded once more, by ``dtypes.convert``, when
+they are written; sums, differences and products of integers are exact, and operators on bits work on bits. Activation
 functions are computed in float64 and rounded to float32.
 """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Memory: ``Storage``, bytes that know who wrote them, and ``View``, the element of a storage at each place of a tensor.
+"""Memory: ``Storage``, bytes with a record of their writer, and ``View``, the element of a storage at each index of a
+tensor.
 
-A subscript of any kind is NumPy's indexing of the view's array of places. Places outside of the tensor are kept as
-such: looking at one is an error, unless a mask leaves it out.
+A subscript of any kind is NumPy's indexing of the view's array of element numbers. Numbers outside of the tensor stay
+in the array: an access to one is an error, unless a mask excludes it.
 """
 
 from collections.abc import Callable, Sequence

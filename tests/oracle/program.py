@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The program of the grid that runs now: its ids, the loops it is in, what it meets, and what was found out.
+"""The program of the grid that runs now: its ids, its loops, the programs that it meets, and its findings.
 
-Programs take turns: one runs until it ends or waits for others at a meeting.
+Programs take turns: one runs until it ends or waits for others at a barrier or exchange.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts: which elements they choose, and which of these lie outside of the tensor (document: beta 4).
+"""Subscripts: which elements they select, and which of these lie outside of the tensor (document: beta 4).
 
-Integers, slices with steps, ``nl.ds``, arrays of integers that broadcast, ``...``, ``None``, and tiles: indices that
-are read when the subscript is evaluated.
+The subscripts are integers, slices with steps, ``nl.ds``, arrays of integers that broadcast, ``...``, ``None``, and
+tiles, whose indices are read when the subscript is evaluated.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operations that random graphs draw alike for JAX and PyTorch: functions that take the library's text of each.
+"""Operations that random graphs draw for both JAX and PyTorch: functions that take the library's text of each.
 
 ``{0}`` of a text is the operand, ``{1}`` the second operand, the axis, the shape or the order of axes.
 """

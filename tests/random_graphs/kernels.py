@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The kernels that random graphs call, for any shape that they say, and the rules that draw their calls."""
+"""The kernels that random graphs call, for any shape, and the rules that draw their calls."""
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operations of PyTorch that random graphs draw: a function each."""
+"""The operations of PyTorch that random graphs draw: one function for each."""
 
 from math import prod
 

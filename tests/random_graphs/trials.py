@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs of random graphs: other ones each time in `make fuzz`, else always the same."""
+"""Run random graphs: new ones each time in `make fuzz`, otherwise always the same."""
 
 import os
 import secrets

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes random functions of JAX or PyTorch that call kernels, and says what is known about the values of each array.
+"""Write random functions of JAX or PyTorch that call kernels, and record what is known about the values of each array.
 
-Values are small whole numbers, which every program computes without rounding: results are compared bit for bit. What
-rounds (a division, a transcendental function) is returned with a bound and used for nothing else.
+Values are small integers, which every program computes without rounding, so results are compared bit for bit. A result
+that rounds (a division, a transcendental function) is returned with a bound, and no other operation uses it.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives the streams of random kernels to the checker, which must find no violation: each would be a false alarm.
+"""Run the checker on the streams of random kernels: each violation that it reports would be a false alarm.
 
 ``python -m tests.random_programs.checked_streams [--count N] [--first N] [--seed N] [--seconds N]`` prints how many
-programs of each generation were proved, how many the checker could not analyse, and how many only read what no
-statement writes, which a kernel may do. Other tests execute such programs, so their streams have the right values in
-all orders that the simulator tries.
+programs of each generation the checker proved, how many it could not analyse, and how many only read unwritten memory,
+which a kernel may do. Other tests execute such programs, so their streams have the right values in all orders that the
+simulator tries.
 """
 
 import argparse

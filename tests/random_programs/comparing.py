@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs a random program on all executors, and on the evaluator of ``tests/oracle``, which shares nothing with them.
+"""Run a random program on all executors, and on the evaluator of ``tests/oracle``, which shares no code with them.
 
-What they return is compared: bit for bit, or within the stated bounds.
+It compares the results bit for bit, or within the stated bounds.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How often random programs drew each name of the language, and each parameter of it by place and by name."""
+"""Count how often random programs draw each name of the language, and each of its parameters by position and by name.
+"""
 
 import ast
 import inspect

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random kernels that read and overwrite parts of the same few tensors with all engines and DMA, evaluated with NumPy.
 
-Each step is the text of an instruction and what it does to the arrays. Values are integers below 2 ** 24: exact.
+Each step is the text of an instruction and its effect on the arrays. Values are integers below 2 ** 24, so they are
+exact.
 """
 
 from collections.abc import Callable

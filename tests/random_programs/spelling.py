@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The same calls spelled otherwise: parameters by place or by name, in any order, and hints that change no value."""
+"""Other forms of the same calls: parameters by position or by name, in any order, and hints that change no value."""
 
 import ast
 import inspect

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes random kernels: scopes, loops, masks, operands, and what is known about the values of each tile.
+"""Write random kernels: scopes, loops, masks, operands, and what is known about the values of each tile.
 
-All values that are used are exact: equal on all executors, bit for bit. A result that is not (a sum that rounds, a
-transcendental function) is stored at once, with the bound within which executors may differ, and used for nothing else.
+All values that a kernel uses are exact: equal on all executors, bit for bit. It stores a result that is not exact (a
+sum that rounds, a transcendental function) at once, with the bound within which executors may differ, and uses it for
+nothing else.
 """
 
 from collections.abc import Callable

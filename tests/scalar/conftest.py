@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles expansions: each becomes a loop that applies it to arrays, many of them in one module."""
+"""Compile expansions: each becomes a loop that applies it to arrays, many of them in one module."""
 
 import ctypes
 from collections.abc import Callable, Sequence

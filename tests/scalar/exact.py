@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The scalar functions of one and two float32 values as formulas in float64, written apart from the library's."""
+"""Formulas in float64 of the scalar functions of one and two float32 values, written independently of the library."""
 
 import math
 

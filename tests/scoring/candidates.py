@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Candidates with the verdicts that they have to get: right ones, slow ones, wrong ones of many kinds, and cheats."""
+"""Candidates with their expected verdicts: right ones, slow ones, wrong ones of many kinds, and cheats."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Workers that stay for all tests of this directory: the start of one takes longer than most verdicts."""
+"""Workers that serve all tests of this directory, because the start of one takes longer than most verdicts."""
 
 import pytest
 

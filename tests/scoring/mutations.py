@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random changes of right kernels: each is refused, or equals the reference by the oracle, on other seeds and shapes too.
+"""Change right kernels at random: each is refused, or equals the reference by the oracle, also on other seeds and
+shapes.
 
     python -m tests.scoring.mutations --count 1000 --jobs 2
 """

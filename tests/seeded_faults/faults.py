@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Faults to seed in a copy of the front end, each a change of one line: what random programs on the oracle must find.
+"""Faults of one line to seed in a copy of the front end, which random programs on the oracle must find.
 
-All executors share the front end, so that they agree on each of these. ``tests/seeded_faults/seeded.py`` seeds and hunts them.
+All executors share the front end, so they agree on each fault. ``tests/seeded_faults/seeded.py`` seeds them.
 """
 
 from dataclasses import dataclass

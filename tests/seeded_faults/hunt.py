@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs random programs on the interpreter and on the oracle until they differ, or the time is over.
+"""Run random programs on the interpreter and on the oracle until they differ, or until the time is over.
 
-``python -m tests.seeded_faults.hunt beta|current|both SECONDS``: how many programs ran, and the difference if there was one.
+``python -m tests.seeded_faults.hunt beta|current|both SECONDS`` prints how many programs ran, and the difference if
+there was one.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Seeds each fault of ``faults.py`` in a copy of the package and hunts it with random programs on the oracle.
+"""Seed each fault of ``faults.py`` in a copy of the package, and run random programs on the oracle to find it.
 
-``python -m tests.seeded_faults.seeded [--seconds N] [--only TEXT] [--jobs N]``: a table of what found each fault, and after
-how many programs; exit status 1 where more than two were missed.
+``python -m tests.seeded_faults.seeded [--seconds N] [--only TEXT] [--jobs N]`` prints which program found each fault,
+and after how many; the exit status is 1 if more than two are missed.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel in a file, as commands take it."""
+"""A kernel in a file, for commands."""
 
 import nki
 import nki.isa as nisa

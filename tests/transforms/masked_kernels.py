@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels with masks, their inputs and what NumPy says they compute; and how to run a module of theirs."""
+"""Kernels with masks, their inputs and the results that NumPy computes, and functions that run their modules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

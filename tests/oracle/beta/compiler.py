@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronxcc.nki.compiler``: where tensors lie and how kernels are compiled, which changes no value (document: 8)."""
+"""``neuronxcc.nki.compiler``: allocation of tensors and options of the compilation, which change no value (document:
+8).
+"""
 
 from types import SimpleNamespace
 from typing import Any

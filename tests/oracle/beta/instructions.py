@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nisa``: instructions of the Scalar, Vector and GpSimd engines on elements (documents: 7.3, 7.4, 7.5).
+"""``nisa``: elementwise instructions of the Scalar, Vector and GpSimd engines (documents: 7.3, 7.4, 7.5).
 
-What is chained in one instruction is computed in float32, or exactly on integers, and rounded once.
+Operations that one instruction chains are computed in float32, or exactly on integers, and rounded once.
 """
 
 from math import prod

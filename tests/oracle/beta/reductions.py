@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nl``: reductions and what is composed of them (document: 6.3). Composites round once, at the end."""
+"""``nl``: reductions and functions composed of them (document: 6.3). Composed functions round once, at the end."""
 
 from collections.abc import Sequence
 from math import prod as product_of

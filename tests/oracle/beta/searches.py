@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nisa``: statistics, searches, shuffles and gathers of rows, transfers (documents: 7.4, 7.5, 7.6).
 
-A mask leaves a part of each row; that part counts as the row.
+A mask leaves a part of each row, which then counts as the row.
 """
 
 from collections.abc import Sequence

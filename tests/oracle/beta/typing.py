@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronxcc.nki.typing``: annotations, and ``scalar``, a number that a tile holds (document: 2.3, 5.3)."""
+"""``neuronxcc.nki.typing``: annotations, and ``scalar``, a number in a tile (document: 2.3, 5.3)."""
 
 from typing import Any
 

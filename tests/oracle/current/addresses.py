@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the run time adds to a view's place (language, sections 3.5 to 3.7), and what a step of the language is."""
+"""Run-time additions to the start of a view (language, sections 3.5 to 3.7), and the steps of the language."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

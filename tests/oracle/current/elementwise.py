@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions that compute each element by itself, and the totals that some of them keep (sections 4.2, 4.3, 4.4)."""
+"""Elementwise instructions, and the totals that some of them accumulate (sections 4.2, 4.3, 4.4)."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The mathematics of nki.language (sections 4.4, 6.3 to 6.6). An ``op=`` of an instruction is one of these functions."""
+"""The mathematics of nki.language (sections 4.4, 6.3 to 6.6). An ``op=`` of an instruction is one of these functions.
+"""
 
 from collections.abc import Callable
 from math import prod as product

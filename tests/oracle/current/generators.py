@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random numbers (instructions, section 4.3): no bits are documented, so that what they give is not compared (open 25)."""
+"""Random numbers (instructions, section 4.3): no bits are documented, so tests do not compare the values (open 25)."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of nki.language that are not element by element (language, sections 5 and 6): memory, loops, programs."""
+"""Functions of nki.language that are not elementwise (language, sections 5 and 6): memory, loops, programs."""
 
 import ast
 import inspect

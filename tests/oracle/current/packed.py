@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elements that are four small floats (language, section 4.1)."""
+"""Elements that consist of four small floats (language, section 4.1)."""
 
 import ml_dtypes
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels that were written with another implementation's names: each name becomes the oracle's of the same name."""
+"""Kernels that use another implementation's names: the oracle's object of the same name replaces each."""
 
 from collections.abc import Iterator
 from enum import Enum

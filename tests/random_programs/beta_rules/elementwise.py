@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of tiles, element by element."""
+"""Elementwise functions of tiles."""
 
 from math import inf
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the rules of the beta generation take: functions of the tables, numbers, columns, result dtypes."""
+"""Operands of the rules of the beta generation: functions of the tables, numbers, columns, result dtypes."""
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.scalar.activation import ACTIVATIONS

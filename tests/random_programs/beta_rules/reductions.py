@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Folds along free axes and partitions, and instructions that write one beside a tile."""
+"""Folds along free axes and partitions, and instructions that also write one."""
 
 from math import prod
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses of the run time, transfers, views, constants."""
+"""Run-time addresses, transfers, views, constants."""
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT8
 

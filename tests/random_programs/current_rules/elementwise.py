@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of tiles, element by element, and patterns of numbers."""
+"""Elementwise functions of tiles, and patterns of numbers."""
 
 from nki_mlir.language.current import language as nl
 from nki_mlir.scalar.activation import ACTIVATIONS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of the language that are several instructions."""
+"""Functions of the language that become several instructions."""
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, UINT32
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views as destinations: patterns, parts, other types, addresses of the run time; totals that round as they grow."""
+"""Views as destinations: patterns, parts, other types, run-time addresses; totals that round as they grow."""
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32
 

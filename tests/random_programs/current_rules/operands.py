@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the rules of the current generation take: functions of the tables, numbers, columns, small values."""
+"""Operands of the rules of the current generation: functions of the tables, numbers, columns, small values."""
 
 from math import prod
 

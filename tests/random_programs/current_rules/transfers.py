@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transfers, views, addresses of the run time."""
+"""Transfers, views, run-time addresses."""
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32
 

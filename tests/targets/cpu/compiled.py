@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules of any level as compiled kernels."""
+"""Compile modules of any level to kernels."""
 
 from dataclasses import dataclass
 from typing import Any

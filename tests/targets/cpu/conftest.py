@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled kernels use two threads in these tests, however many cores there are."""
+"""Let compiled kernels use two threads in these tests, whatever the number of cores."""
 
 import os
 

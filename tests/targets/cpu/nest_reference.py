@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a nest computes, element for element in NumPy, and how to call its routine: the two sides of the tests."""
+"""Compute a nest element by element in NumPy, and call its routine: the two sides of the tests."""
 
 import ctypes
 from collections.abc import Sequence

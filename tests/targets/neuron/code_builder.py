@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Builds nisa-level records for tests, and runs them in program order on one array a buffer."""
+"""Build nisa-level records for tests, and run them in program order on one array for each buffer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

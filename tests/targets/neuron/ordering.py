@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Proves from a program alone that its waits order all conflicting accesses: no part of the emitter is used.
+"""Prove from a program alone that its waits order all conflicting accesses; it uses no part of the emitter.
 
-For straight-line programs of 4-byte elements. What happens before what: an engine's instructions in order; a transfer
-after the instruction that triggers it; a queue's reports in order, each after its transfer; an instruction after the
-update with which a semaphore reaches the value it waits for.
+It handles straight-line programs of 4-byte elements. These happen in order: an engine's instructions; an instruction
+and the transfers that it triggers; a queue's reports, each after its transfer; the update with which a semaphore
+reaches a value, and the instruction that waits for it.
 """
 
 import itertools

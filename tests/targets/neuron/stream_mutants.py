@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ways to break a program of instruction streams, one change each: what the checker of streams has to refuse."""
+"""Single changes that break a program of instruction streams, each of which the checker of streams must reject."""
 
 import random
 from collections.abc import Callable, Iterator

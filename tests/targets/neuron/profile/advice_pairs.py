@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels in pairs: before and after following a rule of the advice. Both compute the same."""
+"""Pairs of kernels that compute the same: one before, one after following a rule of the advice."""
 
 import nki_mlir.language.beta.isa as nisa
 import nki_mlir.language.beta.language as nl

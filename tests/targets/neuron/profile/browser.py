@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A page in a browser without a screen: what is in it after its scripts have run."""
+"""Load a page in a browser without a screen, and return its content after its scripts have run."""
 
 import shutil
 import subprocess
