@@ -109,7 +109,7 @@ class NotChecked(NkiMlirError):
 class NotOrdered(NkiMlirError):
     code = "NKI-ORDER-SOURCE"
     message = "{option} does not take {what}"
-    fix = "give instruction streams: assembly, a binary or a module at the isa level, as nki-opt --lower-to-isa writes"
+    fix = "give instruction streams, such as nki-opt --lower-to-isa writes: assembly, a binary or an isa module"
 
 
 class TooMuchMemory(NkiMlirError):

@@ -28,7 +28,7 @@ class NotLoaded(NkiMlirError, LookupError):
 class ResultShape(NkiMlirError):
     code = "NKI-CUSTOMOP-RESULT"
     message = "{function} of library {library} returns a result of shape {shape}, but dst has shape {expected}"
-    why = "the result of a program has the shape that its shape function says"
+    why = "the shape function of a program determines the shape of its result"
     fix = "give dst as many elements as the result has"
 
 

@@ -147,12 +147,12 @@ class DivisionRule:
 
 
 def partitioned(function: Callable[..., object], rule: str, split: str) -> Callable[..., Any]:
-    """Return a function that ``jax.jit`` divides among devices along the dimensions along which its operands are
+    """Return a function whose work ``jax.jit`` divides among devices, along the dimensions in which its operands are
     divided.
 
     Without it, every device gathers a kernel's operands and computes all of its results. JAX traces the function on
     the shapes of one device's parts, as under ``shard_map``: along the dimensions in ``split``, a part of the results
-    may depend on the same part of the operands alone.
+    may depend only on the same part of the operands.
 
     Arguments:
         function: takes arrays by position, calls kernels and returns arrays

@@ -35,7 +35,7 @@ from nki_mlir.language.specialization import Specialization, executor
 from nki_mlir.result_memory import array_at
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-FAILURES_KEPT = 256                 # exceptions that are stored until their caller asks for the error of its status
+FAILURES_KEPT = 256                 # exceptions that are stored until their caller requests the error of its status
 
 Program = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 

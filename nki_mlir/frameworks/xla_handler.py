@@ -38,7 +38,7 @@ DATA_TYPE = {dtypes.BOOL: 1, dtypes.INT8: 2, dtypes.INT16: 3, dtypes.INT32: 4, d
 
 class UnsupportedFfi(NkiMlirError, RuntimeError):
     code = "NKI-XLA-FFI"
-    message = "this jaxlib has version {major} of XLA's foreign function interface, and its frames have another layout"
+    message = "this jaxlib has version {major} of XLA's foreign function interface, whose call frames differ"
     fix = "use a jaxlib with version 0 of the interface"
 
 

@@ -86,7 +86,7 @@ def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, s
     if part.full is None and part.relaxed is None:
         return part.points, f"right, {time}"
     if part.full is not None and us <= part.full:
-        return part.points, f"right, {time}, at most {part.full:g} are asked for"
+        return part.points, f"right, {time}, the goal is at most {part.full:g}"
     if part.relaxed is not None and us <= part.relaxed:
         full = f", {part.full:g} get all points" if part.full is not None else ""
         return part.points * part.share, f"right, {time}, within {part.relaxed:g}{full}. {verdict.advice}"

@@ -23,7 +23,7 @@ TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize,cse,func.func(linalg-general
 class BadModule(NkiMlirError, ValueError):
     code = "NKI-STABLEHLO"
     message = "the StableHLO module cannot be run: {what}"
-    fix = "give a module with one public function on tensors of static shape, as jax.jit(f).lower(...).as_text() does"
+    fix = "give a module with one public function on tensors of static shape, such as jax.jit(f).lower(...).as_text()"
 
 
 def graph_context() -> Context:

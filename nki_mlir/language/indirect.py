@@ -38,7 +38,7 @@ class ManyRunTimeIndices(KernelError, IndexError):
 class IndirectFreeDim(KernelError):
     code = "err_indirect_indices_free_dim"
     message = "an index tile addresses dimension {dim} of {shape}; it can address rows only"
-    fix = "index the first dimension that no integer indexes with the tile, the others with nl.arange or slices"
+    fix = "use the tile for the first dimension that no integer indexes, and nl.arange or slices for the others"
 
 
 class DynamicIndex:

@@ -12,7 +12,7 @@ class ReplicaGroup:
 
 
 def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
-    """Concatenate each src over all ranks of the group into its dst on every rank.
+    """Concatenate the src of all ranks of the group into its dst on every rank.
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
@@ -74,7 +74,7 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
 
 
 def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
-    """Concatenate this rank's part of each src over all ranks of the group into its dst.
+    """Concatenate this rank's part of the src of every rank into its dst.
 
     Arguments:
         srcs: a list of tensors in HBM
@@ -126,7 +126,7 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
         name: a string; the instruction's name in profiles
 
     Result:
-        None. dst gets src of the rank that sends to this one; a rank that receives nothing keeps dst.
+        None. dst gets the src of the rank that sends to this one; a rank that receives nothing keeps dst.
 
     Errors:
         Tensors in SBUF, several of them, and a replica_group that is not a ReplicaGroup, are errors.
@@ -146,7 +146,7 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
         name: a string; the instruction's name in profiles
 
     Result:
-        None. Each dst gets src of the rank before this one in a ring.
+        None. Each dst gets the src of the rank before this one in the ring.
 
     Errors:
         Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.
@@ -186,7 +186,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
         name: a string; the instruction's name in profiles
 
     Result:
-        None. Each dst gets src0 op src1 of the rank before this one in a ring.
+        None. Each dst gets src0 op src1 of the rank before this one in the ring.
 
     Errors:
         Lists of different lengths, memories or dtypes, and a replica_group that is not a ReplicaGroup, are errors.

@@ -21,7 +21,7 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
     """Compute op((data op0 imm0) op1 imm1); ``reduce_cmd`` can accumulate it in the Scalar engine's registers.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         op: an activation function, such as nl.exp
         data: a tile [P, F] in SBUF or PSUM
         imm0: a number, a tile or None; op0's operand; a tile is [P, 1]
@@ -33,7 +33,7 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
         reverse1: True exchanges op1's operands
         reduce_op: an operator that folds elements, such as nl.add
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -49,14 +49,14 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
     """Set dst = op(data * scale + bias). ``reduce_cmd`` can accumulate it in registers, which reduce_res gets.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         op: an activation function, such as nl.exp
         data: a tile [P, F] in SBUF or PSUM
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -72,7 +72,7 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
     """Set dst = op(data * scale + bias), and ``reduce_res`` = its reduction with ``reduce_op`` over the free axes.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         op: an activation function, such as nl.exp
         data: a tile [P, F] in SBUF or PSUM
         reduce_op: nl.add, the only operator
@@ -94,7 +94,7 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
     """Set dst = on_true_tile where ``cmp_op`` holds for the pattern's value and 0, else on_false_value.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         pattern: a list of [step, count] pairs; one pair for each free axis, outermost first
         channel_multiplier: an integer; the step from one partition to the next
         on_true_tile: a tile [P, F], the values where the condition is true
@@ -282,11 +282,11 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
     """Compute exp(src - max_value), and add it to the accumulation registers; ``reduce_res`` gets their values.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a tile [P, F] in SBUF or PSUM
         max_value: a number or a tile; the number to subtract; a tile is [P, 1] of float32
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_init: a number or a tile; the value that load_reduce writes to the registers first
         name: a string; the instruction's name in profiles
 
@@ -396,7 +396,7 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
     """Set dst = value. For an integer tile the value is rounded to the nearest integer, ties to even.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         value: a number, converted to dst's dtype
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
@@ -432,7 +432,7 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
     """Set dst = data with the first occurrence of each of 8 values replaced by ``imm``, the last value first.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data: a tile [P, F] in SBUF or PSUM
         vals: a tile [P, 8]
         imm: a number; the number that replaces the values
@@ -518,7 +518,7 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
     """Set dst[i] = src[shuffle_mask[i]] in each group of 32 partitions. 255 in the mask leaves dst[i] unchanged.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a tile [P, F] in SBUF or PSUM
         shuffle_mask: 32 integers: the partition, within a group of 32, from which each partition is copied, or 255
         name: a string; the instruction's name in profiles
@@ -603,10 +603,10 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
 
 
 def rand2(dst, min, max, name=None) -> Any:
-    """Set dst = uniform numbers from min to max, which are numbers or [P, 1] tiles.
+    """Set dst to uniform random numbers from min to max, which are numbers or [P, 1] tiles.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         min: a number or a tile; the lower bound; a tile is [P, 1]
         max: a number or a tile; the upper bound, above min; a tile is [P, 1]
         name: a string; the instruction's name in profiles
@@ -632,7 +632,7 @@ def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
         The state of the engine's generator, for rand_set_state.
 
     Errors:
-        A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        A tile with the wrong dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
         The message names the line of the call.
     """
 
@@ -649,7 +649,7 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
         None. The engine's random numbers continue as they did after rand_get_state.
 
     Errors:
-        A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        A tile with the wrong dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
         The message names the line of the call.
     """
 
@@ -658,13 +658,13 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
     """Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         on_true_tile: a tile [P, F] of floats
         comp_op0: the comparison of the index with bound0, such as nl.greater_equal
         comp_op1: the comparison of the index with bound1, such as nl.less
         bound0: a tile [P, 1] of float32
         bound1: a tile [P, 1] of float32
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reduce_op: nl.maximum, the only operator
         range_start: an integer; the index of the first element
@@ -684,7 +684,7 @@ def reciprocal(dst, data, name=None) -> Any:
     """Compute 1 / data.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data: a tile [P, F] in SBUF or PSUM
         name: a string; the instruction's name in profiles
 
@@ -796,7 +796,7 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
     """Set dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
@@ -819,12 +819,12 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
     """Select on_true where the predicate is not 0, else on_false; the registers get each row's maximum.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_op: nl.maximum, the only operator
         reverse_pred: True selects on_true where the predicate is 0
         name: a string; the instruction's name in profiles
@@ -854,7 +854,7 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
         None. dst gets what the other core sent.
 
     Errors:
-        Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors.
+        Tiles of different shapes or dtypes, tiles outside of SBUF, and cores that the launch does not have are errors.
         The message names the line of the call.
     """
 
@@ -896,7 +896,7 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
     """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a tile [P, F] in SBUF or PSUM
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
@@ -932,7 +932,7 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
     """Copy a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
@@ -950,7 +950,7 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
     """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a number or a tile; a tile is [P, F] in SBUF or PSUM
         predicate: a tile [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True copies where the predicate is 0
@@ -989,7 +989,7 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) 
     """Set dst = data reduced over the last free axes, times -1 with ``negate``.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         op: an operator, such as nl.add
         data: a tile [P, F] in SBUF or PSUM
         axis: an integer or a tuple of integers; the axes to reduce, which are the last free axes
@@ -1010,7 +1010,7 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
     """Set dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
@@ -1034,13 +1034,13 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
     """Compute r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         src: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
         imm0: a number or a tile; op0's operand; a tile is [P, 1]
         imm1: a number or a tile; element -1 of the result, for load_reduce
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         name: a string; the instruction's name in profiles
 
     Result:
@@ -1056,14 +1056,14 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
     """Compute data op0 operand0, and fold it in the accumulation registers; ``reduce_res`` gets their values.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data: a tile [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
         operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reverse0: True exchanges op0's operands
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_init: a number or a tile; the value that load_reduce writes to the registers first
         reduce_res_negate: True multiplies the values that reduce_res gets by -1
         name: a string; the instruction's name in profiles
@@ -1081,7 +1081,7 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> An
     """Set dst = data1 (op) data2.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data1: a tile [P, F] in SBUF or PSUM
         data2: a tile [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
@@ -1101,7 +1101,7 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
     """Compute r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         data0: a tile [P, F] in SBUF or PSUM
         data1: a tile [P, F], of data0's shape
         initial: a number or a tile; element -1 of the result; a tile is [P, 1]

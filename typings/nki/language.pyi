@@ -322,7 +322,7 @@ def add(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x + y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -531,7 +531,7 @@ def divide(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        x / y of each element, in float32 and rounded once.
+        x / y of each element, in float32 and rounded once. A warning says that no device has the operator.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -731,7 +731,7 @@ def fmod(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        np.fmod(x, y) of each element, in float32 and rounded once.
+        np.fmod(x, y) of each element, in float32 and rounded once. A warning says that no device has the operator.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1288,7 +1288,7 @@ def mod(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        np.mod(x, y) of each element, in float32 and rounded once.
+        np.mod(x, y) of each element, in float32 and rounded once. A warning says that no device has the operator.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1305,7 +1305,7 @@ def multiply(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x * y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1417,13 +1417,13 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
 
 def par_dim(x) -> Any:
-    """Return the number unchanged: dimension 0 is the partition without a mark.
+    """Return the number unchanged: dimension 0 is the partition even without this mark.
 
     Arguments:
         x: an extent
 
     Result:
-        x itself: dimension 0 is the partition.
+        x itself.
 
     Errors:
         None.
@@ -1661,7 +1661,7 @@ def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
     Arguments:
         n: an integer; the number of rows, 1 to 128
         dtype: the dtype of the elements
-        dst: a tile [n, n] in SBUF, written
+        dst: a tile [n, n] in SBUF; gets the matrix
 
     Result:
         The identity matrix [n, n] in SBUF.
@@ -1859,7 +1859,7 @@ def subtract(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x - y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -2225,7 +2225,7 @@ def where(condition, x, y, dtype=None) -> Any:
     of y if x is a number, and float32 if both are numbers.
 
     Arguments:
-        condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
+        condition: a number or a tile; a tile is [P, F...] of any dtype; any value but 0 is true
         x: a number or a tile; the values where condition is true
         y: a number or a tile; the values elsewhere
         dtype: the result's dtype; x's by default, y's if x is a number

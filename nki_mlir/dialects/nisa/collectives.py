@@ -335,5 +335,5 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
         return np.full(self.dst.shape, rank, np.int32)
 
     def work(self) -> Work:
-        """The engine takes a fixed time, which the law ``register`` gives."""
+        """The engine takes a fixed time: the law ``register``."""
         return Work("register", 0)

@@ -160,7 +160,7 @@ class ColumnsAddressed(DataAddressed):
         return named
 
     def work(self) -> Work:
-        """The engine takes time for each element of a row of the piece, by the law ``gather``."""
+        """The engine takes time for each element of a row of the piece: the law ``gather``."""
         return Work("gather", self.operands()[0][1].free_elements)
 
 

@@ -78,8 +78,8 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         return FLOAT32 if self.runs_on is VECTOR and not ALU[self.op].on_bits else super().compute
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``, by other laws for division, for one operand in PSUM and
-        for simple operators on 16 bits."""
+        """The engine takes time for each element of ``dst``. Division, one operand in PSUM, and simple operators on 16
+        bits have other rates."""
         n = self.dst.free_elements
         if self.op == "divide":
             return Work("tensor_tensor.divide", n, slowest(self.dst, (self.lhs, self.rhs)))
@@ -164,8 +164,8 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles; operators with
-        roots are slower."""
+        """The engine takes time for each element of ``dst``. It depends on the dtypes and memories of the tiles;
+        operators with roots are slower."""
         rooted = not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))
         law = "roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}"
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
@@ -214,8 +214,8 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         return apply_alu(s, self.op1, apply_alu(s, self.op0, src, scalar, self.reverse0), tiles[-1], self.reverse1)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; products and differences of an even number of elements
-        are faster in 16 bits."""
+        """The engine takes time for each element of ``dst``. Products and differences of tiles of 16 bits with an even
+        number of elements are faster."""
         n = self.dst.free_elements
         fast = n % 2 == 0 and {self.op0, self.op1} <= {"subtract", "multiply"}
         law = f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}"
@@ -305,7 +305,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``, by another law if exactly one of ``src`` and
+        """The engine takes time for each element of ``dst``. The rate differs if exactly one of ``src`` and
         ``predicate`` is in PSUM."""
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
         factor = slowest(self.dst, (self.src, self.predicate))

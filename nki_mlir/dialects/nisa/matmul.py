@@ -48,7 +48,7 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
         check.bank(self.dst)
 
     def work(self) -> Work:
-        """The engine takes time for each column of ``moving``, by its dtype."""
+        """The engine takes time for each column of ``moving``, which depends on its dtype."""
         return work_of_product("product", self.stationary, self.moving)
 
 
@@ -76,7 +76,8 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
         return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
 
     def work(self) -> Work:
-        """The tensor engine takes time for each row of ``src``, by its dtype, the vector engine for each column."""
+        """The tensor engine takes time for each row of ``src``, which depends on its dtype, the vector engine for each
+        column."""
         p, f = self.src.shape
         on_tensor = self.runs_on is Engine.TENSOR
         law = f"transpose.{self.src.dtype}" if on_tensor else "transpose"
@@ -118,5 +119,5 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
 
     def work(self) -> Work:
-        """The engine takes time for each column of ``moving``, by its dtype, like other transposes."""
+        """The engine takes time for each column of ``moving``, which depends on its dtype, like other transposes."""
         return work_of_product("transpose", self.stationary, self.moving)

@@ -40,7 +40,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
         return super().same_on(engine) or (self.src.dtype.is_float and self.src.dtype is not TFLOAT32)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``, by the dtypes and memories of the tiles."""
+        """The engine takes time for each element of ``dst``, which depends on the dtypes and memories of the tiles."""
         law = f"tensor_copy{of_tiles(self.dst, self.src)}"
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 
@@ -54,7 +54,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
             check.spaces("dst", "sbuf")
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``; zeros and 16 bits are faster."""
+        """The engine takes time for each element of ``dst``; zeros, and elements of 16 bits, are faster."""
         fast = self.value == 0 or self.dst.dtype.bits == 16
         return Work("memset.fast" if fast else "memset", self.dst.free_elements, turns(self.dst))
 
@@ -185,8 +185,8 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         return result.reshape(p, *self.dst.shape[1:])
 
     def work(self) -> Work:
-        """The engine takes time for each valid index of 16 partitions, which depends on the number of elements that an
-        index selects and on their size."""
+        """The engine takes time for each valid index of 16 partitions. It depends on how many elements an index
+        selects, and on their size."""
         e = self.elements
         # The cost that nki.isa.local_gather documents divides by this number. But it has the unit of cycles, and only
         # their product stays within the port of the engine, which moves 4 bytes of a partition in a cycle.
@@ -222,7 +222,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         return np.take_along_axis(flat, columns, 1).reshape(index.shape)
 
     def work(self) -> Work:
-        """We assume that the engine takes time for an index and an element for each element of ``dst``."""
+        """We assume that the engine takes time to read an index and an element for each element of ``dst``."""
         return Work("gather", 2 * self.dst.free_elements)
 
 

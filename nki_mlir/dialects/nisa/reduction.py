@@ -50,7 +50,7 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
         b.reduction(self, self.op, negate=self.negate)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``src``; sums and maxima are faster in 16 bits."""
+        """The engine takes time for each element of ``src``; sums and maxima of 16-bit elements are faster."""
         fast = self.op in ("add", "maximum")
         law = f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}"
         return Work(law, self.src.free_elements, turns(self.src))
@@ -69,7 +69,7 @@ class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", 
         check.bits(["op"], "src")
 
     def work(self) -> Work:
-        """The engine takes time for each element of a partition of ``src``, by the law ``across_partitions``."""
+        """The engine takes time for each element of a partition of ``src``: the law ``across_partitions``."""
         return Work("across_partitions", self.src.free_elements)
 
 

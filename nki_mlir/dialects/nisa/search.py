@@ -187,8 +187,8 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         return best_values.reshape(values.shape), where.reshape(indices.shape)
 
     def work(self) -> Work:
-        """The engine takes 4 cycles for each element of the list and one for each result, as the vendor's sort of
-        top-k."""
+        """The engine takes 4 cycles for each element of the list and one for each result, like the
+        vendor's top-k sort."""
         return Work("topk", 4 * self.n + self.values.free_elements)
 
 

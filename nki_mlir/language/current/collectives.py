@@ -99,7 +99,7 @@ def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None
 @instruction
 def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: object, collective_dim: int,
                priority: object) -> None:
-    """Concatenate each src over all ranks of the group into its dst on every rank."""
+    """Concatenate the src of all ranks of the group into its dst on every rank."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
     for src, dst in zip(srcs, dsts):
@@ -119,7 +119,7 @@ def reduce_scatter(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: 
 @instruction
 def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", collective_dim: int,
                priority: object) -> None:
-    """Concatenate this rank's part of each src over all ranks of the group into its dst."""
+    """Concatenate this rank's part of the src of every rank into its dst."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
     for src, dst in zip(srcs, dsts):

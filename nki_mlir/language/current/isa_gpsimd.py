@@ -219,7 +219,7 @@ def rng(dst: NkiTensor, engine: e.engine) -> None:
 
 @instruction
 def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> None:
-    """Set dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
+    """Set dst to uniform random numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}", fix="give the smaller bound as min")
     with low.operands("rand2", dst) as (target,):

@@ -78,7 +78,7 @@ def static_range(start: object, stop: object, step: object) -> range:
 
 @reported
 def par_dim(x: int) -> int:
-    """Return the number unchanged: dimension 0 is the partition without a mark."""
+    """Return the number unchanged: dimension 0 is the partition even without this mark."""
     older("par_dim is deprecated")
     return x
 

@@ -8,7 +8,7 @@ list. ``COMMON`` describes parameters that mean the same in all instructions, an
 from nki_mlir.language.entries.entry import Page
 
 COMMON = {
-    "dst": "[P, F] in SBUF or PSUM, of any dtype, which is written",
+    "dst": "[P, F] in SBUF or PSUM, of any dtype; gets the result",
     "data": "[P, F] in SBUF or PSUM", "src": "[P, F] in SBUF or PSUM",
     "data1": "[P, F] in SBUF or PSUM", "data2": "[P, F] in SBUF or PSUM, of data1's shape",
     "op": "an operator, such as nl.add", "op0": "the first operator, such as nl.multiply",
@@ -65,12 +65,12 @@ COLLECTIVES = {
                        "None. Each dst is this rank's part, one of n, of the src of every rank, one after the other.",
                        LISTS),
     "collective_permute": Page(("permute",), {"source_target_pairs": "(from, to) for each rank that receives"},
-                               "None. dst gets src of the rank that sends to this one; a rank that receives nothing "
-                               "keeps dst.", SINGLE),
+                               "None. dst gets the src of the rank that sends to this one; a rank that receives "
+                               "nothing keeps dst.", SINGLE),
     "collective_permute_implicit": Page(("ring_permute",), {},
-                                        "None. Each dst gets src of the rank before this one in a ring.", LISTS),
+                                        "None. Each dst gets the src of the rank before this one in the ring.", LISTS),
     "collective_permute_implicit_reduce": Page(
-        ("ring_permute",), {}, "None. Each dst gets src0 op src1 of the rank before this one in a ring.", LISTS),
+        ("ring_permute",), {}, "None. Each dst gets src0 op src1 of the rank before this one in the ring.", LISTS),
     "collective_permute_implicit_current_processing_rank_id": Page(
         ("rank_id",), {"iteration_id": "the number of steps in the ring, from 0"},
         "A register: the rank whose data this rank has after the steps.",

@@ -48,10 +48,13 @@ GRID = "An axis that the launch does not have is an error. | A call outside of a
 ELEMENTWISE = ("tensor_tensor", "tensor_scalar")
 PAGES: dict[str, Page] = {
     "add subtract multiply": Page(
-        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; of two 32-bit integers modulo "
-        "2^32.", UNLIKE),
-    "divide maximum minimum power mod fmod": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; of 32-bit integers exactly, "
+        "modulo 2^32.", UNLIKE),
+    "maximum minimum power": Page(
         ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once.", UNLIKE),
+    "divide mod fmod": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once. | {formula} of each element, in "
+        "float32 and rounded once. A warning says that no device has the operator.", UNLIKE),
     "abs_max abs_min": Page(ELEMENTWISE, PAIR, "{formula} of each element, from NeuronCore-v4 on.",
                             "A machine before NeuronCore-v4, tiles of different shapes and tiles in HBM are errors."),
     "bitwise_and bitwise_or bitwise_xor left_shift": Page(ELEMENTWISE, PAIR, "{formula} of each element's bits.", BITS),
@@ -89,7 +92,7 @@ PAGES: dict[str, Page] = {
         "n": "the divisor of the sum of squares", "epsilon": "added to the sum of squares / n"},
         "x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.", AXES),
     "where": Page(("tensor_copy_predicated",), {
-        "condition": "[P, F...] of any dtype; any value but 0 is true",
+        "condition": "a tile is [P, F...] of any dtype; any value but 0 is true",
         "x": "the values where condition is true",
         "y": "the values elsewhere",
         "dtype": "the result's dtype; by default the promotion of x's and y's | "
@@ -150,7 +153,7 @@ PAGES: dict[str, Page] = {
                             "A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers "
                             "become 32-bit ones.", "An argument that is not an array of numbers is an error."),
     "shared_identity_matrix": Page((), {
-        "n": "the number of rows | the number of rows, 1 to 128", "dst": "[n, n] in SBUF, written",
+        "n": "the number of rows | the number of rows, 1 to 128", "dst": "[n, n] in SBUF; gets the matrix",
         "dtype": "the dtype of the elements"},
                                    "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
                                    "An n that is not a positive integer is an error. | An n outside of 1 to 128 is an "
@@ -189,7 +192,7 @@ PAGES: dict[str, Page] = {
                          "How many programs run along the axes.", GRID),
     "program_ndim": Page((), {}, "How many axes the launch has. | 1 if the kernel is launched with a grid in "
                                  "brackets, else 0.", "None."),
-    "par_dim": Page((), {"x": "an extent"}, "x itself: dimension 0 is the partition.", "None."),
+    "par_dim": Page((), {"x": "an extent"}, "x itself.", "None."),
     "device_print": Page((), {"prefix": "a text printed before the tensor",
         "print_prefix": "a text printed before the tensor",
                               "tensor": "a tensor in SBUF or HBM"}, "None. The simulator prints the tensor.",

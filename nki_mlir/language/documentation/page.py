@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.nisa.accumulating import COMMANDS
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.documentation import instructions, language
 from nki_mlir.language.entries import INSTRUCTIONS
@@ -170,6 +171,16 @@ def argument(kind: str, takes: str) -> str:
     return "; ".join(phrase for phrase in ("" if names_kind else kind, takes) if phrase)
 
 
+def kind_of(function: "Function", parameter: str) -> str:
+    """Return the phrase for the kind of a parameter; the commands of ``reduce_cmd`` are those of the instruction."""
+    if parameter == "reduce_cmd":
+        entry = INSTRUCTIONS[function.name.rpartition(".")[2]]
+        commands = (function.generation.name == CURRENT and entry.commands) or COMMANDS
+        return "one of " + ", ".join(f"nisa.reduce_cmd.{command}" for command in commands)
+    kind = function.kind(parameter)
+    return kind.description if kind is not None else ""
+
+
 def description(function: "Function", sentence: str) -> str:
     """Return what ``help()`` shows of a function that has a page; "" without one."""
     module, _, name = function.name.rpartition(".")
@@ -179,9 +190,8 @@ def description(function: "Function", sentence: str) -> str:
         return ""
     arguments, parameters = [], list(function.__signature__.parameters)[function.skip:]
     for parameter in parameters:
-        kind = function.kind(parameter)
         takes = text_for(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
-        arguments.append(f"{parameter}: {argument(kind.description if kind is not None else '', takes)}")
+        arguments.append(f"{parameter}: {argument(kind_of(function, parameter), takes)}")
     result = filled(text_for(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     errors = text_for(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),

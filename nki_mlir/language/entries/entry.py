@@ -11,7 +11,7 @@ Extents: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the tiles' shapes and the attributes
 
 # Errors that several instructions share.
-STATES = "A tile of another dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
+STATES = "A tile with the wrong dtype or number of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
 SAME = "Tiles of different shapes, and operands that are all in PSUM, are errors."
 SHAPES = "A tile of the wrong shape, or in the wrong memory, is an error."
 

@@ -95,7 +95,8 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "pipe_id": "exchanges of one pipe match in their order",
             "dma_engine": "gpsimd_dma moves at most 256 elements a partition"},
             "None. dst gets what the other core sent.",
-            "Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors."),
+            "Tiles of different shapes or dtypes, tiles outside of SBUF, and cores that the launch does not have are "
+            "errors."),
         example="""
         grid: 2
         x: float32[128, 64] in hbm

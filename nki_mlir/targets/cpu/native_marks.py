@@ -39,7 +39,7 @@ MOST_PARTS = 1 << 16
 
 class MalformedMark(NkiMlirError):
     code = "NKI-NATIVE"
-    message = "'{op}' is not as passes of the CPU write it: {problem}"
+    message = "'{op}' does not have the form in which passes of the CPU write it: {problem}"
     fix = "print the module behind the pass with --mlir-print-ir-after, and change only what nests compute"
 
 

@@ -126,7 +126,7 @@ def multiplies_pairs() -> bool:
 def multiplies_tiles() -> bool:
     """Whether an instruction adds products of tiles of bfloat16 (AMX), and Linux lets this process use tile registers.
 
-    Linux keeps no memory for their state, which is 8 KB a thread, before a process asks for permission.
+    Linux keeps no memory for their state, which is 8 KB a thread, before a process requests permission.
     """
     if not {"amx_tile", "amx_bf16"} <= features() or platform.machine() != "x86_64":
         return False

@@ -17,7 +17,7 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
         scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; that of the operands by default
 
@@ -345,7 +345,7 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         src: a tile [P, F] in SBUF or PSUM
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         shuffle_mask: 32 integers: the partition, within a group of 32, from which each partition is copied, or 255
         dtype: the result's dtype; that of the operands by default
         mask: a condition on loop variables and indices; elements where it is false keep their values
@@ -401,7 +401,7 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
         comp_op1: the comparison of the index with bound1, such as nl.less
         bound0: a tile [P, 1] of float32
         bound1: a tile [P, 1] of float32
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reduce_op: nl.maximum, the only operator
         range_start: a number; the index of the first element
@@ -477,12 +477,12 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
     """Select on_true where the predicate is not 0, else on_false; the registers get each row's maximum.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         predicate: a tile [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile [P, F] in SBUF or PSUM
         on_false: a number or a tile; a tile is [P, 1] of float32
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         reduce_op: nl.maximum, the only operator
         reverse_pred: True selects on_true where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
@@ -573,7 +573,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
 
     Arguments:
         src: a number or a tile; a tile is [P, F] in SBUF or PSUM
-        dst: a tile [P, F] in SBUF or PSUM, of any dtype, which is written
+        dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         predicate: a tile [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True copies where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values

@@ -38,7 +38,7 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x + y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x + y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1022,7 +1022,7 @@ def multiply(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x * y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x * y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1588,7 +1588,7 @@ def subtract(x, y, *, dtype=None, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x - y of each element, in float32 and rounded once; of two 32-bit integers modulo 2^32.
+        x - y of each element, in float32 and rounded once; of 32-bit integers exactly, modulo 2^32.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1715,7 +1715,7 @@ def where(condition, x, y, *, dtype=None, mask=None) -> Any:
     """Select x where ``condition`` is not 0, else y.
 
     Arguments:
-        condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
+        condition: a number or a tile; a tile is [P, F...] of any dtype; any value but 0 is true
         x: a number or a tile; the values where condition is true
         y: a number or a tile; the values elsewhere
         dtype: the result's dtype; by default the promotion of x's and y's
