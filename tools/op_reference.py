@@ -174,6 +174,7 @@ def tile_op(cls: type[Op]) -> list[str]:
         engines = ", ".join(f"{e.value} (`{e.asm}`)" for e in cls.engines)
         encoding = f"; assembly `{cls.mnemonic}`, opcode `{cls.opcode:#04x}`" if cls.opcode else ""
         lines += [f"Engines: {engines}{encoding}.", ""]
+    lines += [f"Class `{cls.__name__}` in `{cls.__module__.replace('.', '/')}.py`.", ""]
     return lines + [*(f"- {rule}" for rule in rules(cls)), ""]
 
 
