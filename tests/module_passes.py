@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run passes of the CPU on text: each reads the module that the previous one printed, and the JIT compiles the last
-one.
-"""
+"""Run passes of the CPU on text: each reads the module that the previous one printed; the JIT compiles the last."""
 
 import re
 from collections.abc import Iterator

@@ -43,8 +43,8 @@ class UnsupportedMask(KernelError):
     message = "{what}"
     fix = "{instead}"
 
-    def __init__(self, *, what: str, instead: str = "write the mask as affine comparisons joined by &") -> None:
-        super().__init__(what=what, instead=instead)
+    def __init__(self, *, instead: str = "write the mask as affine comparisons joined by &", **values: str) -> None:
+        super().__init__(instead=instead, **values)
 
 
 class NotAffine(KernelError):

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels with Python that is hard to capture: state carried round loops, iteration, control flow. ``test_capture``
-runs them.
-"""
+"""Kernels with Python that is hard to capture: state carried round loops, iteration, control flow."""
 
 import random
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Print how often random programs draw each name, parameter and form: ``python -m tests.random_programs.table
-[PROGRAMS]``.
+"""Print how often random programs draw each name, parameter and form.
+
+    python -m tests.random_programs.table [PROGRAMS]
 """
 
 import sys

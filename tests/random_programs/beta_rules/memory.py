@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles that a kernel allocates and updates itself: blocks, addresses, inputs that are written, sums that round as they
-grow.
-"""
+"""Tiles that a kernel allocates and updates itself: blocks, addresses, updated inputs, sums that round as they grow."""
 
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8
 
