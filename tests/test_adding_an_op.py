@@ -85,7 +85,7 @@ def test_generated_files__have_it(copy: Path) -> None:
     reference = (copy / "made" / "reference.md").read_text()
     section = reference[reference.index("### `nisa.clamp`"):].split("\n### ")[0]
     for text in ("Engines: vector (`dve`); assembly `CLAMP`, opcode `0xf0`.", "| `high` | float (f64) | `1.0` |",
-                 "- low is at most high\n", "- `dst`, `src` have one shape\n"):
+                 "- low is at most high\n", "- `dst`, `src` have the same shape\n"):
         assert text in section
     assert "irdl.operation @clamp" in (copy / "made" / "nisa.irdl.mlir").read_text()
 
