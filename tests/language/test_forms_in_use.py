@@ -71,7 +71,7 @@ def test_iota_and_products_with_a_destination(on):
         nisa.nc_matmul(dst, x, y, accumulate=False)
         return nl.copy(dst)
     check(on, kernel_of(body), a.T @ b, a, b, rtol=1e-5, atol=1e-5)
-    with pytest.raises(BadCall, match=r"nc_matmul\(\) with dst overwrites it here"):
+    with pytest.raises(BadCall, match=r"nc_matmul\(\) with dst needs accumulate=False here"):
         run(on, into(lambda d, x, y: nisa.nc_matmul(d, x, y), (32, 8)), a, b)
 
 

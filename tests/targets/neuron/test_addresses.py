@@ -148,7 +148,7 @@ def test_blocks_that_are_used_together__one_behind_the_other():
 
 @pytest.mark.parametrize("second", [(64, 256), (96, 128)])
 def test_error__blocks_that_are_used_together_and_lie_apart(second):
-    with pytest.raises(BlocksApart, match="blocks of both that are used together have addresses apart"):
+    with pytest.raises(BlocksApart, match="blocks of both that are used together have addresses that are not contiguous"):
         emit_code(pair(((64, 96), second)), Emission())
 
 
