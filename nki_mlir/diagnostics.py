@@ -8,7 +8,7 @@ with values, never with a ready string, so that a test can compare the complete 
 
 import linecache
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -199,29 +199,3 @@ def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contest
     _, fix = error.advice
     text = f"{error.headline} [{error.code}]" + (f"; {fix}" if fix else "")
     warn_once(text, DeviceRuleWarning, error.at or at)
-
-
-# -- similar names -----------------------------------------------------------------------------------------------------
-ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
-# Names of NumPy, PyTorch and Triton, to which difflib finds no name or a wrong one (``sub`` resembles ``sum``).
-ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "truediv": "divide", "true_divide": "divide",
-             "neg": "negative", "pow": "power", "absolute": "abs", "dot": "matmul", "mm": "matmul", "bmm": "matmul",
-             "amax": "max", "amin": "min", "dim": "axis", "empty": "ndarray", "tensor": "ndarray",
-             "float64": "float32", "double": "float32",
-             "fp32": "float32", "float": "float32", "single": "float32", "f32": "float32", "tf32": "tfloat32",
-             "fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "float8": "float8_e4m3",
-             "fp8": "float8_e4m3", "int": "int32", "i32": "int32", "long": "int64", "short": "int16", "char": "int8",
-             "byte": "uint8", "u8": "uint8", "i8": "int8", "uint": "uint32", "boolean": "bool_"}
-
-
-def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """Return the name that the user probably meant by an unknown one, or "": a name that differs only in upper case,
-    the language's name for one of another library, or a similar name (the first of equally similar ones)."""
-    from difflib import SequenceMatcher  # start-up: imported on first use
-    wanted = name.lower()
-    lowered = {n.lower(): n for n in reversed([*names])}
-    if (same := wanted if wanted in lowered else ELSEWHERE.get(wanted, "")) in lowered:
-        return lowered[same]
-    ratios = {n: SequenceMatcher(None, candidate, wanted).ratio() for candidate, n in reversed(lowered.items())}
-    best = max(ratios, key=ratios.__getitem__, default="")
-    return best if ratios.get(best, 0.0) >= cutoff else ""

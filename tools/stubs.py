@@ -93,7 +93,7 @@ def stub(generation: str, module: str) -> str:
             lines += of_class(name, value) if value.__module__.startswith("nki_mlir.language") else []
         elif forms and module != "nki":         # its decorators have options that are not in the table
             lines += function(name, value, parameters(forms[0]))
-        elif name in getattr(home, "__all__", ()) or forms or not callable(value):
+        elif name in getattr(home, "__all__", ()) or forms or not inspect.isroutine(value):
             lines += function(name, value, own_parameters(value)) if inspect.isroutine(value) else ["", f"{name}: Any"]
     head = HEAD.format(what=f"``{full}`` of the {generation} generation.")
     imports = "\nimport nki.language as nl\n" if "=nl." in "\n".join(lines) else ""

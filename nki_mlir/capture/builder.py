@@ -30,6 +30,7 @@ from nki_mlir.dialects.operation_kind import same_value
 from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify, verify_mask
+from nki_mlir.dialects.verifier import UNNAMED
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.progress import Advance, ignore
 from nki_mlir.scalar.dtypes import DType
@@ -42,7 +43,7 @@ Operands = Sequence[tuple[TileField, Tile]]
 Views: TypeAlias = Mapping[str, View | None]         # operands of an operation by tile field, as the language has them
 
 
-def active(name: str = "a language function") -> "Builder":
+def active(name: str = UNNAMED) -> "Builder":
     """Return the builder of the kernel that is running; raise ``OutsideKernel`` outside of one."""
     builder = current.get()
     if builder is None:

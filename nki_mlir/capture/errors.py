@@ -3,7 +3,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.similar_names import COMPOSED, nearest, same_name
 
 
 class OutOfScope(KernelError):
@@ -52,6 +53,16 @@ class NotAffine(KernelError):
     message = "{what}"
     why = "an index is a sum of constants times loop variables and index tensors"
     fix = "compute it on Python integers (nl.static_range), or as a tile with nisa.iota"
+
+
+class WrongIndexType(NotAffine):
+    message = "{value!r} is not an index"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        if "float" in type(self.values["value"]).__name__:
+            return "", "divide with //, or round with math.ceil or math.floor"
+        return super().advice
 
 
 class IndexShapes(NotAffine):
@@ -109,6 +120,12 @@ class MixedIndexing(KernelError):
     fix = "write every subscript as an index tensor (nl.arange, nl.mgrid), or every one as a slice"
 
 
+class MGridCall(KernelError, TypeError):
+    code = "NKI-TYPE"
+    message = "nl.mgrid is called; it takes slices in brackets"
+    fix = "write nl.mgrid[0:128, 0:512]"
+
+
 class TooManySubscripts(KernelError, IndexError):
     code = "NKI-SUBSCRIPT"
     message = "{given} subscripts on a tensor of {rank} dimensions"
@@ -122,6 +139,8 @@ class BadSubscript(KernelError, TypeError):
 
     @property
     def advice(self) -> tuple[str, str]:
+        if self.values["kind"] == "NoneType":
+            return "", "insert a dimension with reshape, which moves no elements: t.reshape(shape)"
         return ("", "divide with //, or round with math.ceil or math.floor") if "float" in self.values["kind"] else (
             super().advice)
 
@@ -268,17 +287,23 @@ class UnknownName(NkiMlirError, AttributeError):
         pass
 
 
-def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str]) -> AttributeError:
-    """Return the error for an attribute that ``owner`` lacks, with the closest of ``names`` as a suggestion.
+def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str], functions: Iterable[str] = ()
+            ) -> AttributeError:
+    """Return the error for an attribute that ``owner`` lacks, with what to write: ``instead`` maps some names to it,
+    ``functions`` are those of nl that compute on ``owner``; otherwise the closest of ``names``.
 
-    ``instead`` maps some names to what to use for them. Names with a leading underscore, which Python itself looks
-    up, get a plain ``AttributeError``.
+    Names with a leading underscore, which Python itself looks up, get a plain ``AttributeError``.
     """
     if name.startswith("_"):
         return AttributeError(f"{owner} has no attribute '{name}'")
-    near = nearest(name, [n for n in names if not n.startswith("_")])
-    meant = instead.get(name) or (f"did you mean {near}?" if near else "")
-    error = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "",
-                        instead=f"write {near}" if near and name not in instead else "use a name that dir() lists")
+    listed = [n for n in names if not n.startswith("_")]
+    function = same_name(name, functions)
+    fix = instead.get(name) or (f"call nl.{function}" if function else "")
+    near = "" if fix else same_name(name, listed)
+    if not fix and not near:
+        fix = COMPOSED.get(name.lower(), "")
+        near = "" if fix else nearest(name, listed)
+    error = UnknownName(owner=owner, missing=name, meant=f"; did you mean {near}?" if near else "",
+                        instead=f"write {near}" if near else fix or "use a name that dir() lists")
     error.here()
     return error

@@ -21,9 +21,11 @@ from nki_mlir.capture.errors import (
     AssignToIndex,
     BadSliceSize,
     DividedByZero,
+    MGridCall,
     NotAffine,
     OneDimensionalArange,
     UnsupportedMask,
+    WrongIndexType,
 )
 from nki_mlir.capture.mask import Mask as Mask
 from nki_mlir.diagnostics import KernelError
@@ -43,7 +45,7 @@ class Index(Affine):
         except KernelError:
             raise
         except TypeError:
-            raise NotAffine(what=f"{value!r} is not an index") from None
+            raise WrongIndexType(value=value) from None
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
     def __pos__(self) -> "Index":
@@ -261,6 +263,9 @@ class MGridResult(tuple[object, ...]):
 
 
 class _MGrid:
+    def __call__(self, *extents: object) -> NoReturn:
+        raise MGridCall().here()
+
     def __getitem__(self, slices: tuple[slice, ...]) -> MGridResult:
         slices = slices if isinstance(slices, tuple) else (slices,)
         rank, ranges = len(slices), []

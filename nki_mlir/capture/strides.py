@@ -78,6 +78,8 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
     if len(items) - len(indices) > 1:
         raise TwoEllipses
     if len(indices) > rank:
+        if any([i is None for i in indices]):
+            raise BadSubscript(item=None, kind="NoneType")
         raise TooManySubscripts(given=len(indices), rank=rank)
     return (*indices[:at], *[slice(None)] * (rank - len(indices)), *indices[at:])
 

@@ -196,13 +196,15 @@ class View:
         return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
+        for item in items:
+            if isinstance(item, Index):
+                check_placed(item)
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
             raise MixedIndexing
         shape: tuple[int, ...] = ()
         indices = []
         for item, dim in zip(items, self.dims):
             index = from_front(item, dim.count)
-            check_placed(index)
             indices.append(index)
             shape = broadcast_shape(shape, index.shape)
         return self._picked([i.spread(shape) for i in indices], shape)

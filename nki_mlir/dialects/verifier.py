@@ -98,10 +98,19 @@ class WrongMemory(KernelError):
         return super().advice
 
 
+UNNAMED = "a language function"         # in errors of functions that do not pass their name
+
+
 class HostOperand(WrongMemory):
     """An operand that is a value of Python, which the device cannot read."""
 
     message = "operand '{operand}' of '{op}' is a value of type {found}; it must be a tensor in {expected}"
+    operand: object = None                      # the value
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        exchanged = "form" in self.values and callable(self.operand)
+        return ("", f"call it as {self.values['form']}") if exchanged else super().advice
 
 
 class WrongDtype(KernelError):

@@ -19,9 +19,10 @@ import numpy as np
 
 from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.wrapping import name_of
-from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
+from nki_mlir.similar_names import nearest
 
 
 class BadArgument(KernelError, TypeError):
@@ -366,6 +367,8 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
         near = nearest(unknown[0], names) or "".join(missing[:1])
         complaint = f"got an unexpected keyword argument '{unknown[0]}'"
         instead = f"did you mean {near}=?" if near else several
+        if unknown[0] == "grid":
+            instead = f"launch programs with {name_of(function)}[n](...)"
     elif missing:
         instead = f"pass {', '.join(missing)} as well"
     else:

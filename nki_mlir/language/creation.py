@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import HostOperand, ShapeMismatch
+from nki_mlir.dialects.verifier import UNNAMED, HostOperand, ShapeMismatch
 from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
@@ -53,7 +53,7 @@ def located(function: Callable[..., T], *arguments: object) -> T:
         raise error.here() from None
 
 
-def as_operand(x: object, name: str = "a language function", operand: str = "x") -> View:
+def as_operand(x: object, name: str = UNNAMED, operand: str = "x") -> View:
     """Return x as a tile, or raise an error that names its type."""
     if isinstance(x, View):
         return x if x._tile is not None else located(x.as_tile)
@@ -61,7 +61,9 @@ def as_operand(x: object, name: str = "a language function", operand: str = "x")
         return as_operand(x.as_sum(), name, operand)
     active(name)
     refuse_other_generation(name, x)
-    raise HostOperand(operand=operand, op=name, expected="psum|sbuf", found=type(x).__name__).here()
+    error = HostOperand(operand=operand, op=name, expected="psum|sbuf", found=type(x).__name__)
+    error.operand = x
+    raise error.here()
 
 
 class OtherGeneration(KernelError):

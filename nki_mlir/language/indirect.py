@@ -198,8 +198,6 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     static = fixed(items, view.shape, run_time)
     partition_axis = view.partition_axis() if view.buffer.on_chip else None
     vectors = vectors_among([*static.values(), *(f.index for f in run_time.values())], items)
-    for index in vectors:
-        check_placed(index)
     shape, indices = advanced(static, run_time) if vectors else basic(view, static, run_time, partition_axis)
     return placed(view, static, run_time, shape, indices, partition_axis)
 
@@ -219,6 +217,8 @@ def is_vector(item: object) -> TypeGuard[Index]:
 def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
     """Return the index tensors of a subscript, beside which slices are an error."""
     vectors = [i for i in indices if is_vector(i)]
+    for index in vectors:
+        check_placed(index)
     if vectors and any(isinstance(i, SLICES) for i in items):
         raise MixedIndexing().here()
     return vectors

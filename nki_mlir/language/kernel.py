@@ -459,7 +459,13 @@ def default_executor() -> str:
 
 
 class NoFunction(BadArgument):
-    fix = "decorate a function with nki.jit"
+    fix = "{instead}"
+
+    @staticmethod
+    def fix_of(value: object) -> str:
+        """Return what to pass instead of a value that is no function."""
+        return ("pass the kernel itself, not its result or its arguments" if hasattr(value, "shape")
+                else "decorate a function with nki.jit")
 
 
 def unwrap(kernel: object) -> Kernel:
@@ -468,7 +474,8 @@ def unwrap(kernel: object) -> Kernel:
         return kernel
     if callable(kernel):
         return Kernel(kernel)
-    raise NoFunction(what=f"{kernel!r} is not a kernel").here()
+    subject = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
+    raise NoFunction(what=f"{subject} is not a kernel", instead=NoFunction.fix_of(kernel)).here()
 
 
 # -- run-time indices out of bounds ------------------------------------------------------------------------------------

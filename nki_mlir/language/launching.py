@@ -8,8 +8,9 @@ read ``--disable-dge`` in ``additional_compile_opt``, by which the compiler writ
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import KernelError
@@ -18,6 +19,8 @@ from nki_mlir.language.results import DETACHED
 
 if TYPE_CHECKING:
     from nki_mlir.language.measuring import MeasuredKernel
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class SimulationArgument(KernelError, TypeError):
@@ -42,6 +45,24 @@ class ProfileDirectory(KernelError, ValueError):
     code = "NKI-PROFILE-DIRECTORY"
     message = "nki.profile needs working_directory, an absolute path, got {found!r}"
     fix = "pass working_directory='/absolute/path'"
+
+
+class ArgumentsOfKernel(KernelError, TypeError):
+    code = "NKI-ARGUMENT"
+    message = "nki.{name} takes a kernel, and is called with the kernel's arguments as well"
+    fix = "call what it returns: nki.{name}(kernel)(x)"
+
+
+def takes_kernel(decorator: F) -> F:
+    """Have a decorator of kernels refuse the arrays for which users want to call the kernel."""
+    position = decorator.__code__.co_varnames[0] == "self"      # of the kernel among the arguments
+
+    @wraps(decorator)
+    def refusing(*arguments: Any, **keywords: Any) -> Any:
+        if any([hasattr(value, "shape") for value in arguments[position + 1:]]):
+            raise ArgumentsOfKernel(name=decorator.__name__).here()
+        return decorator(*arguments, **keywords)
+    return cast(F, refusing)
 
 
 MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
@@ -79,6 +100,7 @@ class Decorators:
         decorated_kernel = self.kernel_of(kernel)
         return decorated_kernel.uncached(**changes | {"options": decorated_kernel.options | changes["options"]})
 
+    @takes_kernel
     def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Decorate a function as a kernel; it works with and without arguments, and on a kernel.
 
@@ -112,6 +134,7 @@ class Decorators:
             changes["executor"] = self.simulator
         return self.decorated(func, changes)
 
+    @takes_kernel
     def trace(self, func: Callable[..., object] | None = None, **kwargs: object) -> Any:
         """Decorate a kernel that writes output parameters, or that other kernels call.
 
@@ -141,6 +164,7 @@ class Decorators:
         from nki_mlir.language.measuring import MeasuredKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.decorated(kernel, changes_of(mode, options)), MeasuredKernel, **names)
 
+    @takes_kernel
     def baremetal(self, kernel: Callable[..., object] | None = None, **kwargs: object) -> Any:
         """Decorate a kernel for NumPy arrays; its calls write the program to the files that the options name.
 
@@ -166,6 +190,7 @@ class Decorators:
             return self.measured(kernel, "baremetal", kwargs)
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
+    @takes_kernel
     def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
                   **kwargs: object) -> Any:
         """Decorate a kernel whose calls record a modelled latency, and write the files of baremetal.
@@ -191,6 +216,7 @@ class Decorators:
             return lambda function: self.benchmark(function, warmup, iters, **kwargs)
         return self.measured(kernel, "benchmark", kwargs)
 
+    @takes_kernel
     def profile(self, func: Callable[..., object] | None = None, *, working_directory: Any = None,
                 save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,

@@ -205,4 +205,4 @@ def of_generation(cls: type, base: type) -> type:
     if issubclass(cls, plain):
         return cls
     derived = type(cls.__name__, (cls, plain), {"__doc__": cls.__doc__, "__module__": __name__})
-    return takes_attributes(dataclass(eq=False, frozen=True)(derived))
+    return takes_attributes(dataclass(eq=False, frozen=True, repr=False)(derived))

@@ -197,6 +197,8 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
 
 def check_executor(on: str) -> None:
     """Raise ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
+    if not isinstance(on, str):
+        raise UnknownExecutor(name=type(on).__name__, more="").here()
     if on not in EXECUTORS and on not in (plugin_executors := extensions.of("executors")):
         raise UnknownExecutor(name=on, more="".join(f", {name}" for name in plugin_executors)).here()
 

@@ -23,7 +23,8 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, HostFunction, TensorObject, not_implemented
+from nki_mlir.language.signatures.table import BETA, functions_of
+from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, TensorObject, host_function, not_implemented
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -45,9 +46,6 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
             "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__",
             "not_equal": "__ne__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
             "bitwise_or": "__ror__", "bitwise_xor": "__rxor__"}
-METHODS = {"item": "return the tile, or print it with nl.device_print",         # of arrays
-           "size": "math.prod(t.shape) is the number of its elements",
-           "T": "nisa.nc_transpose and nisa.dma_transpose transpose tiles"}
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 
@@ -233,7 +231,7 @@ class Tensor(TensorObject, View):
             assignment.assign(target, value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise unknown("a tile", name, dir(type(self)), METHODS)
+        raise unknown("a tile", name, dir(type(self)), {}, functions_of("nki.language", BETA))
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
         """Apply an operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt
@@ -243,7 +241,7 @@ class Tensor(TensorObject, View):
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
-            raise HostFunction(library="NumPy", name=name).here()
+            raise host_function("NumPy", name)
         result: Tensor = getattr(self, operator)(operands[0])
         return result
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.language.signatures.table import functions_of
+from nki_mlir.similar_names import COMPOSED, same_name
 
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
@@ -52,13 +54,24 @@ def not_implemented(other: object) -> Any:
 class HostFunction(KernelError, TypeError):
     code = "NKI-HOST-FUNCTION"
     message = "{library}'s {name} is called on a tile, whose values only the device knows"
-    fix = "call the function of nki.language that computes the same: nl.{name}, if it exists"
+    fix = "{instead}"
 
 
 class JaxFunction(KernelError):             # no TypeError, which JAX would catch and replace
     code = "NKI-HOST-FUNCTION"
     message = "JAX's {name} is called on a tile, whose values only the device knows"
     fix = "{instead}"
+
+
+def host_function(library: str, name: str) -> NkiMlirError:
+    """Return the error for a call of another library's function."""
+    return HostFunction(library=library, name=name, instead=computes_same(name)).here()
+
+
+def computes_same(name: str) -> str:
+    """Return what to call for a function of another library."""
+    function = same_name(name, functions_of("nki.language"))
+    return f"call nl.{function}" if function else COMPOSED.get(name, "call functions of nki.language")
 
 
 def called_name() -> str:
@@ -146,13 +159,13 @@ class TensorObject:
     @classmethod
     def __torch_function__(cls, function: Any, types: object, args: object = (), kwargs: object = None) -> NoReturn:
         """Refuse the tensor as an operand of PyTorch's functions and operators, which call this."""
-        raise HostFunction(library="PyTorch", name=getattr(function, "__name__", str(function))).here()
+        raise host_function("PyTorch", getattr(function, "__name__", str(function)))
 
     @property
     def __jax_array__(self) -> NoReturn:
         """Refuse the tensor as an operand of JAX's functions and operators, which read this."""
         name = called_name()
-        instead = HostFunction.fix.format(name=name) if name else "pass JAX's arrays to the kernel as arguments"
+        instead = computes_same(name) if name else "pass JAX's arrays to the kernel as arguments"
         raise JaxFunction(name=name or "function or operator", instead=instead).here()
 
     def _text(self, memory: str, value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nki_mlir.diagnostics import nearest
+from nki_mlir.similar_names import nearest
 
 
 class Encoding(Enum):

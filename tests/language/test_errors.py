@@ -6,10 +6,11 @@ import pytest
 
 from nki_mlir.capture import errors
 from nki_mlir.dialects import verifier
-from nki_mlir.language import creation, instructions, operations, tensor
+from nki_mlir.language import creation, instructions, operations
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.tensor_object import HostFunction
 from nki_mlir.scalar import tokens
 
 from .conftest import EXECUTORS
@@ -57,12 +58,12 @@ def unknown_buffer(x):
     nl.ndarray((128, 8), nl.float32, buffer="dram")         # here
 
 
-@case(tensor.HostFunction, "NKI-HOST-FUNCTION", "NumPy's exp", python=TypeError)
+@case(HostFunction, "NKI-HOST-FUNCTION", "NumPy's exp", python=TypeError)
 def function_of_numpy_on_a_tile(x):
     np.exp(nl.load(x[:, 0:8]))                              # here
 
 
-@case(tensor.HostFunction, "NKI-HOST-FUNCTION", "NumPy's sum is called on a tile", python=TypeError)
+@case(HostFunction, "NKI-HOST-FUNCTION", "NumPy's sum is called on a tile", python=TypeError)
 def reduction_of_numpy_on_a_tile(x):
     np.sum(nl.load(x[:, 0:8]), axis=1)                      # here
 

@@ -6,7 +6,7 @@ import inspect
 import numpy as np
 import pytest
 
-from nki_mlir.capture.errors import NotAffine, UnsupportedMask
+from nki_mlir.capture.errors import UnsupportedMask, WrongIndexType
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.random import BadProbability
 from nki_mlir.dialects.verifier import WrongAttribute
@@ -95,7 +95,7 @@ REFUSED = {
     "spmd_dim": (lambda t: nl.spmd_dim("a", 2), NotAnInteger),
     "loop": (lambda t: nl.affine_range(4 / 2), NotAnInteger),
     "loop without bounds": (lambda t: nl.sequential_range(), nl.BadRange),
-    "arange": (lambda t: nl.arange(4.0), NotAffine),
+    "arange": (lambda t: nl.arange(4.0), WrongIndexType),
     "multi_buffer": (lambda t: ncc.multi_buffer(0), NotAnInteger),
     "mod_alloc": (lambda t: ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(0,)), BadParameter),
     "alloc": (lambda t: ncc.sbuf.alloc(3), BadParameter),

@@ -130,3 +130,10 @@ def test_decorators_of_the_beta_generation(tmp_path, monkeypatch):
         np.testing.assert_array_equal(kernel(X), X * 2)
     np.testing.assert_array_equal(nki.simulate_kernel(nki.jit(doubled), X), X * 2)
     np.testing.assert_array_equal(nki.benchmark(doubled)[1](X), X * 2)
+
+
+def test_repr__of_kernels_that_are_simulated_or_measured():
+    kernel = nki.jit(doubled)
+    assert repr(nki.simulate(kernel[2])) == f"<simulation of {kernel[2]!r}>"
+    assert repr(nki.benchmark(kernel)) == repr(kernel) == f"<kernel doubled of {__file__.rpartition('/')[2]}:" \
+        f"{doubled.__code__.co_firstlineno}>"

@@ -212,7 +212,7 @@ def test_names_that_are_meant():
     def missing(x):
         assert getattr(nl.load(x), "T", None) is None and not hasattr(nl.load(x), "assert_shape")
         return nl.load(x).T
-    with pytest.raises(AttributeError, match=r"T.*nl\.transpose"):
+    with pytest.raises(AttributeError, match=r"(?s)'T'.*fix: transpose tiles with nisa\.nc_transpose"):
         nki.simulate(missing)(np.zeros((2, 2), np.float32))
     for use, text in ((lambda: nl.loop_reduce, "keep a tile"), (lambda: nl.expp, "did you mean exp?"),
                       (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmarks, "did you mean benchmark")):

@@ -19,6 +19,7 @@ from nki_mlir.language.operations import HostArray
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind
+from nki_mlir.language.signatures.parameter_names import form_of
 from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -55,11 +56,11 @@ class Beta(Generation):
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
             plain_shape(value)
         error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.description,
-                             form=form_of(function))
+                             form=form_of(function.title, function.__signature__))
         raise error.here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
-        return BadCall(what=text, form=form_of(function)).here()
+        return BadCall(what=text, form=form_of(function.title, function.__signature__)).here()
 
     def cross(self, function: Function, arguments: dict[str, Any]) -> object:
         """Emit ``dst`` = the result of the function of the same name for the other arguments."""
@@ -85,10 +86,6 @@ BETA = Beta("beta", {"np": np, "bool": bool, "float32": FLOAT32.numpy})
 BETA.values.tiles = (View,)
 
 
-def form_of(function: Function) -> str:
-    return f"{function.title}({', '.join(parameter_text(p) for p in function.__signature__.parameters.values())})"
-
-
 def shown(value: object) -> str:
     """Return the text of a rejected value, on one line."""
     if isinstance(value, np.ndarray):
@@ -97,14 +94,6 @@ def shown(value: object) -> str:
         return f"a tile of shape {value.shape}"
     text = getattr(value, "__name__", None) or repr(value)
     return text if len(text) < 60 else f"of type {type(value).__name__}"
-
-
-def parameter_text(parameter: inspect.Parameter) -> str:
-    """Return a parameter as documents write it."""
-    if parameter.default is parameter.empty:
-        return parameter.name
-    default = parameter.default
-    return f"{parameter.name}={getattr(default, '__name__', None) or default!s}"
 
 
 # Names that public code uses and no release has, with what to use instead.

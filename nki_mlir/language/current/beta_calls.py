@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs calls in the form of the beta generation (results as new tiles, masks) in kernels of this generation."""
 
+import dis
 import importlib
+from functools import lru_cache
+from types import CodeType, FrameType
 
+from nki_mlir.capture.locations import user_frame
 from nki_mlir.capture.tensor import View
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
@@ -23,6 +27,10 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     if target is None:
         raise NkiTypeError(f"{name}() is called in a form of the beta generation, which this function does not have",
                            fix="see help() of it for the form of this generation").here()
+    if module == "nki.isa" and not arguments.keys() & {*WRITTEN, "reduce_cmd"} and drops_result(user_frame()):
+        raise NkiTypeError(f"{name} is called without dst, and its result is not used",
+                           fix=f"pass the tile that it writes first: nisa.{name}(dst, ...)",
+                           code="NKI-PARAMETER").here()
     result = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(target_tensor := arguments.get(label), NkiTensor):
@@ -31,6 +39,17 @@ def call(function: Function, arguments: dict[str, object]) -> object:
             if isinstance(result, View) and result.buffer is target_tensor.storage.buffer:
                 return target_tensor
     return low.adopt(result) if isinstance(result, View) else result
+
+
+def drops_result(frame: FrameType | None) -> bool:
+    """Return whether the call that a frame executes is a statement, whose result nothing reads."""
+    return frame is not None and instruction_after(frame.f_code, frame.f_lasti) == "POP_TOP"
+
+
+@lru_cache(maxsize=1024)
+def instruction_after(code: CodeType, offset: int) -> str:
+    """Return the name of the instruction behind the one at ``offset``."""
+    return next((i.opname for i in dis.get_instructions(code) if i.offset > offset), "")
 
 
 def as_beta(value: object, subject: str, is_written: bool) -> object:

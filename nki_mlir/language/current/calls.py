@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_mlir.capture.builder import active
-from nki_mlir.diagnostics import KernelError, NkiMlirError, nearest
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.language.current import enums
@@ -16,8 +16,10 @@ from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, regi
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value
+from nki_mlir.language.signatures.parameter_names import form_of
 from nki_mlir.language.tensor_object import TensorObject
 from nki_mlir.scalar.dtypes import BY_NAME, FLOAT32, UINT8, DType
+from nki_mlir.similar_names import nearest
 
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 
@@ -51,7 +53,7 @@ class Current(Generation):
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
-        fix = f"call it as {function.title}{function.__signature__}"
+        fix = f"call it as {form_of(function.title, function.__signature__)}"
         return NkiTypeError(text, fix=fix, code="NKI-PARAMETER").here()
 
     @staticmethod

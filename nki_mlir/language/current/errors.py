@@ -135,14 +135,12 @@ INSTEAD = {             # names of the beta generation -> what to use in this on
     "static_cast": "copy to a tile of that dtype: nl.copy(x, dtype=...)",
     "atomic_rmw": "use nisa.dma_compute with .ap(vector_offset=...)",
     "all_reduce": "use all_reduce of nki.collectives",
-    # methods of arrays
-    "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
 }
 
 
-def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module or tensor does not have. It suggests a name to use instead."""
-    return unknown(owner, name, names, INSTEAD)
+def unknown_name(owner: str, name: str, names: Iterable[str], functions: Iterable[str] = ()) -> AttributeError:
+    """Return the error for a name that a module or tensor does not have, with what to use instead."""
+    return unknown(owner, name, names, INSTEAD, functions)
 
 
 def older(text: str, at: Location | None = None) -> None:

@@ -151,6 +151,9 @@ def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
 
 
 def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
+    for item in items:
+        if isinstance(item, Index):
+            check_placed(item)
     if len(items) != tensor.ndim or any(isinstance(i, slice) for i in items):
         invalid("a subscript mixes slices with index tensors",
                 fix="give an integer or an index tensor for each dimension, or slices and integers only",
@@ -159,7 +162,6 @@ def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     shape: tuple[int, ...] = ()
     for dim, (item, extent) in enumerate(zip(items, tensor.shape)):
         index = Index.of(item)
-        check_placed(index)
         if index.is_constant and index.const < 0:
             index = index + extent
         low, high = index.interval()

@@ -42,10 +42,10 @@ from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, capturing, is_array, plain_index_errors, takes_attributes
+from nki_mlir.language.kernel import K, NoFunction, capturing, is_array, plain_index_errors, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launch_grid import cores_of
-from nki_mlir.language.launching import MODES, Decorators
+from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
@@ -329,7 +329,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
-        raise NkiTypeError(f"{shown(function)} is not a function", fix="decorate a function").here()
+        raise NkiTypeError(f"{shown(function)} is not a function", fix=NoFunction.fix_of(function)).here()
     return Kernel(function)
 
 
@@ -338,6 +338,7 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.trace, _decorators.baremetal, _decorators.benchmark, _decorators.profile, _decorators.simulate_kernel)
 
 
+@takes_kernel
 def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """Decorate a function as a kernel; it works with and without keywords, and on a kernel.
 
@@ -373,6 +374,9 @@ class Simulation:
     def __init__(self, kernel: object) -> None:
         self.kernel = kernel_of(kernel)
 
+    def __repr__(self) -> str:
+        return f"<simulation of {self.kernel!r}>"
+
     def __getitem__(self, cores: object) -> "Simulation":
         return Simulation(self.kernel[cores])
 
@@ -382,6 +386,7 @@ class Simulation:
             return simulator.simulate(self.kernel, arguments, keywords, self.kernel.platform, updates=False)
 
 
+@takes_kernel
 def simulate(kernel: object) -> Simulation:
     """Return a function that runs the kernel in the simulator.
 
@@ -401,6 +406,7 @@ def simulate(kernel: object) -> Simulation:
     return Simulation(kernel)
 
 
+@takes_kernel
 def cpu_simulate(kernel: object) -> Simulation:
     """Return a function that runs the kernel in the simulator: the name of ``simulate`` in older releases.
 

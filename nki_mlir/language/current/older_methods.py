@@ -11,7 +11,7 @@ from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.tensor import OF_NUMPY
-from nki_mlir.language.tensor_object import HostFunction, TensorObject, called_name
+from nki_mlir.language.tensor_object import TensorObject, called_name, host_function
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,7 +75,7 @@ class OlderMethods(TensorObject):
             return result
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], (OlderMethods, np.ndarray)):
-            raise HostFunction(library="NumPy", name=called_name() or function.__name__).here()
+            raise host_function("NumPy", called_name() or function.__name__)
         return getattr(self, operator)(operands[0])
 
     __lt__ = __le__ = __gt__ = __ge__ = _no_comparison

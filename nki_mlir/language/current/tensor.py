@@ -29,6 +29,7 @@ from nki_mlir.language.current.errors import (
 )
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import Address, OlderMethods
+from nki_mlir.language.signatures.table import functions_of
 from nki_mlir.machine import Machine
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
@@ -439,7 +440,7 @@ class NkiTensor(OlderMethods):
         return self._table(self.buffer.value, self.sim_value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise unknown_name("a tensor", name, dir(type(self)))
+        raise unknown_name("a tensor", name, dir(type(self)), functions_of("nki.language"))
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

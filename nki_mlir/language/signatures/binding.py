@@ -17,11 +17,13 @@ from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from nki_mlir.capture.builder import require_generation
-from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError, nearest
+from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
+from nki_mlir.dialects.verifier import HostOperand
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
-from nki_mlir.language.signatures.parameter_names import name_parameters
+from nki_mlir.language.signatures.parameter_names import name_operand, name_parameters
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
+from nki_mlir.similar_names import nearest
 
 STRICT = "NKI_MLIR_STRICT"
 R = TypeVar("R")            # a function's result, in whichever form it is called
@@ -467,7 +469,10 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                     return generation.cross(record, named)
             return run(*arguments[:skip], *resolved, **named)
         except KernelError as error:
-            if error.fields:
+            if isinstance(error, HostOperand):
+                name_operand(error, record.title, record.__signature__,
+                             plan.forms[0].by_name(arguments[skip:], keywords))
+            elif error.fields:
                 name_parameters(error, plan.forms[0].by_name(arguments[skip:], keywords))
             translated = generation.translated(error)
             if translated is error:

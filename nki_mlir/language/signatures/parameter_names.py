@@ -2,6 +2,7 @@
 """Names in the errors of op classes: the parameters that the user wrote instead of the class's fields."""
 
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from nki_mlir.capture.builder import Builder
 from nki_mlir.capture.locations import user_frame
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.verifier import UNNAMED, HostOperand
 
 NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields of op classes that sentences can only mean as names
 CALLS = str(Path(__file__).with_name("binding.py"))     # whose function ``call`` calls the functions of the language
@@ -42,6 +44,26 @@ def name_parameters(error: KernelError, arguments: Mapping[str, object]) -> None
     error.values = {key: pattern.sub(lambda match: renamed[match[0]], value)
                     if isinstance(value, str) and key != "op" else value for key, value in error.values.items()}
     error.fields = {renamed.get(field, field): buffer for field, buffer in error.fields.items()}
+
+
+def form_of(function: str, signature: inspect.Signature) -> str:
+    """Return the call of a function with its parameters, as documents write it."""
+    return f"{function}({', '.join(parameter_text(p) for p in signature.parameters.values() if p.name != 'self')})"
+
+
+def parameter_text(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    if default is parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={getattr(default, '__name__', None) or (repr(default) if default == '' else default)}"
+
+
+def name_operand(error: HostOperand, function: str, signature: inspect.Signature, arguments: Mapping[str, object]
+                 ) -> None:
+    """Replace the operand in the error of a value that is no tensor by the parameter for which the user passed it."""
+    parameter = next((name for name, value in arguments.items() if value is error.operand), None)
+    if parameter is not None and error.values["op"] == UNNAMED:
+        error.values.update(operand=parameter, op=function, form=form_of(function, signature))
 
 
 def error_of_call(error: KernelError, buffers: Mapping[str, Buffer]) -> KernelError:

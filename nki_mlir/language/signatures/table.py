@@ -195,6 +195,12 @@ def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
                  and set(releases_with(full_name)) & (beta if generation == BETA else newest))
 
 
+@cache
+def functions_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
+    """Return the names of a public module that are functions."""
+    return tuple(name for name in names_of(module, generation) if signatures(f"{module}.{name}", generation))
+
+
 def published(module: str, generation: str, *sources: ModuleType) -> dict[str, object]:
     """Return the names of a public module that its source modules define."""
     return {name: vars(source)[name] for source in sources for name in names_of(module, generation)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names that users write instead of the language's: misspelt ones, and those of NumPy, PyTorch, JAX and Triton."""
+
+from collections.abc import Iterable
+
+ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
+# Names of NumPy, PyTorch and Triton, to which difflib finds no name or a wrong one (``sub`` resembles ``sum``).
+ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "truediv": "divide", "true_divide": "divide",
+             "neg": "negative", "pow": "power", "absolute": "abs", "dot": "matmul", "mm": "matmul", "bmm": "matmul",
+             "amax": "max", "amin": "min", "dim": "axis", "out": "dst", "output": "dst",
+             "src": "data", "input": "data", "empty": "ndarray", "tensor": "ndarray",
+             "float64": "float32", "double": "float32",
+             "fp32": "float32", "float": "float32", "single": "float32", "f32": "float32", "tf32": "tfloat32",
+             "fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "float8": "float8_e4m3",
+             "fp8": "float8_e4m3", "int": "int32", "i32": "int32", "long": "int64", "short": "int16", "char": "int8",
+             "byte": "uint8", "u8": "uint8", "i8": "int8", "uint": "uint32", "boolean": "bool_"}
+
+
+def same_name(name: str, names: Iterable[str]) -> str:
+    """Return the name that differs from an unknown one only in upper case, or that the language has for one of another
+    library; "" if there is none."""
+    lowered = {n.lower(): n for n in reversed([*names])}
+    wanted = name.lower()
+    return lowered.get(wanted) or lowered.get(ELSEWHERE.get(wanted, ""), "")
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
+    """Return the name that the user probably meant by an unknown one, or "": the same name, or a similar one (the first
+    of equally similar ones)."""
+    from difflib import SequenceMatcher  # start-up: imported on first use
+    listed = [*names]
+    if same := same_name(name, listed):
+        return same
+    ratios = {n: SequenceMatcher(None, n.lower(), name.lower()).ratio() for n in listed}
+    best = max(ratios, key=ratios.__getitem__, default="")
+    return best if ratios.get(best, 0.0) >= cutoff else ""
+
+
+# Names of other libraries to which no single name of the language corresponds, with what computes the same.
+_COMPOSED = (
+    ("concatenate concat cat hstack vstack dstack stack block append",
+     "create a tile of the complete shape with nl.ndarray, and write each part to its slice"),
+    ("split chunk array_split hsplit vsplit unbind narrow", "take slices of the tile: t[:, 0:64]"),
+    ("squeeze unsqueeze ravel flatten view_as", "reshape the tile: t.reshape(shape), which keeps the partitions"),
+    ("permute swapaxes moveaxis movedim t mt",
+     "transpose tiles with nisa.nc_transpose, and tensors in HBM while they are loaded, with nl.load_transpose2d"),
+    ("clip clamp hardtanh", "use nl.minimum(nl.maximum(x, low), high)"),
+    ("argmax argmin topk top_k sort argsort",
+     "nisa.max8 and nisa.nc_find_index8 find the eight largest elements of each row and their indices"),
+    ("cumsum cumprod cummax cummin associative_scan scan", "use nisa.tensor_tensor_scan"),
+    ("std", "use nl.sqrt(nl.var(x, axis))"),
+    ("norm", "use nl.sqrt(nl.sum(nl.square(x), axis))"),
+    ("eye identity", "use nl.shared_identity_matrix(n)"),
+    ("tril triu", "select elements with nisa.affine_select"),
+    ("einsum tensordot vdot inner addmm baddbmm linear", "use nl.matmul, or nisa.nc_matmul"),
+    ("repeat repeat_interleave expand expand_as tile", "repeat elements with nl.broadcast_to(x, shape)"),
+    ("log2 log10", "multiply nl.log(x) by 1 / math.log(base)"),
+    ("exp2", "use nl.exp of nl.multiply(x, math.log(2))"),
+    ("log1p", "use nl.log of nl.add(x, 1.0)"),
+    ("expm1", "subtract 1.0 from nl.exp(x)"),
+    ("log_softmax", "subtract nl.log(nl.sum(nl.exp(x), axis)) from x, both after their maximum is subtracted"),
+    ("logsumexp", "use nl.log(nl.sum(nl.exp(x), axis)) after the maximum is subtracted"),
+    ("layer_norm layernorm batch_norm batchnorm group_norm instance_norm",
+     "nisa.bn_stats and nisa.bn_aggr compute mean and variance; scale with nisa.tensor_scalar"),
+    ("isnan", "use nl.not_equal(x, x), which is true for NaN"),
+    ("gather take take_along_axis index_select",
+     "use nl.gather_flattened in each partition, or load rows by an index tile"),
+    ("linspace", "compute it from the integers that nisa.iota writes"),
+    ("randn normal randint uniform", "nl.rand draws numbers from 0 to 1"),
+    ("pad", "create the larger tile with nl.zeros, and write the elements to a slice of it"),
+    ("numpy cpu tolist detach item", "return the tile from the kernel, or print it with nl.device_print"),
+    ("clone contiguous", "use nl.copy(t)"),
+    ("numel nelement size", "math.prod(t.shape) is the number of its elements"),
+    ("to type cast type_as astype float half double long int bool bfloat16 float16 float32",
+     "convert it with nl.copy(t, dtype=nl.bfloat16), or another dtype"),
+    ("cdiv", "use (a + b - 1) // b"),
+)
+COMPOSED = {name: text for names, text in _COMPOSED for name in names.split()}
