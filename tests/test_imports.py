@@ -41,6 +41,7 @@ def module_name(file: Path) -> str:
 IMPORTERS = ("import_module", "__import__", "find_spec", "resolve_name", "spec_from_file_location")
 # Modules that import what no text before the program runs says, and why the tiers hold all the same.
 UNREAD = {
+    "nki_mlir.cli.packages": "the packages of the user's file",
     "nki_mlir.__main__": "the module that a user runs",
     "nki_mlir.bindings": "the MLIR bindings, whichever are installed",
     "nki_mlir.cli.source": "the file that a command is given",

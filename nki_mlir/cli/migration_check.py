@@ -13,10 +13,14 @@ import numpy as np
 
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.command import KernelRaised, raised_at
+from nki_mlir.cli.packages import package_folders
 from nki_mlir.cli.run import error_of
 from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels
+from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels, migrated, readable_text
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.neighbours import imported_files
 
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
@@ -29,16 +33,52 @@ CASES = "let it return a list of (kernel, arguments) or (kernel, arguments, {nam
 
 @contextmanager
 def new_text_as_file(file: Migrated) -> Iterator[Path]:
-    """Write the new text to a temporary file that can import modules of the old file's folder, and yield its path."""
-    folder = str(file.path.resolve().parent)
+    """Write the new text to a temporary file and yield its path. The modules that the file imports from its package or
+    folder are migrated for it."""
+    folder, packages = str(file.path.resolve().parent), package_folders(file.path)
     with tempfile.TemporaryDirectory() as directory:
         new = Path(directory) / f"{file.path.stem}_migrated.py"
+        if packages:
+            outermost = packages[0]
+            migrated_package = Path(directory) / f"{outermost.name}_migrated"
+            _write(migrated(outermost, RELEASES[-1]), outermost, migrated_package)
+            new = migrated_package / file.path.resolve().relative_to(outermost)
+        neighbours = [] if packages else _migrated_neighbours(file, Path(directory))
         new.write_text(file.new, encoding="utf-8")
-        sys.path.insert(0, folder)
+        hidden = {name: sys.modules.pop(name) for name in neighbours if name in sys.modules}
+        sys.path[:0] = [directory, folder]
         try:
             yield new
         finally:
             sys.path.remove(folder)
+            sys.path.remove(directory)
+            for name in neighbours:
+                sys.modules.pop(name, None)
+            sys.modules.update(hidden)
+
+
+def _write(files: list[Migrated], old: Path, new: Path) -> None:
+    """Write the new texts of the files of a folder to another one."""
+    for file in files:
+        copy = new / file.path.relative_to(old)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(file.new, encoding="utf-8")
+
+
+def _migrated_neighbours(file: Migrated, directory: Path) -> list[str]:
+    """Migrate the modules of a file's folder that it imports and that are of the beta generation, into a directory.
+    Return their names."""
+    texts = {path: text for path in file.path.parent.glob("*.py") if path != file.path and path.is_file()
+             and (text := readable_text(path))}
+    beta = {p for p in imported_files([file.path], {**texts, file.path: file.old}) if Names(texts.get(p, "")).is_beta}
+    if not beta:
+        return []
+    old = directory / "old"
+    old.mkdir()
+    for path in (*beta, file.path):
+        (old / path.name).write_text(texts.get(path, file.old), encoding="utf-8")
+    _write([m for m in migrated(old, RELEASES[-1]) if m.path.name != file.path.name], old, directory)
+    return sorted(path.stem for path in beta)
 
 
 def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...]) -> list[str]:

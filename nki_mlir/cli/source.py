@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
+from nki_mlir.cli.packages import module_name, package_folders
 from nki_mlir.diagnostics import Location, NkiMlirError, shortened
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
@@ -271,20 +272,23 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
 
 
 def run_file(file: Path) -> dict[str, object]:
-    """Run a Python file as a module of its name, and return the names that it defines."""
+    """Run a Python file as a module of its name, in its package if it has relative imports. Return the names that it
+    defines."""
     from nki_mlir.compat import install  # start-up: imported on first use
     if not os.path.isfile(file):                        # of Path's methods a name that is too long is an error
         raise SourceError(f"cannot read {shortened(str(file))}: no such file")
     TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     name_source(file)
     install(executables=False)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(file)))
+    folders = package_folders(file)
+    sys.path.insert(0, str(folders[0].parent) if folders else os.path.dirname(os.path.realpath(file)))
     keep_last_collection()
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise SourceError(f"{file} is not a Python file")
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     try:
+        name = module_name(file, folders)
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise SourceError(f"{file} is not a Python file")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except (NkiMlirError, KeyboardInterrupt, SystemExit):
         raise

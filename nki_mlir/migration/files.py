@@ -59,8 +59,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
     texts = {file: _read(file) for file in files}
     neighbours = {file: texts[file] for file in files}
     if path.is_file():
-        neighbours |= {p: text for p in path.parent.glob("*.py")
-                       if p != path and p.is_file() and (text := _tried(p))}
+        neighbours |= {p: text for p in {*path.parent.glob("*.py"), *_relative_imports(path, texts[path])}
+                       if p != path and p.is_file() and (text := readable_text(p))}
     gridded = {}
     for file, text in neighbours.items():
         imported_by = (other_text for path, other_text in texts.items() if path != file)
@@ -148,7 +148,8 @@ def _refuse_texts(file: Path, text: str) -> None:
                 Location(str(file), node.lineno, node.col_offset))
 
 
-def _tried(file: Path) -> str:
+def readable_text(file: Path) -> str:
+    """Return the text of a file beside the migrated one, or "" if it cannot be read or does not parse."""
     try:
         TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
         text = file.read_text(encoding="utf-8")
@@ -177,6 +178,16 @@ def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str
             if (stem := module.rpartition(".")[2]) in beta:
                 lines.setdefault(beta[stem], node.lineno)
     return [(line, neighbour) for neighbour, line in lines.items()]
+
+
+def _relative_imports(file: Path, text: str) -> list[Path]:
+    """Return the files of other folders of its package that a file imports."""
+    modules = [(node.level, (node.module or "").split("."), [a.name for a in node.names])
+               for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level > 1]
+    folders = [(file.parent.joinpath(*[".."] * (level - 1), *filter(None, parts)), names)
+               for level, parts, names in modules]
+    return [path for folder, names in folders
+            for path in (folder.with_suffix(".py"), *((folder / name).with_suffix(".py") for name in names))]
 
 
 def _imports(text: str, module: str, name: str) -> bool:

@@ -138,6 +138,62 @@ def test_cases_give_functions_and_enums_of_their_file(file, capsys):
         f"chosen on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
 
 
+SCALED = """import neuronxcc.nki.language as nl
+
+SCALE = 2
+
+
+def scaled(tile):
+    return nl.exp(tile) * SCALE
+"""
+PACKAGED = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+from ..ops.tiles import SCALE, scaled
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, scaled(nl.load(x)) + SCALE)
+    return out
+"""
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_check_with_modules_of_the_folder(tmp_path, capsys, whole):
+    """The new text runs with the new text of what it imports, the old one with the old; files without cases are
+    imported alone."""
+    text = PACKAGED.replace("from ..ops.tiles", "from tiles_of_folder")
+    (tmp_path / "double.py").write_text(text + "\n\ndef cases():\n    import numpy as np\n"
+                                               "    return [(double, (np.ones((4, 4), np.float32),))]\n")
+    (tmp_path / "tiles_of_folder.py").write_text(SCALED)
+    status = main([str(tmp_path if whole else tmp_path / "double.py"), "--quiet", "--check", "cases"])
+    assert status == (not whole)
+    assert capsys.readouterr().err.splitlines()[-4:] == [
+        f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+
+
+@pytest.mark.parametrize("with_init", [True, False])
+def test_check_of_one_file_of_a_package(tmp_path, capsys, with_init):
+    """The file runs in its package, before and after: relative imports reach its neighbours, which are migrated for
+    the check alone."""
+    name = f"a_package_{with_init}".lower()
+    kernels, ops = tmp_path / name / "kernels", tmp_path / name / "ops"
+    for folder in (kernels, ops):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+    if with_init:
+        (tmp_path / name / "__init__.py").write_text("")
+    (kernels / "double.py").write_text(PACKAGED)
+    (ops / "tiles.py").write_text(SCALED)
+    assert main([str(kernels / "double.py"), "--quiet", "--check", "8x4xf32"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"{kernels / 'double.py'}:4: left for a person: tiles.py is of the beta generation, too: migrate the directory",
+        *(f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa"))]
+    assert "neuronxcc" in (ops / "tiles.py").read_text()
+
+
 @pytest.mark.parametrize(("returned", "said"), [
     ("[]", "returns no case"), ("None", "returns None"), ("3", "returns 3"), ("{1: 2}", "returns {1: 2}"),
     ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
