@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Overlap and cover of access patterns, boxes and operands against the sets of bytes they stand for."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_elements
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
-from nki_mlir.waist.overlap import boxes_overlap, may_overlap, nest_of, owners_apart, region_of
+from nki_mlir.waist.overlap import (
+    ByteInterval,
+    Iterations,
+    boxes_overlap,
+    may_overlap,
+    nest_of,
+    owners_apart,
+    region_of,
+)
 
 DIMS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 4)), min_size=1, max_size=3)
 DTYPES = st.sampled_from([FLOAT32, BFLOAT16, UINT8])
@@ -212,3 +221,93 @@ def test_other_buffers__do_not_overlap() -> None:
     other = Tile(object(), a.space, a.base_shape, a.base_dtype, a.access)
     assert not may_overlap(a, other) and not same_elements(a, other)
     assert same_elements(a, on_chip(Linear(0), ROW, (1, 8))) and not same_elements(a, on_chip(Linear(1), ROW, (1, 8)))
+
+
+# -- iterations of a loop ----------------------------------------------------------------------------------------------
+VARIABLE, INNER, OUTER = 0, 1, 2    # the loop's variable, a symbol of its body with a range, a symbol from outside
+SPANS = st.builds(lambda start, count, step: range(start, start + count * step, step), st.integers(-2, 2),
+                  st.integers(1, 4), st.integers(1, 3))
+
+
+def interval(start: int, pace: int = 0, inner: int = 0, outer: int = 0, run: int = 4, writes: bool = True, root: str = "m",
+             dims: tuple[tuple[int, int], ...] = ()) -> ByteInterval:
+    """Return an access of ``run`` bytes for each point of ``dims``."""
+    symbols = tuple((s, c) for s, c in ((VARIABLE, pace), (INNER, inner), (OUTER, outer)) if c)
+    ends = [step * (count - 1) for step, count in dims]
+    return ByteInterval(root, Linear(start, symbols), sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends) + run - 1,
+                        writes, dims, run)
+
+
+def iteration_bytes(access: ByteInterval, variable: int, inner: range) -> set[int]:
+    starts = [access.address.at((variable, i, 7)) + sum(at) for i in inner
+              for at in product(*([step * k for k in range(n)] for step, n in access.dims))]
+    return {start + k for start in starts for k in range(access.size)}
+
+
+def really_apart(loop: Iterations, accesses: list[ByteInterval], inner: range) -> bool:
+    return not any(iteration_bytes(a, v, inner) & iteration_bytes(b, w, inner) for a in accesses for b in accesses
+                   for v in loop.span for w in loop.span if v != w and a.root == b.root and (a.writes or b.writes))
+
+
+def loop_of(span: range, inner: range) -> Iterations:
+    return Iterations(VARIABLE, span, range(INNER, INNER + 1), {INNER: (inner[0], inner[-1])})
+
+
+STEPS = st.sampled_from([0, 0, 2, 4, -4, 8, 16, -16, 40])
+INTERVALS = st.builds(interval, st.integers(-8, 40), STEPS, STEPS, STEPS, st.integers(1, 6), st.booleans(),
+                      st.sampled_from(["m", "m", "n"]),
+                      st.lists(st.tuples(st.sampled_from([4, -8, 16, 64]), st.integers(1, 3)), max_size=2).map(tuple))
+
+
+@pytest.mark.fuzz
+@given(SPANS, st.integers(1, 3).map(range), st.lists(INTERVALS, min_size=1, max_size=3), st.booleans())
+def test_iterations__that_are_kept_apart_share_no_byte(span, inner, accesses, alike):
+    if alike:                       # one pattern, as columns of rows have
+        accesses = [replace(accesses[0], writes=a.writes) for a in accesses]
+    loop = loop_of(span, inner)
+    assert not loop.keep_apart(accesses) or really_apart(loop, accesses, inner)
+    assert loop.keep_apart(accesses, private={"m", "n"})
+
+
+KEPT_APART = {
+    "adjacent runs": ([interval(0, 4)], range(4)), "in steps": ([interval(0, 2)], range(0, 8, 2)),
+    "downwards": ([interval(0, -4)], range(4)),
+    "two halves of each step": ([interval(0, 8), interval(4, 8)], range(4)),
+    "at one outer address": ([interval(0, 8, outer=3), interval(4, 8, outer=3)], range(4)),
+    "inner loops": ([interval(0, 12, inner=4)], range(4)), "inner loops downwards": ([interval(0, 12, inner=-4)], range(4)),
+    "reads": ([interval(0, writes=False), interval(2, 4, writes=False)], range(4)),
+    "other memories": ([interval(0, 4), interval(2, 8, root="n", writes=False)], range(4)),
+    "behind all iterations": ([interval(0, 4), interval(16, 8, writes=False)], range(4)),
+    "before all iterations": ([interval(0, 8), interval(-16, -4, writes=False)], range(4)),
+    "columns of rows": ([interval(0, 4, dims=((16, 3),)), interval(0, 4, writes=False, dims=((16, 3),))], range(4)),
+    "columns of inner rows": ([interval(0, 4, inner=16)], range(4)),
+    "columns of rows upwards": ([interval(0, 4, dims=((-16, 3),))], range(4)),
+    "columns of several runs": ([interval(0, 12, inner=4, dims=((64, 2),))], range(4)),
+    "a dimension of one element": ([interval(0, 4, dims=((5, 1), (16, 3)))], range(4)),
+    "runs of a row that overlap": ([interval(0, 8, dims=((2, 3), (64, 3)))], range(4)),
+    "runs of an inner loop that overlap": ([interval(0, 8, inner=2, dims=((64, 3),))], range(4))}
+MEETING = {
+    "one address": ([interval(0)], range(2)), "runs that overlap": ([interval(0, 3)], range(4)),
+    "a read of the next step": ([interval(0, 4), interval(4, 4, writes=False)], range(4)),
+    "one byte of the next step": ([interval(0, 4), interval(3, 4, run=2, writes=False)], range(4)),
+    "other outer addresses": ([interval(0, 8), interval(4, 8, outer=8)], range(4)),
+    "inner loops": ([interval(0, 8, inner=4)], range(4)), "the last byte of all": ([interval(0, 4), interval(15, 8)], range(4)),
+    "the first byte of all": ([interval(0, 8), interval(-3, -4, writes=False)], range(4)),
+    "columns beyond the row": ([interval(0, 4, dims=((12, 3),))], range(4)),
+    "two patterns": ([interval(0, 4, dims=((16, 3),)), interval(4, 4, dims=((16, 3),))], range(4))}
+
+
+@pytest.mark.parametrize("name, apart", [*((n, True) for n in KEPT_APART), *((n, False) for n in MEETING)])
+def test_iterations__known_to_be_apart(name, apart):
+    accesses, span = (KEPT_APART if apart else MEETING)[name]
+    inner = range(2, 5)
+    loop = loop_of(span, inner)
+    assert loop.keep_apart(accesses) == loop.keep_apart(accesses[::-1]) == apart
+    assert really_apart(loop, accesses, inner) or not apart
+
+
+def test_iterations__without_the_range_of_an_inner_symbol_are_not_known_to_be_apart():
+    accesses = [interval(0, 12, inner=4)]
+    assert loop_of(range(4), range(3)).keep_apart(accesses)
+    assert not Iterations(VARIABLE, range(4), range(INNER, INNER + 1)).keep_apart(accesses)
+    assert not loop_of(range(4), range(4)).keep_apart(accesses)
