@@ -15,7 +15,7 @@ from nki_mlir.checking.report import ERROR, WARNING, CheckFinding, StatementErro
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.interpreter.execute import Pattern
 
 SHOWN = 4                       # operands whose values a message states
@@ -148,8 +148,10 @@ class OperationObserver:
 
     def check_integers(self, op: Op, wide: np.ndarray, result: np.ndarray, dtype: DType, at: Location | None) -> None:
         """Report integers that exceed the range of their dtype."""
-        limits = np.iinfo(dtype.numpy)
-        outside = np.isfinite(wide) & ((wide > limits.max) | (wide < limits.min))
+        if dtype is BOOL:
+            return
+        limits, rounded = np.iinfo(dtype.numpy), np.rint(wide)
+        outside = np.isfinite(wide) & ((rounded > limits.max) | (rounded < limits.min))
         if outside.any():
             index = tuple(int(k) for k in np.argwhere(outside)[0])
             self.report("range", WARNING, f"{described(op)} gives {wide[index]:.6g} at {list(index)}, which {dtype} "

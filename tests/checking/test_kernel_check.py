@@ -294,3 +294,52 @@ def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, n
     finding, = nki_mlir.check(functions_of, values).of("not-finite")
     assert finding.message.endswith(said)
     assert finding.severity == ("error" if negatives else "warning")
+
+
+@nki.jit
+def sums_of_squares(x):
+    """The registers are reset before they accumulate, so nothing has to write them first."""
+    out = nl2.ndarray((x.shape[0], 1), dtype=nl2.float32, buffer=nl2.shared_hbm)
+    t, squares, total = nl2.load(x), nl2.ndarray(x.shape, nl2.float32), nl2.ndarray((x.shape[0], 4), nl2.float32)
+    nisa.activation(squares, nl2.square, t, reduce_op=nl2.add, reduce_res=total[:, 1:2],
+                    reduce_cmd=nisa.reduce_cmd.reset_reduce)
+    nl2.store(out, total[:, 1:2])
+    return out
+
+
+@nki.jit
+def largest_in_range(x, bounds):
+    out = nl2.ndarray((x.shape[0], 1), dtype=nl2.float32, buffer=nl2.shared_hbm)
+    t, chosen, largest = nl2.load(x), nl2.ndarray(x.shape, nl2.float32), nl2.ndarray((x.shape[0], 1), nl2.float32)
+    b, half = nl2.load(bounds), x.shape[1] // 2
+    for k, reduce in enumerate((nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.reduce)):
+        part = slice(k * half, (k + 1) * half)
+        nisa.range_select(chosen[:, part], t[:, part], nl2.greater_equal, nl2.less, b[:, 0:1], b[:, 1:2],
+                          reduce_cmd=reduce, reduce_res=largest, range_start=k * half)
+    nl2.store(out, largest)
+    return out
+
+
+@beta.jit
+def comparisons(x):
+    out = nl.ndarray(x.shape, dtype=nl.bool_, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    nl.store(out, nl.logical_xor(nl.greater(t, 0.0), nl.equal(t, t)))
+    return out
+
+
+@beta.jit
+def rounded(x):
+    out = nl.ndarray(x.shape, dtype=nl.int8, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.add(nl.load(x), 127.25), dtype=nl.int8))
+    return out
+
+
+BOUNDS = np.tile(np.float32([3, 40]), (128, 1))
+
+
+@pytest.mark.parametrize("kernel, arguments", [
+    (sums_of_squares, (x,)), (largest_in_range, (x, BOUNDS)), (comparisons, (x,)), (rounded, (x * 0,))],
+    ids=lambda value: getattr(value, "__name__", ""))
+def test_nothing_is_found__in_sound_kernels(kernel, arguments):
+    assert nki_mlir.check(kernel, *arguments).findings == []

@@ -116,7 +116,8 @@ class Operands:
             name = field.name
             read, written = name in reads, name in writes
             # Data choose the elements of a table that count; a mask has left out others, which hold zeros.
-            must_be_written = read and name != table and not (table and written) and FRESH not in op.extra
+            must_be_written = (read and name != table and not (table and written) and FRESH not in op.extra
+                               and not op.overwrites(name))
             reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile
             touches += self.touch(event, reached, read, written, must_be_written, name == table)
         if not event.values:
