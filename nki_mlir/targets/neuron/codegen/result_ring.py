@@ -3,38 +3,54 @@
 
 The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
 products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but one
-whose results leave room does (published attention).
+whose results leave room does (published attention). A result that is live longer keeps its room: the ring goes on
+behind it.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
 
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 
 
 class ResultRing:
-    """The buffers of PSUM by their first use in program order: each begins where the one before it ends, modulo the
-    bytes of the ring. ``limit``: these bytes of a partition."""
+    """The buffers of PSUM by their first use in program order: each takes the bytes behind those of the one before it,
+    modulo the bytes of the ring, except bytes that are live there in program order. ``limit``: the bytes of a
+    partition. ``owners``: by buffer, the buffers that had its bytes before."""
 
     def __init__(self, graph: SchedulingGraph, limit: int) -> None:
         psum = SPACES.index(PSUM)
-        self.limit = limit
-        buffers = sorted([b for b, space in enumerate(graph.space) if space == psum], key=graph.first.__getitem__)
-        self.ends = [*accumulate(graph.size[buffer] for buffer in buffers)]
-        self.numbers = {buffer: number for number, buffer in enumerate(buffers)}
-        self.released = [False] * len(buffers)
-        self.oldest = 0                 # the number of the first buffer that is not released
+        self.owners: dict[int, list[int]] = {}
+        self.released: set[int] = set()
+        ring = deque([(-1, limit)])             # the owner of each piece and its bytes, from the next one on
+        for buffer in sorted([b for b, space in enumerate(graph.space) if space == psum], key=graph.first.__getitem__):
+            self.owners[buffer] = take(ring, buffer, graph)
 
     def release(self, buffer: int) -> None:
         """Note that no further step uses a buffer."""
-        released = self.released
-        released[self.numbers[buffer]] = True
-        while self.oldest < len(released) and released[self.oldest]:
-            self.oldest += 1
+        self.released.add(buffer)
 
     def has_room(self, buffers: Sequence[int]) -> bool:
-        """Return whether the bytes of these buffers are released by the buffers that had them before."""
-        last = max([self.numbers[buffer] for buffer in buffers if buffer in self.numbers], default=-1)
-        begin = self.ends[self.oldest - 1] if self.oldest else 0
-        return last < 0 or self.ends[last] - begin <= self.limit
+        """Return whether the buffers that had the bytes of these buffers before are released."""
+        return all(owner in self.released for buffer in buffers for owner in self.owners.get(buffer, ()))
+
+
+def take(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> list[int]:
+    """Give the next bytes of the ring that are not live to a buffer, all if there are too few. Return their owners."""
+    missing, owners = graph.size[buffer], []
+    for _ in range(len(ring)):
+        owner, size = ring.popleft()
+        if owner >= 0 and graph.last[owner] >= graph.first[buffer]:
+            ring.append((owner, size))
+            continue
+        taken = min(size, missing)
+        missing -= taken
+        ring.append((buffer, taken))
+        if owner >= 0:
+            owners.append(owner)
+        if taken < size:
+            ring.appendleft((owner, size - taken))
+        if not missing:
+            break
+    return owners

@@ -62,3 +62,26 @@ def test_a_result_has_room_once_the_ones_before_it_are_released() -> None:
     ring.release(psum[0])
     assert [ring.has_room([buffer]) for buffer in psum[8:11]] == [True, True, False]
     assert ring.has_room([graph.buffers[0][0]])                 # in SBUF
+
+
+def test_a_ring_goes_on_behind_a_sum_that_is_live_longer() -> None:
+    """In three banks, one of which a sum keeps, each product takes the bytes of the last but one before it."""
+    b = Builder()
+    x = b.hbm("x", (128, 512), "input")
+    left, right = b.on_chip("left", (128, 128)), b.on_chip("right", (128, 512))
+    b.copy((left, 0, 128, 0, 128), (x, 0, 128, 0, 128))
+    b.copy((right, 0, 128, 0, 512), (x, 0, 128, 0, 512))
+    total = b.on_chip("total", (128, 512), "psum")
+    b.matmul((total, 0, 128, 0, 512), (left, 0, 128, 0, 128), (right, 0, 128, 0, 512))
+    for n in range(8):
+        product, result = b.on_chip(f"product{n}", (128, 512), "psum"), b.on_chip(f"result{n}", (128, 512))
+        b.matmul((product, 0, 128, 0, 512), (left, 0, 128, 0, 128), (right, 0, 128, 0, 512))
+        b.activation((result, 0, 128, 0, 512), (product, 0, 128, 0, 512))
+    last = b.on_chip("last", (128, 512))
+    b.activation((last, 0, 128, 0, 512), (total, 0, 128, 0, 512))
+    graph = Schedules(b.code).parts[0][0][2]
+    psum = sorted([n for n, space in enumerate(graph.space) if space == 1], key=graph.first.__getitem__)
+    ring = ResultRing(graph, 3 * 2048)
+    assert [ring.owners[buffer] for buffer in psum] == [[], [], [], *([psum[n]] for n in range(1, 7))]
+    ring.release(psum[1])
+    assert [ring.has_room([buffer]) for buffer in psum[:5]] == [True] * 4 + [False]
