@@ -213,7 +213,7 @@ def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(sums_of_
 
 def test_a_report_takes_two_operators(sums_of_vectors):
     line, = fit.report([e for e in sums_of_vectors if e.operator == "odd"])
-    assert line == "no fit: it takes entries of two operators, and of targets with numbers that are fitted"
+    assert line == "no fit: it needs entries of two operators, of targets with fitted numbers"
 
 
 def test_operators_of_entries():

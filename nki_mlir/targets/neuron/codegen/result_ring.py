@@ -44,13 +44,13 @@ def take(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> l
         if owner >= 0 and graph.last[owner] >= graph.first[buffer]:
             ring.append((owner, size))
             continue
-        taken = min(size, missing)
-        missing -= taken
-        ring.append((buffer, taken))
+        nbytes = min(size, missing)
+        missing -= nbytes
+        ring.append((buffer, nbytes))
         if owner >= 0:
             owners.append(owner)
-        if taken < size:
-            ring.appendleft((owner, size - taken))
+        if nbytes < size:
+            ring.appendleft((owner, size - nbytes))
         if not missing:
             break
     return owners
