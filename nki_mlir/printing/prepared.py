@@ -18,6 +18,7 @@ from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.program_loops import add_program_loops
 from nki_mlir.printing.reducing_programs import add_reducing_loops, copy_reductions_of_one, reduces_programs
+from nki_mlir.printing.tile_groups import group_by_result
 from nki_mlir.waist.builder import StructuredBuilder
 
 
@@ -29,11 +30,14 @@ def prepared(module: Module, loops: bool = True) -> Module:
     """
     with module.context, ir.Location.unknown():
         copy = cloned(module)
-        if is_graph(copy) or level_of(copy) is Level.WAIST:
+        is_by_operation = is_graph(copy)
+        if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function)
+            if is_by_operation:
+                group_by_result(function)
         copy_reductions_of_one(copy)
         if loops and reduces_programs(copy):
             add_reducing_loops(copy)

@@ -468,3 +468,31 @@ def test_scalar_buffers_of_graphs_are_no_crash():
 }"""
     with pytest.raises(Unprintable, match="cannot be printed as NKI Python"):
         kernel_text([read_module(graph, "graph.mlir")])
+
+
+NORMED = """func.func @main(%x: tensor<300x40xf32>, %w: tensor<40x40xf32>, %g: tensor<40xf32>
+                                ) -> (tensor<300x40xf32>, tensor<300xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<300x40xf32>, tensor<40x40xf32>) -> tensor<300x40xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<300x40xf32>, tensor<f32>) -> tensor<300xf32>
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<300xf32>) -> tensor<300x40xf32>
+  %3 = stablehlo.broadcast_in_dim %g, dims = [1] : (tensor<40xf32>) -> tensor<300x40xf32>
+  %4 = stablehlo.multiply %2, %3 : tensor<300x40xf32>
+  %5 = stablehlo.subtract %0, %4 : tensor<300x40xf32>
+  return %5, %1 : tensor<300x40xf32>, tensor<300xf32>
+}"""
+
+
+def test_equal_tiles_of_a_graph_are_a_loop():
+    """What all tiles need is loaded in front; operations of one tile follow each other."""
+    text = kernel_text([read_module(NORMED, "graph.mlir")])
+    before, _, body = text.partition("for i in range(2):\n")
+    assert "src=arg1)" in before and "src=arg0" not in before and "nl.ds(i * 128, 128)" in body
+    assert text.count("nisa.nc_matmul(") == 2          # of a loop, and of the 44 rows behind it
+    x, w, g = (np.random.default_rng(k).integers(-9, 9, shape).astype(np.float32)
+               for k, shape in enumerate([(300, 40), (40, 40), (40,)]))
+    product = x @ w
+    for on in ("eager", "interpreter", "jit", "isa"):
+        normed, total = reread(text, ()).run((x, w, g), {}, on)
+        np.testing.assert_array_equal(normed, product - product.sum(1, keepdims=True) * g)
+        np.testing.assert_array_equal(total, product.sum(1))
