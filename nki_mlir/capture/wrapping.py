@@ -314,9 +314,9 @@ def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
     warnings.warn_explicit(
         f"{code.co_name} has no source that can be read. Its loops are unrolled: whether iterations of affine_range "
         "depend on each other, and whether a tensor is used after the loop that it is created in, is not checked. "
-        "'and', 'or', 'not' and chained comparisons of indices are Python's. Shapes in annotations of variables are "
-        "not checked, and the buffer of a tensor does not compare with nl.sbuf and its like. fix: define it in a file, "
-        "or put its text into linecache.cache",
+        "'and', 'or', 'not' and chained comparisons of indices are Python's, and 'while' does not test values of the "
+        "device. Shapes in annotations of variables are not checked, and the buffer of a tensor does not compare with "
+        "nl.sbuf and its like. fix: define it in a file, or put its text into linecache.cache",
         NoSourceWarning, code.co_filename, code.co_firstlineno)
 
 
