@@ -23,7 +23,7 @@ from case import Case, Goal, case, random, tolerance
     "The arithmetic is the limit: a vector of 16 takes a thread 3.0 ns in the cache, 2.4 in float32. Of the difference "
     "0.35 ns are tests for denormals and NaN, for which the instruction that rounds to bfloat16 gives other bits. "
     "Permutations instead of two steps to widen gained nothing; chunks of half of the size took 3% longer, chunks of "
-    "a quarter 16%.")))
+    "a quarter 16%. Each step on four registers instead of two took 128 rows of 1024 from 34.4 to 32.4 us.")))
 def softmax(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any) -> Any:
         powers = xp.exp(x - x.max(1, keepdims=True))

@@ -63,7 +63,7 @@ def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
     extrema = {}
     for fold in plan.folds:
         step = nest.step(fold.value)
-        if fold.fn not in ORDERLESS or step is None or step.kind != "convert" or plan.lanes != 2 * host.lanes():
+        if fold.fn not in ORDERLESS or step is None or step.kind != "convert" or plan.lanes % (2 * host.lanes()):
             continue
         operand, = step.operands
         if operand < nest.first_output and nest.uses(operand) == nest.uses(fold.value) == 1:

@@ -53,12 +53,15 @@ def schedule(nest: Nest) -> Schedule:
         unroll = 2 * UNROLLED if all(f.fn in ORDERLESS for f in folds or ()) else UNROLLED
         deep = nest.extents[vector] >= 2 * unroll * lanes and weight_of(nest) <= LIGHT
         if deep and has_wide_registers(nest) and nest.extents[vector] % (unroll * lanes) == 0:
-            return Schedule(order, vector, 2 * lanes, carried, folds or (), unroll // 2)
+            at_once = _registers_at_once(nest)
+            return Schedule(order, vector, at_once * lanes, carried, folds or (), unroll // at_once)
         return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
     outer_axes = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
     if inside is None:
-        lanes *= 2 if not reduced and _is_a_chain(nest, vector, lanes) else 1
+        if not reduced and _is_a_chain(nest, vector, lanes):
+            fits = has_wide_registers(nest) and nest.extents[vector] % (UNROLLED * lanes) == 0
+            lanes *= _registers_at_once(nest) if fits else 2
         return Schedule((*outer_axes, vector, *reduced), vector, lanes, carried)
     lanes = _lanes_of_transpose(nest, vector, inside, lanes)
     return Schedule((*(a for a in outer_axes if a != inside), vector, inside), vector, lanes, carried)
@@ -74,6 +77,12 @@ def has_wide_registers(nest: Nest) -> bool:
     of float32. Sums keep their order, since partial results stay those of 16 lanes."""
     return host.lanes() == WITH_32_REGISTERS and any(
         o.dtype.itemsize == 2 and o.dtype.is_float for o in nest.operands)
+
+
+def _registers_at_once(nest: Nest) -> int:
+    """Return the registers that each step computes where operands have 16 bits: of functions four, since their steps
+    wait for each other, and the processor sees only so many instructions ahead."""
+    return UNROLLED if any(step.kind == "activation" for step in nest.steps) else 2
 
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:

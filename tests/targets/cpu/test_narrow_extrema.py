@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Extrema of rows of 16-bit floats, which are computed on their bits: every kind of number, at every place of a row."""
+"""Folds of rows of 16-bit floats. Extrema are computed on their bits: every kind of number, at every place of a row.
+Sums, and functions beside them, are those of float32."""
 
 import numpy as np
 import pytest
@@ -79,3 +80,44 @@ def test_sums__of_narrow_rows_have_the_order_of_float32(dtype: DType, columns: i
                 (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
     sums = folded(extremum("add", dtype, columns), values, 0.5)
     assert np.array_equal(sums, folded(wide, values.astype(np.float32), 0.5))
+
+
+def exponentials(dtype: DType, columns: int) -> Nest:
+    """exp of rows, stored, and its sum along each row."""
+    steps = (Step("activation", FLOAT32, (0,), "exp"), Step("alu", FLOAT32, (2, 3), "add"))
+    results = (3, 4)
+    if dtype is not FLOAT32:
+        steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (3,), "exp"),
+                 Step("alu", FLOAT32, (2, 4), "add"), Step("convert", dtype, (4,)))
+        results = (6, 5)
+    return Nest((ROWS, columns), frozenset({1}), (Operand(dtype, (columns, 1)),), 0,
+                (Operand(dtype, (columns, 1)), Operand(FLOAT32, (1, 0))), steps, results)
+
+
+def exponentiated(nest: Nest, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    source, powers, sums = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:], powers.array[:], sums.array[:] = values.ravel(), 0, 0.5
+    run(nest, [source, powers, sums])
+    return powers.array, sums.array
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("columns", (100, 128, 512, 576, 4096))
+def test_functions__of_narrow_rows_are_those_of_float32(dtype: DType, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    values = rng.standard_normal((ROWS, columns)).astype(dtype.numpy)
+    values[1:, ::7] = rng.choice([np.inf, -np.inf, np.nan, -0.0, -88.5, -100.0, 80.0], (ROWS - 1, -(-columns // 7)))
+    powers, sums = exponentiated(exponentials(dtype, columns), values)
+    wide_powers, wide_sums = exponentiated(exponentials(FLOAT32, columns), values.astype(np.float32))
+    np.testing.assert_array_equal(sums, wide_sums)
+    with np.errstate(over="ignore"):
+        rounded = wide_powers.astype(dtype.numpy)
+    np.testing.assert_array_equal(powers.astype(np.float32), rounded.astype(np.float32))
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_functions__fill_four_registers_at_once(dtype: DType) -> None:
+    assert [schedule(exponentials(dtype, columns)).lanes for columns in (100, 512, 4096)] == [16, 64, 64]
+    assert schedule(exponentials(FLOAT32, 512)).lanes == 16
+    assert schedule(extremum("add", dtype)).lanes == 32
