@@ -213,8 +213,8 @@ def run(tests: list[str], directory: Path) -> str:
         return "does not end"
     if failed.exists():
         return failed.read_text()
-    errors = [line for line in lines if line.startswith(("ERROR", "  nki_mlir ::"))]
-    return " ".join((errors or [f"status {status}"])[0].split()[:3])
+    errors = [line for line in lines if line.startswith(("ERROR tests/", "  nki_mlir ::"))]
+    return (errors[0].removeprefix("ERROR ").partition(" - ")[0] if errors else f"status {status}").strip()
 
 
 class Bench:
@@ -246,8 +246,11 @@ class Bench:
                 restore(change, directory)
                 if not failed:
                     break
-                if "::" not in failed or not run([failed], directory):
+                again = run([failed] if failed.startswith("tests/") else remaining[:1], directory)
+                if not again:
                     return failed
+                if "::" not in failed:
+                    raise SystemExit(f"{again} fails without a change")
                 self.unstable.add(failed)
         return ""
 
