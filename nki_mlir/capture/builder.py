@@ -24,7 +24,7 @@ from nki_mlir.capture.races.touches import Touches
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
-from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField
 from nki_mlir.dialects.operation_kind import same_value
 from nki_mlir.dialects.target_findings import findings
@@ -64,7 +64,7 @@ def require_generation(generation: int, feature: str, instead: str) -> None:
 # operation; its second argument has the buffers by field.
 ErrorOfCall: TypeAlias = Callable[[KernelError, Mapping[str, Buffer]], KernelError]
 
-# A memo for the operations of one outline or form, by keys that the builder chooses.
+# A memo for the operations of one form, by keys that the builder chooses.
 Memo: TypeAlias = dict[Any, Any]
 Marks: TypeAlias = Mapping[str, Any]                 # attributes of an allocation, such as an address
 
@@ -90,9 +90,7 @@ class Builder:
         self.accumulating = False                   # operations combine with what their destinations hold
         self.masking = False                        # an operation has had a mask
         self.independent_programs = False           # programs must write disjoint elements
-        # Memos of operations by outline, and by form; the memo of an outline has the one of its form as "form".
-        self.memos: dict[tuple[object, ...], Memo] = {}
-        self.forms: dict[tuple[object, ...], Memo] = {}
+        self.memos: dict[tuple[object, ...], Memo] = {}        # of operations, by form
         self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
@@ -131,7 +129,8 @@ class Builder:
                 memo: Memo) -> None:
         """Perform an operation. ``views`` are its operands, ``symbols`` those that the operands' patterns are over.
 
-        ``memo`` is a memo for the builder, common to operations that differ only in their buffers.
+        ``memo`` is a memo for the builder, common to operations that differ only in their buffers and in where their
+        tiles start; empty where the operation has a mask, limits or marks.
         """
         raise InternalError("a builder must perform operations")
 
@@ -245,30 +244,27 @@ class Builder:
         operands = [(f, tile_of(view, position_of)) for f, view in zip(present, operand_views)]
         fields: dict[str, Any] = {f.name: tile for f, tile in operands}
         op = cls(**attributes, **fields)
-        key = outline_of(cls, operands, attributes)
+        key = form_of(cls, operands, attributes)
         memo = self.memos.get(key)
         if memo is None:
-            form = op.form_of(op.outline())
-            if form not in self.forms:
-                verify(op, operands)
-            memo = self.memos[key] = {"form": self.forms.setdefault(form, {}),
-                                      "fields": op.__dict__ | dict.fromkeys(fields)}
+            verify(op, operands)
+            memo = self.memos[key] = {"fields": op.__dict__ | dict.fromkeys(fields)}
         if restricted:
             if not self._restrict(op, dict(zip([f.name for f in present], operand_views)), mask, symbols, position_of,
                                   piece):
                 return None
             verify_mask(op, operands)
-        elif "apart" not in memo["form"]:
+        elif "apart" not in memo:
             verify_mask(op, operands)
-            memo["form"]["apart"] = True
+            memo["apart"] = True
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         return self._perform(op, operands, operand_views, symbols, memo)
 
     def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Memo] | None:
-        """Return an operation that differs only in its buffers from one that was verified, without mask, limits and
-        symbols; None if there is none."""
+        """Return an operation that differs only in its buffers, and in where its tiles start, from one that was
+        verified, without mask, limits and symbols; None if there is none."""
         if cls.has_linear_attributes:
             return None
         operand_views: list[View] = []
@@ -284,9 +280,9 @@ class Builder:
                 return None
             operand_views.append(view)
             operands.append((field, tile))
-            key.append(tile._layout or tile.layout)
+            key.append(tile._form or tile.form)
         memo = self.memos.get((*key, *attributes, *map(same_value, attributes.values())))
-        if memo is None or "apart" not in memo["form"]:
+        if memo is None or "apart" not in memo:
             return None
         op = object.__new__(cls)
         op.__dict__ = fields = memo["fields"].copy()
@@ -320,10 +316,15 @@ class Builder:
     def check_device(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo) -> bool:
         """Report the rules of the target that an operation breaks, which ``memo`` memoizes. Return whether to perform
         the operation."""
-        if op.ranges or op.mask or op.limits:
-            key: object = op.ranges, bool(op.mask or op.limits)
-        else:
-            key = "findings"
+        ranges = op.ranges
+        starts: list[object] = []               # what ``Op.verify_target`` may read of them
+        for _, tile in operands if op.engines else ():
+            partition, free = tile.access.partition, tile.access.free
+            if partition is not None:
+                starts.append(partition if ranges else partition.const)
+                if tile.space == PSUM:
+                    starts.append(free if ranges else free.const)
+        key = (ranges, bool(op.mask or op.limits), *starts)
         reported = memo.get(key)
         if reported is None:
             reported = memo[key] = findings(op, self.machine)
@@ -444,14 +445,14 @@ def fills(op: Op, operands: Operands) -> bool:
     if not operands or op.mask:
         return False
     field, tile = operands[0]
-    return field.role is Out and tile.layout.form.is_whole and not tile.access.symbols_used()
+    return field.role is Out and tile.form.is_whole and not (op.symbols and tile.access.symbols_used())
 
 
-def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
-    """Return a key that is equal for operations that differ only in their buffers, masks and limits."""
-    layouts = {field.name: tile.layout for field, tile in operands}
-    return (cls, *[layouts.get(field.name) for field in cls.tiles], *attributes,
-            *map(same_value, attributes.values()))
+def form_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
+    """Return a key that is equal for operations that differ only in their buffers, in where their tiles start, and in
+    masks and limits."""
+    forms = {field.name: tile.form for field, tile in operands}
+    return (cls, *[forms.get(field.name) for field in cls.tiles], *attributes, *map(same_value, attributes.values()))
 
 
 def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:

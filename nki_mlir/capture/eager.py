@@ -50,7 +50,6 @@ class Launch:
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     doubtful: bool = False                                  # capture may refuse what a program did
     memos: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
-    forms: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
 
 class Observer(Protocol):
@@ -75,7 +74,7 @@ class EagerBuilder(Builder):
                  target: str = DEFAULT_TARGET, fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
-        self.memos, self.forms = launch.memos, launch.forms
+        self.memos = launch.memos
         self.point, self.shared_count, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
         self.branches: list[Turn | None] = []       # current iteration of each open branch
         self.scope = object()               # scope of the tensors that this program creates
@@ -184,15 +183,13 @@ class EagerBuilder(Builder):
     def worked_out(self, op: Op, operands: Operands, memo: Memo) -> "tuple[PreparedOperation, list[int]]":
         """Return an operation prepared to run, and the starts of its tiles where the preparation does not include
         them."""
-        form = memo.get("form")
-        if form is None:
+        if not memo:
             return PreparedOperation(op, self.compiled(op)), []
-        if "work" not in form:
+        work: PreparedOperation | None = memo.get("work")
+        if work is None:
             moving = floating(op)
-            form["work"] = PreparedOperation(moving, self.compiled(moving))
-        work: PreparedOperation = form["work"]
-        memo["work"] = work, starts(operands)
-        return work, memo["work"][1]
+            work = memo["work"] = PreparedOperation(moving, self.compiled(moving))
+        return work, starts(operands)
 
     def compiled(self, op: Op) -> Runner:
         return compile_op(op)
@@ -234,7 +231,7 @@ class EagerBuilder(Builder):
         for view in views:
             if view.buffer.scope is not self.scope and view.buffer.scope is not None:
                 raise OfAnotherCall(name=view.buffer.name).here()
-        work, values = memo.get("work") or self.worked_out(op, operands, memo)
+        work, values = self.worked_out(op, operands, memo)
         if self.observer is None:
             self.run(op, [tile.handle for _, tile in operands], work, values)
         else:
@@ -245,7 +242,7 @@ class EagerBuilder(Builder):
         if touches.turn is not None or touches.several or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
             if touches.several:
-                self.deeds = hash((self.deeds, id(memo) if memo else op.outline(), op.mask))
+                self.deeds = hash((self.deeds, id(memo), *values) if memo else (self.deeds, op.outline(), op.mask))
         for view in views:
             if view.buffer.turn is not None:
                 self.note_for_capture(view.buffer)

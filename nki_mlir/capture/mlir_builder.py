@@ -31,6 +31,7 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 PREDICATES = {"ne": 1, "slt": 2}            # predicates of arith.cmpi
+MARKS = {"nki.no_reorder": "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
 
 
 @dataclass
@@ -55,8 +56,7 @@ class WaitingResult:
     """An allocation and the operation that writes it, not yet emitted: an assignment that follows at once may redirect
     it.
 
-    ``stands`` is False in a replay, whose operations are erased. ``writer`` is the operation: name, operands, symbols,
-    attributes and location.
+    ``stands`` is False in a replay, whose operations are erased. ``writer`` has the operation, as ``write`` takes it.
     """
 
     buffer: Buffer
@@ -64,7 +64,7 @@ class WaitingResult:
     at: Location
     writer_at: Location | None          # location of the writer, if known before
     stands: bool
-    writer: tuple[str, Operands, tuple[Value, ...], dict[str, Attribute], Location] | None = None
+    writer: tuple[Op, Operands, Memo, list[str], Location] | None = None
 
 
 class MlirBuilder(Builder):
@@ -193,8 +193,7 @@ class MlirBuilder(Builder):
             if waiting.writer is None:
                 self.first_uses.allocated(buffer)
         if waiting.writer is not None:
-            name, operands, symbols, attributes, at = waiting.writer
-            self._op(name, [*[t.handle.value for _, t in operands], *symbols], attributes=attributes, at=at)
+            self.write(*waiting.writer)
 
     def mark(self) -> int:
         """Emit what is waiting, and return the position in the trace."""
@@ -272,25 +271,28 @@ class MlirBuilder(Builder):
         if (self.touches.turn is not None or self.touches.several or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        name, attributes, is_filled = memo.get("written") or memo.setdefault(
-            "written", (op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)))
-        if self.properties.get("no_reorder"):
-            attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
-        if self.properties.get("transposes"):
-            attributes = {**attributes, TRANSPOSES: ir.UnitAttr.get()}
-        if waiting is not None:
-            if waiting.writer is None and views and views[0].buffer is waiting.buffer:
-                waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)
-                for view in views[1:]:
-                    is_filled = is_filled and view.buffer is not waiting.buffer
-                if not is_filled and waiting.stands:
-                    self.first_uses.allocated(waiting.buffer)
-                self.first_uses.used(op, operands, views, scopes)
-                return
+        marks = [mark for mark, of in MARKS.items() if self.properties.get(of)]
+        waits = waiting is not None and waiting.writer is None and views and views[0].buffer is waiting.buffer
+        if waiting is not None and waits:
+            waiting.writer = op, operands, memo, marks, waiting.writer_at or user_location(5)
+            is_filled = fills(op, operands) and not any([view.buffer is waiting.buffer for view in views[1:]])
+            if not is_filled and waiting.stands:
+                self.first_uses.allocated(waiting.buffer)
+        elif waiting is not None:
             self.emit_waiting()                 # before its value is read
         self.first_uses.used(op, operands, views, scopes)
-        values = [t.handle.value for _, t in operands]
-        self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
+        if not waits:
+            self.write(op, operands, memo, marks)
+
+    def write(self, op: Op, operands: Operands, memo: Memo, marks: list[str], at: Location | None = None) -> None:
+        """Emit an operation with these marks."""
+        count = len(op.symbols)
+        if (of_form := memo.get(count)) is None:
+            of_form = memo[count] = op.full_name(), op_attributes(op, self.make, operands)
+        attributes = {**of_form[1], "access": self.make.accesses([tile for _, tile in operands], count)}
+        attributes |= {mark: ir.UnitAttr.get() for mark in marks}
+        self._op(of_form[0], [*[tile.handle.value for _, tile in operands], *op.symbols], attributes=attributes, skip=6,
+                 at=at)
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         super().wrote(op, buffer, symbols)

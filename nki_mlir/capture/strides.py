@@ -84,26 +84,79 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
     return (*indices[:at], *[slice(None)] * (rank - len(indices)), *indices[at:])
 
 
-def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
-    """Return a hashable key of subscripts that are integers, slices of integers and ``...``; None if there are others.
-    ``True`` is not a number: it is a condition."""
-    numbers: list[object] = []
-    for item in items:
+def numbered_spans(items: tuple[object, ...], dims: Sequence[Dim]) -> tuple[list[int], int, int] | None:
+    """Return the step and the count of each dimension's subscript, one after the other (step 0: an integer, without an
+    axis), and how many partitions and elements further on the part starts. None if a subscript is not a number or a
+    slice of numbers, or if it leaves its dimension, selects nothing, or is a mistake.
+
+    ``True`` is not a number: it is a condition.
+    """
+    if len(items) != len(dims):
+        if not all([type(item) in NUMBERS or item is Ellipsis for item in items]):
+            return None
+        items = expand_ellipsis(items, len(dims))
+    spans: list[int] = []
+    by_partition = by_free = 0
+    for item, (partition, free, extent) in zip(items, dims):
         if type(item) is slice:
-            start, stop, step = span = item.start, item.stop, item.step
-            if not ((start is None or type(start) is int) and (stop is None or type(stop) is int)
-                    and (step is None or type(step) is int)):
+            start, stop, step = item.start, item.stop, item.step
+            if start is None:
+                start = 0
+            elif type(start) is not int:
                 return None
-            numbers.append(span)
+            elif start < 0:
+                start += extent
+            if stop is None:
+                stop = extent
+            elif type(stop) is not int:
+                return None
+            elif stop < 0:
+                stop += extent
+            if step is None:
+                step = 1
+            elif type(step) is not int or step <= 0:
+                return None
+            count = (stop - start + step - 1) // step
+        elif type(item) is int:
+            start, step, count = item if item >= 0 else item + extent, 0, 1
         elif type(item) is DynamicSlice:
-            if type(item.start) is not int or type(item.size) is not int:
+            start, step, count = item.start, 1, item.size
+            if type(start) is not int or type(count) is not int:
                 return None
-            numbers.append((item.start, item.size))
-        elif type(item) is int or item is Ellipsis:
-            numbers.append(item)
+        elif item is Ellipsis:
+            return numbered_spans(expand_ellipsis(items, len(dims)), dims)
         else:
             return None
-    return tuple(numbers)
+        if start < 0 or count <= 0 or start + (count - 1) * step >= extent:
+            return None
+        spans += step, count
+        by_partition += start * partition
+        by_free += start * free
+    return spans, by_partition, by_free
+
+
+NUMBERS = (int, slice, DynamicSlice)
+
+
+def part_axes(dims: Sequence[Dim], spans: Sequence[int], on_chip: bool) -> list[int]:
+    """Return the dimensions that a part with those steps and counts keeps. An integer removes its dimension, except the
+    partition of a tile: a tile keeps its axis 0."""
+    partition_axis = first_lanes(dims) if on_chip else None
+    return [k for k, step in enumerate(spans[::2]) if step or k == partition_axis]
+
+
+def part_dims(dims: Sequence[Dim], spans: Sequence[int], on_chip: bool) -> tuple[Dim, ...]:
+    """Return the dimensions of a part whose subscripts have those steps and counts."""
+    part: list[Dim] = []
+    for k in part_axes(dims, spans, on_chip):
+        step = spans[2 * k] or 1
+        part.append(Dim(dims[k].partition * step, dims[k].free * step, spans[2 * k + 1]))
+    return (*part, *[ONE_MORE] * (max(0, 2 - len(part)) if on_chip else 0))         # [n] on chip reads as [n, 1]
+
+
+def first_lanes(dims: Sequence[Dim]) -> int:
+    """Return the axis that steps through partitions; the first if none does (one partition, or one read by all)."""
+    return next((k for k, d in enumerate(dims) if d.partition), 0)
 
 
 def subscript_index(item: Any) -> Index:

@@ -26,9 +26,9 @@ from nki_mlir.capture.errors import (
 )
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.iterations import Turn
-from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
+from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
+from nki_mlir.dialects.access import HBM, Access, Form, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import BY_NAME, DType
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
-# Memoized subscripts. The key is a view's pattern and the subscripts, the value the view's dims, the offsets of the
-# part (partition, free), the part's dims and, if it is an operand, its pattern.
-_parts: dict[tuple[object, ...], tuple[tuple[Dim, ...], int, int, tuple[Dim, ...], "OperandPattern | None"]] = {}
+# The forms of parts. The key is a view's form as an operand, if it is one, its memory and dims, and the subscripts
+# without where they start.
+_parts: dict[tuple[object, ...], "PartForm"] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -80,16 +80,14 @@ class Buffer:
         return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
-class OperandPattern(NamedTuple):
-    """What operands that differ only in their buffers have in common, as views and as tiles."""
+class PartForm(NamedTuple):
+    """What parts have in common that differ in their buffers and in where they start. ``pattern``: the steps and counts
+    of an operand; None if a part is none as it is. ``form``: that of its tile, if it is known."""
 
-    partition: Index
-    free: Index
     dims: tuple[Dim, ...]
     shape: Shape
-    dtype: DType
-    access: Access
-    layout: Layout
+    pattern: tuple[tuple[int, int], ...] | None
+    form: Form | None
 
 
 class View:
@@ -113,23 +111,24 @@ class View:
                    buffer.dtype)
 
     @classmethod
-    def operand(cls, buffer: Buffer, base_shape: tuple[int, ...], pattern: "OperandPattern") -> "Self":
-        """Return a part of a buffer as a view with its operand record."""
+    def of_form(cls, buffer: Buffer, partition: Index, free: Index, dtype: DType, form: PartForm, access: Access | None
+                ) -> "Self":
+        """Return a view of a form, which is an operand if it has an access."""
         view = object.__new__(cls)
-        view.partition, view.free, view.dims, view.shape, view.dtype, access, layout = pattern
-        view.buffer, view.limits, view.mask = buffer, (), None
-        view._tile = tile = Tile(buffer.handle, buffer.space, base_shape, buffer.dtype, access, buffer.name)
-        tile._layout = layout
+        view.buffer, view.partition, view.free, view.dtype = buffer, partition, free, dtype
+        view.dims, view.shape, _, tile_form = form
+        view.limits, view.mask, view._tile = (), None, None
+        if access is not None:
+            view._tile = tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, access,
+                                     buffer.name)
+            tile._form = tile_form
         return view
 
     @classmethod
     def whole_tile(cls, buffer: Buffer) -> "Self":
         """Return a view of all of an on-chip buffer whose partition dimension is the first."""
-        return cls.operand(buffer, buffer.shape, whole_pattern(buffer.shape, buffer.dtype.name, buffer.space))
-
-    def pattern(self, tile: Tile) -> "OperandPattern":
-        """Return the pattern of the view, given its operand record."""
-        return OperandPattern(self.partition, self.free, self.dims, self.shape, self.dtype, tile.access, tile.layout)
+        form, access = whole_part(buffer.shape, buffer.dtype.name, buffer.space)
+        return cls.of_form(buffer, ZERO, ZERO, buffer.dtype, form, access)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
@@ -169,31 +168,27 @@ class View:
         return self._basic(items)
 
     def numbered(self, items: object) -> "Self | None":
-        """Return the part that numbers select of a view whose elements all exist; None for other subscripts and views.
-
-        Parts are memoized for equal views. The part of an operand is an operand, if it can be one.
-        """
-        items = items if isinstance(items, tuple) else (items,)
-        if self.limits or self.mask is not None or (numbers := numbers_of(items)) is None:
+        """Return the part that numbers select of a view whose elements all exist, if it is inside of the view and not
+        empty; None for other subscripts and views. The forms of parts are memoized."""
+        if self.limits or self.mask is not None:
             return None
-        plain = self._tile
-        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers) if plain is None else (
-            plain._layout or plain.layout, numbers)
-        entry = _parts.get(key)
-        if entry is None or entry[0] != self.dims:
-            part = self._basic(strides.expand_ellipsis(items, self.ndim))
-            if not part.limits:                 # the operation that uses the view checks its bounds
-                if len(_parts) >= MOST_PARTS:
-                    _parts.clear()
-                tile = part.plain_tile() if plain is not None else None
-                _parts[key] = (self.dims, part.partition.const - self.partition.const,
-                               part.free.const - self.free.const, part.dims,
-                               None if tile is None else part.pattern(tile))
-            return part
-        _, by_partition, by_free, dims, pattern = entry
-        if plain is not None and pattern is not None:
-            return self.operand(self.buffer, plain.base_shape, pattern)
-        return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
+        spans = strides.numbered_spans(items if isinstance(items, tuple) else (items,), self.dims)
+        if spans is None:
+            return None
+        steps_and_counts, by_partition, by_free = spans
+        buffer, dtype, tile = self.buffer, self.dtype, self._tile or self.plain_tile()
+        on_chip = buffer.space != HBM
+        key = (on_chip if tile is None else tile._form or tile.form, self.dims, *steps_and_counts)
+        form = _parts.get(key)
+        if form is None:
+            if len(_parts) >= MOST_PARTS:
+                _parts.clear()
+            form = _parts[key] = part_form(self.dims, steps_and_counts, on_chip, tile)
+        partition, free = self.partition.plus(by_partition), self.free.plus(by_free)
+        pattern, access = form.pattern, None
+        if pattern is not None and not (partition.symbols or free.symbols):
+            access = constant_access(dtype.name, partition.const if on_chip else None, free.const, pattern)
+        return self.of_form(buffer, partition, free, dtype, form, access)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
         for item in items:
@@ -210,44 +205,32 @@ class View:
         return self._picked([i.spread(shape) for i in indices], shape)
 
     def _basic(self, items: Sequence[object]) -> "Self":
-        # An integer removes its dimension, except the partition of a tile: a tile keeps its axis 0.
-        partition_axis = self.partition_axis() if self.buffer.on_chip else None
         partition, free, limits = self.partition, self.free, []
-        dims: list[Dim] = []
-        spans: list[tuple[Index, int]] = []         # start and step of each old dimension
-        new_axes: list[int | None] = []               # and its new axis
+        starts: list[Index] = []
+        spans: list[int] = []                       # as ``numbered_spans`` returns them
         for k, (item, (by_partition, by_free, extent)) in enumerate(zip(items, self.dims)):
             if isinstance(item, (slice, DynamicSlice)):
                 start, step, count = slice_span(item, extent)
             else:
-                start, step, count = from_front(item, extent), 1, 1
-            spans.append((start, step))
-            new_axes.append(len(dims))
-            if isinstance(item, (slice, DynamicSlice)) or k == partition_axis:
-                dims.append(Dim(by_partition * step, by_free * step, count))
-            else:
-                new_axes[-1] = None
-            if start.const or start.symbols:
-                if by_partition:
-                    partition = partition + start * by_partition
-                if by_free:
-                    free = free + start * by_free
+                start, step, count = from_front(item, extent), 0, 1
+            starts.append(start)
+            spans += step, count
+            if by_partition:
+                partition = partition + start * by_partition
+            if by_free:
+                free = free + start * by_free
             low, high = start.interval()
             if low < 0 or high + (count - 1) * step >= extent:
                 limits.append(k)
-        missing = max(0, 2 - len(dims)) if self.buffer.on_chip else 0       # [n] on chip reads as [n, 1]
-        dims += [ONE_MORE] * missing
-        shape = tuple([d.count for d in dims])
+        dims = strides.part_dims(self.dims, spans, self.buffer.on_chip)
         if not (limits or self.limits or self.mask is not None):
-            return self.like(partition=partition, free=free, dims=tuple(dims))
-        picked = [start.with_axes([step if axis == new_axis else 0 for axis in range(len(dims))], shape)
-                  for (start, step), new_axis in zip(spans, new_axes)]
+            return self.like(partition=partition, free=free, dims=dims)
+        shape = tuple([d.count for d in dims])
+        axes = strides.part_axes(self.dims, spans, self.buffer.on_chip)
+        picked = [start.with_axes([step if k == axis else 0 for axis in axes] + [0] * (len(dims) - len(axes)), shape)
+                  for k, (start, step) in enumerate(zip(starts, spans[::2]))]
         return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free,
                              [Limit(picked[k], k, self.dims[k].count) for k in limits])
-
-    def partition_axis(self) -> int:
-        """Return the axis that steps through partitions; the first if none does (one partition, or one read by all)."""
-        return next((k for k, d in enumerate(self.dims) if d.partition), 0)
 
     def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "Self":
         """Return the part that one index per dimension selects. All have the new shape, which has two axes at least."""
@@ -389,8 +372,9 @@ class View:
             partition = self.partition.linear(position_of) if self.buffer.on_chip else None
             return Access(self.dtype, partition, self.free.linear(position_of),
                           pattern_of(self.dims, self.buffer.on_chip))
-        return constant_access(self.dtype, self.partition.const if self.buffer.on_chip else None, self.free.const,
-                               self.dims)
+        on_chip = self.buffer.on_chip
+        return constant_access(self.dtype.name, self.partition.const if on_chip else None, self.free.const,
+                               pattern_of(self.dims, on_chip))
 
     def same_elements(self, other: "View") -> bool:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims
@@ -447,6 +431,7 @@ def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
         or partition_dim.count > PARTITIONS))
 
 
+@lru_cache(4096)
 def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
     """Return ``(step, count)`` pairs, the partition first on chip."""
     if not on_chip:
@@ -456,19 +441,32 @@ def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], .
             *[(d.free, d.count) for d in dims[1:]])
 
 
-@lru_cache(4096)
-def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[Dim, ...]) -> Access:
-    """Return the access of a view without symbols. Equal ones are one object, which makes looking them up cheap."""
+@lru_cache(MOST_PARTS)
+def constant_access(dtype_name: str, partition: int | None, free: int, pattern: tuple[tuple[int, int], ...]) -> Access:
+    """Return the access of a view without symbols. Equal ones are one object, which makes looking them up cheap. (The
+    name of a dtype hashes fast.)"""
     start = None if partition is None else Linear(partition)
-    return Access(dtype, start, Linear(free), pattern_of(dims, partition is not None))
+    return Access(BY_NAME[dtype_name], start, Linear(free), pattern)
 
 
 @lru_cache(4096)
-def whole_pattern(shape: tuple[int, ...], dtype_name: str, space: str) -> "OperandPattern":
-    """Return the pattern of complete tiles of a shape. (The name of a dtype hashes fast.)"""
+def whole_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
+    """Return the form and the access of complete tiles of a shape."""
     dims, dtype = whole_dims(shape, 0), BY_NAME[dtype_name]
-    tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
-    return OperandPattern(ZERO, ZERO, dims, Shape(shape), dtype, tile.access, tile.layout)
+    pattern = pattern_of(dims, True)
+    access = constant_access(dtype_name, 0, 0, pattern)
+    return PartForm(dims, Shape(shape), pattern, Tile(None, space, shape, dtype, access).form), access
+
+
+def part_form(dims: tuple[Dim, ...], spans: Sequence[int], on_chip: bool, tile: Tile | None) -> PartForm:
+    """Return the form of the parts of a view that subscripts of these steps and counts select; ``tile`` is the view as
+    an operand, if it is one."""
+    part = strides.part_dims(dims, spans, on_chip)
+    pattern = pattern_of(part, on_chip) if is_tile(part, on_chip) else None
+    form = None
+    if tile is not None and pattern is not None:
+        form = tile.patterned(dims=pattern).form
+    return PartForm(part, Shape([d.count for d in part]), pattern, form)
 
 
 def shares_variable(a: Affine, b: Affine) -> bool:

@@ -8,7 +8,7 @@ All steps and offsets are in elements of the pattern's dtype.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -20,10 +20,13 @@ HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 SPACES = (HBM, SBUF, PSUM)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Linear:
     """The form ``const + sum(c * symbol) + sum(c * axis)``; symbols and axes by position, zero coefficients
-    left out."""
+    left out.
+
+    Immutable, though not declared so: compilations create very many, and a frozen dataclass is slow to create.
+    """
 
     const: int = 0
     symbols: tuple[tuple[int, int], ...] = ()
@@ -138,25 +141,27 @@ def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (
     return active
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Access:
-    """The elements of its buffer that a tile has, as a pattern. ``partition`` is None in HBM."""
+    """The elements of its buffer that a tile has, as a pattern. ``partition`` is None in HBM. Immutable, as above."""
 
     dtype: DType
     partition: Linear | None
     free: Linear
     dims: tuple[tuple[int, int], ...]
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
+    _shape: tuple[int, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
-        return self._hash           # passes look up patterns often
+        if not self._hash:          # passes look up patterns often
+            self._hash = hash((self.dtype, self.partition, self.free, self.dims))
+        return self._hash
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.dtype, self.partition, self.free, self.dims))
-
-    @cached_property
+    @property
     def shape(self) -> tuple[int, ...]:
-        return tuple([count for _, count in self.dims])
+        if self._shape is None:
+            self._shape = tuple([count for _, count in self.dims])
+        return self._shape
 
     @property
     def free_dims(self) -> tuple[tuple[int, int], ...]:
@@ -233,10 +238,7 @@ def _extent(dims: tuple[tuple[int, int], ...], dtype: DType) -> Bounds:
 
 @dataclass(eq=False, slots=True)
 class Tile:
-    """An operand: a base buffer (``handle``: an array, an SSA value) and its access pattern.
-
-    Immutable, though not declared so: captures create very many, and a frozen dataclass is slow to create.
-    """
+    """An operand: a base buffer (``handle``: an array, an SSA value) and its access pattern. Immutable, as above."""
 
     handle: Any
     space: str

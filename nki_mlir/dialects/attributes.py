@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nki_mlir.bindings import Attribute, Context, Type, ext, ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Access, Constraint, Linear, Mask
+from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -86,12 +86,16 @@ class Attributes:
 
     def access(self, access: Access, symbols: int) -> Attribute:
         key = (access, symbols)
-        if key not in self.memo:
+        if (attribute := self.memo.get(key)) is None:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
             affine = ir.AffineMap.get(0, symbols, [expression(form) for form in starts])
-            self.memo[key] = AccessAttr.get(ir.TypeAttr.get(self.type(access.dtype)),
-                                            ir.AffineMapAttr.get(affine), self.value(access.dims))
-        return self.memo[key]
+            parts = [ir.TypeAttr.get(self.type(access.dtype)), ir.AffineMapAttr.get(affine), self.value(access.dims)]
+            attribute = self.memo[key] = ir.DynamicAttr.get(AccessAttr.attr_name, parts)
+        return attribute
+
+    def accesses(self, tiles: Sequence[Tile], symbols: int) -> Attribute:
+        """Return the attribute ``access`` of an operation on tiles."""
+        return ir.ArrayAttr.get([self.access(tile.access, symbols) for tile in tiles])
 
     def linear(self, form: Linear, axes: int, symbols: int) -> Attribute:
         """Return a linear form as an affine map attribute."""

@@ -175,8 +175,7 @@ def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[TileField, T
     count, axes = len(op.symbols), 0
     if op.mask or op.limits or op.has_linear_attributes:
         axes = len(op.iteration().extents)
-    named: dict[str, Attribute] = {"access": ir.ArrayAttr.get([make.access(t.access, count) for _, t in present]),
-             "mask": make.mask(op.mask, axes, count)}
+    named = {"access": make.accesses([tile for _, tile in present], count), "mask": make.mask(op.mask, axes, count)}
     for name, kind in op.attributes.items():
         value = getattr(op, name)
         named[name] = make.linear(value, axes, count) if kind is Linear else make.value(kind(value))

@@ -289,10 +289,10 @@ class Op:
         return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
 
     def verify(self, check: Check) -> None:
-        """Check the operation's rules that hold on every target."""
+        """Check the operation's rules that hold on every target. They do not read where tiles start."""
 
     def verify_target(self, check: TargetCheck) -> None:
-        """Check the operation's rules that depend on the machine."""
+        """Check an instruction's rules of the machine. Of tiles' starts they read partitions, and in PSUM offsets."""
 
     @property
     def compute(self) -> DType | None:

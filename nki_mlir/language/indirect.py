@@ -16,7 +16,7 @@ import numpy as np
 from nki_mlir.capture.builder import broadcast
 from nki_mlir.capture.errors import BlockTensorNotTile, MixedIndexing
 from nki_mlir.capture.index import DynamicSlice, Index, check_placed
-from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
+from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, first_lanes, from_front, slice_span, substitute
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import dynamic_access as instructions
@@ -196,7 +196,7 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     run_time = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
     check_offsets(view, items, run_time)
     static = fixed(items, view.shape, run_time)
-    partition_axis = view.partition_axis() if view.buffer.on_chip else None
+    partition_axis = first_lanes(view.dims) if view.buffer.on_chip else None
     vectors = vectors_among([*static.values(), *(f.index for f in run_time.values())], items)
     shape, indices = advanced(static, run_time) if vectors else basic(view, static, run_time, partition_axis)
     return placed(view, static, run_time, shape, indices, partition_axis)

@@ -16,6 +16,7 @@ from nki_mlir.capture.errors import (
     unknown,
 )
 from nki_mlir.capture.index import Index
+from nki_mlir.capture.strides import first_lanes
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import assignment, creation, indirect
@@ -173,7 +174,7 @@ class Tensor(TensorObject, View):
         if sorted(order) != list(range(self.ndim)):
             raise BadReshape(what=f"{list(order)} is not a permutation of {self.ndim} dimensions",
                              fix=f"name each of 0 to {self.ndim - 1} once").here()
-        if self.buffer.on_chip and order[self.partition_axis()] != self.partition_axis():
+        if self.buffer.on_chip and order[first_lanes(self.dims)] != first_lanes(self.dims):
             raise BadReshape(what=f"the permutation {tuple(order)} moves the partition dimension of {self.shape}",
                              fix="transpose with nisa.nc_transpose or nisa.dma_transpose").here()
         return self.permuted(order)

@@ -5,10 +5,12 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nki_mlir.capture.errors import TooManySubscripts
 from nki_mlir.capture.index import DynamicSlice, Index
-from nki_mlir.capture.strides import numbers_of
+from nki_mlir.capture.strides import numbered_spans
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import dtype_of
 
@@ -63,6 +65,33 @@ def test_errors_come_every_time():
 
 
 def test_what_is_looked_up():
-    assert numbers_of((1, slice(0, 8), DynamicSlice(8, 4), ...)) == (1, (0, 8, None), (8, 4), ...)
+    dims = whole().dims
+    assert numbered_spans((1, slice(0, 5, 2), DynamicSlice(3, 4)), dims) == ([0, 1, 2, 3, 1, 4], 0, 45)
+    assert numbered_spans((..., -1), dims) == ([1, 5, 1, 6, 0, 1], 0, 6)
     for other in (True, np.int64(1), 1.0, Index(1), slice(Index(0), 8), slice(0.0, 8), DynamicSlice(Index(0), 4), None):
-        assert numbers_of((0, other)) is None
+        assert numbered_spans((0, other, 0), dims) is None
+        assert numbered_spans((0, other), dims) is None
+
+
+NUMBERS = st.integers(-8, 8)
+ONE = st.one_of(NUMBERS, st.builds(slice, *[st.none() | NUMBERS] * 2, st.none() | st.integers(1, 3)),
+                st.builds(DynamicSlice, NUMBERS, st.integers(0, 8)))
+
+
+@given(st.lists(ONE, max_size=3).map(tuple), st.sampled_from(["hbm", "sbuf"]))
+def test_parts_by_numbers_are_those_of_the_general_form(items, space):
+    view = View.full(Buffer(SHAPE, dtype_of(np.float32), space, "t"))
+    numbered = view.numbered(items)
+    try:
+        general = view.unnumbered(items)
+    except TooManySubscripts:
+        return
+    if numbered is None:
+        assert general.limits or 0 in general.shape
+    else:
+        assert (numbered.dims, numbered.shape, numbered.partition.key, numbered.free.key) == (
+            general.dims, general.shape, general.partition.key, general.free.key)
+        assert numbered.limits == general.limits == ()
+        tile = general.plain_tile()
+        assert (numbered._tile and numbered._tile.access) == (tile and tile.access)
+        assert tile is None or numbered._tile.form is tile.form
