@@ -325,8 +325,7 @@ class Builder:
                 if tile.space == PSUM:
                     starts.append(free if ranges else free.const)
         key = (ranges, bool(op.mask or op.limits), *starts)
-        reported = memo.get(key)
-        if reported is None:
+        if (reported := memo.get(key)) is None:
             reported = memo[key] = findings(op, self.machine)
         for finding in reported:
             buffers = {field.name: view.buffer for (field, _), view in zip(operands, views)}

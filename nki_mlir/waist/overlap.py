@@ -76,7 +76,11 @@ class Region:
     low: int
     high: int                   # the byte after the last
     symbolic: Hashable = None
+    one_run: bool = field(init=False, repr=False)       # its bytes in a partition are exactly ``low`` to ``high``
     _digest: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.one_run = self.symbolic is None and self.nest.exact and not self.nest.pairs
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Region) and (

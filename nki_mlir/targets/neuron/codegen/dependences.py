@@ -194,7 +194,7 @@ class NearbyAccesses:
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers."""
         self.queries += 1
-        low, high = region.low, region.high
+        low, high, first, last, one_run = region.low, region.high, region.first, region.last, region.one_run
         near = self.near_region(region)
         for bucket in near.buckets:
             if not bucket:
@@ -207,7 +207,14 @@ class NearbyAccesses:
                         if access.live and access.seen != self.queries:
                             access.seen = self.queries
                             other = access.region
-                            if other.low < high and low < other.high and other.overlaps(region):
+                            if not (other.low < high and low < other.high):
+                                continue
+                            if one_run and other.one_run:
+                                if other.first <= last and first <= other.last:
+                                    conflicting.add(access.node)
+                                    access.live = not (writes and low <= other.low and other.high <= high
+                                                       and first <= other.first and other.last <= last)
+                            elif other.overlaps(region):
                                 conflicting.add(access.node)
                                 access.live = not (writes and region.covers(other))
                         forgotten |= not access.live

@@ -274,7 +274,9 @@ class SchedulingGraph:
             start = free[engine]
             for other in before:
                 issuer, end_for_issuer, end_for_others = visible[other]
-                start = max(start, end_for_issuer if issuer is engine else end_for_others)
+                visible_at = end_for_issuer if issuer is engine else end_for_others
+                if visible_at > start:
+                    start = visible_at
             free[engine] = end = start + busy
             if transfer is None:
                 visible.append((engine, end + own_result, end + result))
@@ -327,7 +329,9 @@ class SchedulingGraph:
             longest = result
             for user in self.users[k]:
                 same_engine = transfer is None and engines[user].engine is engine
-                longest = max(longest, (own_result if same_engine else result) + rests[user])
+                behind = (own_result if same_engine else result) + rests[user]
+                if behind > longest:
+                    longest = behind
             rests[k] = busy + longest
         return rests
 
