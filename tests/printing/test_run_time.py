@@ -119,7 +119,7 @@ def test_rows_by_an_index_that_also_move():
 
 
 def test_rows_by_an_index_that_also_move_in_a_large_tensor_are_refused():
-    with pytest.raises(Unprintable, match="a position that moves from row to row in a large tensor"):
+    with pytest.raises(Unprintable, match="row indices in addition to a start that differs from row to row, in a large tensor"):
         printed(slanted, [np.zeros(((1 << 21) + 1, 8), np.float32), ROWS])
 
 
