@@ -131,7 +131,7 @@ def cases():
 
 
 def test_cases_give_functions_and_enums_of_their_file(file, capsys):
-    """The new kernel gets the arrays of the old file's case, and the objects of its own."""
+    """The new kernel gets the arrays of the old file's case, and the objects of the new file's."""
     file.write_text(KERNEL + CHOSEN)
     assert main([str(file), "--quiet", "--check", "cases"]) == 0
     assert capsys.readouterr().err.splitlines() == [
