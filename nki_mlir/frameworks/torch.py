@@ -33,7 +33,8 @@ from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_backward import differentiated_once
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, allocate_results, callee_named, layout_of, watched
+from nki_mlir.frameworks.torch_operator import TENSORS, allocate_results, callee_named, layout_of, watched
+from nki_mlir.frameworks.torch_values import NKI_DTYPE
 from nki_mlir.language.arguments import (
     BadArgument,
     ElementType,

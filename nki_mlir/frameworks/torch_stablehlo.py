@@ -25,7 +25,8 @@ from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.frameworks.debug_output import write_exported
-from nki_mlir.frameworks.torch_operator import callee_named, map_by_calls, operands_of, results_of
+from nki_mlir.frameworks.torch_operator import callee_named, map_by_calls
+from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import public_function
 from nki_mlir.scalar.dtypes import BY_MLIR

@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.debug_output import wanted, write
 from nki_mlir.frameworks.linked_process import run_in_process
 from nki_mlir.frameworks.process_state import once
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TORCH_DTYPE, operands_of, results_of
+from nki_mlir.frameworks.torch_values import NKI_DTYPE, TORCH_DTYPE, operands_of, results_of
 from nki_mlir.graph.custom_call import TARGET, KernelRecord
 
 API_VERSION_UNSPECIFIED = 0             # what the documents show for PyTorch

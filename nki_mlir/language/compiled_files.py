@@ -27,7 +27,6 @@ def leave_for_profilers(capture: "Specialization") -> None:
     if os.environ.get("NEURON_RT_INSPECT_ENABLE", "") in OFF or os.environ.get(
             "NEURON_RT_INSPECT_DEVICE_PROFILE", "1") in OFF:
         return
-    from nki_mlir.language.measuring import trace_of  # start-up: loads MLIR
     folder = Path(os.environ.get("NEURON_RT_INSPECT_OUTPUT_DIR") or "output") / f"i-model_pid_{os.getpid()}"
     name = capture.key[:16]
     try:
@@ -50,6 +49,15 @@ def leave_in_cache(capture: "Specialization") -> None:
 def packed(capture: "Specialization") -> bytes:
     from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
     return pack_kernel(capture.optimized.streams)
+
+
+def trace_of(capture: "Specialization", execution: int = 1) -> bytes:
+    """Return the NTFF of one execution."""
+    from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_trace  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
+    profile = capture.optimized.profile
+    digest = digest_of(packed(capture))
+    return pack_trace(NtffContent(capture.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
 def write_all(files: dict[Path, bytes]) -> None:

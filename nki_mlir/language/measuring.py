@@ -16,11 +16,12 @@ from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
+from nki_mlir.language.compiled_files import trace_of
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array, takes_attributes
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
-from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_kernel, pack_trace
+from nki_mlir.targets.neuron.format.artifacts import pack_kernel
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
@@ -141,13 +142,6 @@ class MeasuredKernel(Kernel):
             write_file(Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
             profile.write_profile(compiled.optimized.profile, Path(self.profile))
-
-
-def trace_of(compiled: Specialization, execution: int = 1) -> bytes:
-    """Return the NTFF of one execution."""
-    digest = digest_of(pack_kernel(compiled.optimized.streams))
-    profile = compiled.optimized.profile
-    return pack_trace(NtffContent(compiled.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
 def report_of(compiled: Specialization) -> str:

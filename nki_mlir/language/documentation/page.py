@@ -10,9 +10,9 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -27,9 +27,6 @@ from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spa
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.dtypes import BOOL, DType, dtype_of
-
-if TYPE_CHECKING:
-    from nki_mlir.language.signatures.binding import Function
 
 T = TypeVar("T")
 TARGETS = ("trn1", "trn2", "trn3")
@@ -171,34 +168,37 @@ def argument(kind: str, takes: str) -> str:
     return "; ".join(phrase for phrase in ("" if names_kind else kind, takes) if phrase)
 
 
-def kind_of(function: "Function", parameter: str) -> str:
-    """Return the phrase for the kind of a parameter; the commands of ``reduce_cmd`` are those of the instruction."""
-    if parameter == "reduce_cmd":
-        entry = INSTRUCTIONS[function.name.rpartition(".")[2]]
-        commands = (function.generation.name == CURRENT and entry.commands) or COMMANDS
-        return "one of " + ", ".join(f"nisa.reduce_cmd.{command}" for command in commands)
-    kind = function.kind(parameter)
-    return kind.description if kind is not None else ""
+def commands_of(name: str, generation: str) -> str:
+    """Return the phrase for the commands that an instruction's ``reduce_cmd`` takes."""
+    commands = (generation == CURRENT and INSTRUCTIONS[name].commands) or COMMANDS
+    return "one of " + ", ".join(f"nisa.reduce_cmd.{command}" for command in commands)
 
 
-def description(function: "Function", sentence: str) -> str:
-    """Return what ``help()`` shows of a function that has a page; "" without one."""
-    module, _, name = function.name.rpartition(".")
-    generation = function.generation.name
+def description(function: str, generation: str, kinds: Mapping[str, str], sentence: str) -> str:
+    """Return what ``help()`` shows of a function that has a page; "" without one.
+
+    Arguments:
+        function: the documented name, with its module
+        generation: the generation whose function it is
+        kinds: the phrase for the kind of each parameter, in their order; "" where the name says nothing about it
+        sentence: what the function does
+    """
+    module, _, name = function.rpartition(".")
     page, shown = PAGES.get((module, generation), {}).get(name), example(module, name, generation)
     if page is None or not shown:
         return ""
-    arguments, parameters = [], list(function.__signature__.parameters)[function.skip:]
-    for parameter in parameters:
+    arguments = []
+    for parameter, kind in kinds.items():
+        kind = commands_of(name, generation) if parameter == "reduce_cmd" else kind
         takes = text_for(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
-        arguments.append(f"{parameter}: {argument(kind_of(function, parameter), takes)}")
+        arguments.append(f"{parameter}: {argument(kind, takes)}")
     result = filled(text_for(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     errors = text_for(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [errors] if errors == "None." else [errors, LOCATED]),
-                  *(performance(page, parameters) if page.ops else []), Paragraph("Example", shown.splitlines()),
-                  Paragraph("Source", [f"{function.name}, NKI API reference, "
-                                       f"releases {spans(releases_with(function.name))}"])]
+                  *(performance(page, kinds) if page.ops else []), Paragraph("Example", shown.splitlines()),
+                  Paragraph("Source", [f"{function}, NKI API reference, "
+                                       f"releases {spans(releases_with(function))}"])]
     return "\n\n".join([sentence, *(p.text() for p in paragraphs)])
 
 

@@ -79,7 +79,10 @@ class Description(str):
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         from nki_mlir.language.documentation.page import description  # start-up: imported on first use
-        return (description(self.record, self.sentence) or str.__str__(self)).expandtabs(tabsize)
+        function, shown = self.record, list(self.record.__signature__.parameters)[self.record.skip:]
+        kinds = {p: kind.description if (kind := function.kind(p)) is not None else "" for p in shown}
+        page = description(function.name, function.generation.name, kinds, self.sentence)
+        return (page or str.__str__(self)).expandtabs(tabsize)
 
     def below(self, heading: str) -> "Description":
         return Description(heading + self, self.record, heading + self.sentence)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How PyTorch's element types and the values of its operators correspond to those of a kernel's custom call."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.scalar import dtypes
+
+NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
+             torch.float8_e4m3fn: dtypes.FLOAT8_E4M3FN, torch.float8_e5m2: dtypes.FLOAT8_E5M2,
+             torch.float8_e8m0fnu: dtypes.FLOAT8_E8M0FNU,
+             torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
+             torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
+             torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
+TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
+
+
+def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:
+    """Return the operands of the custom call, in its order, from the updated and the other tensors of an operator."""
+    updated, plain = dict(zip(record.form.aliases, written)), iter(tensors)
+    return [updated[k] if k in updated else next(plain) for k in range(len(record.operands))]
+
+
+def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
+    """Return the custom call's results in the order of the operator's results: updated tensors, then new ones."""
+    updated = list(record.form.aliases.values())
+    return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
