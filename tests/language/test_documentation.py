@@ -163,9 +163,15 @@ def test_help__has_every_part(generation, module, name):
 def test_help__has_the_laws_that_work_chooses_from():
     costs = inspect.getdoc(public("nki.isa", "current")["tensor_scalar"]).partition("Cost:\n")[2].splitlines()
     assert costs[0] == ("    The engine takes time for each element of dst. It depends on the dtypes and memories of the "
-                        "tiles; operators with roots are slower.")
+                        "tiles; the operators nl.rsqrt and nl.power are slower.")
     assert [line.partition(",")[0] for line in costs[1:4]] == [
         "    roots on vector", "    roots on gpsimd", "    tensor_scalar on vector"]
+
+
+def test_help__leaves_out_laws_of_operators_that_the_function_does_not_have():
+    negative, power = (inspect.getdoc(public("nki.language", "current")[name]) for name in ("negative", "power"))
+    assert "roots on" not in negative and "tensor_scalar on vector, cycles" in negative
+    assert "roots on vector, cycles" in power
 
 
 def test_help__has_the_law_whose_name_work_builds():

@@ -25,6 +25,7 @@ from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.entries.entry import Page
 from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
 from nki_mlir.machine import machine_named
+from nki_mlir.machine.engine import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.dtypes import BOOL, DType, dtype_of
 
@@ -115,10 +116,15 @@ def names_of_laws(cls: type[Op]) -> list[str]:
     return list(dict.fromkeys(name for text in texts if (name := text.partition(".")[0])))
 
 
-def laws(cls: type[Op]) -> list[str]:
-    """Return the cycles of each element, on each engine and target, by the laws that the work's names begin with."""
+def laws(cls: type[Op], has_roots: bool) -> list[str]:
+    """Return the cycles of each element, on each engine and target, by the laws that the work's names begin with.
+
+    ``has_roots`` says whether the documented function can have an operator to which the law ``roots`` applies.
+    """
     lines = []
     for kind in [cls.law] if cls.work is Op.work else names_of_laws(cls):
+        if kind == "roots" and not has_roots:
+            continue
         for engine in cls.engines:
             tables = {name: machine_named(name).costs.engines[engine].laws for name in TARGETS}
             rates = ", ".join(f"{float(table[kind].per_element):g} ({name})" for name, table in tables.items()
@@ -127,7 +133,7 @@ def laws(cls: type[Op]) -> list[str]:
     return lines
 
 
-def performance(page: Page, parameters: Collection[str]) -> list[Paragraph]:
+def performance(page: Page, parameters: Collection[str], has_roots: bool) -> list[Paragraph]:
     """Return the engines and work of the operations that the instruction becomes.
 
     Sentences name the operations' operands, which are called as in ``OPERANDS`` where the function has no parameter of
@@ -141,7 +147,7 @@ def performance(page: Page, parameters: Collection[str]) -> list[Paragraph]:
         engines.append(" or ".join(e.value for e in cls.engines) + since + (f" ({name})" if page.ops[1:] else ""))
         text = re.sub(r"\w+", lambda word: OPERANDS.get(word[0], word[0]) if word[0] not in parameters else word[0],
                       cost(cls))
-        work += [f"{name}: {text}" if page.ops[1:] else text, *laws(cls)]
+        work += [f"{name}: {text}" if page.ops[1:] else text, *laws(cls, has_roots)]
     work.append("Costs differ between machines: nki_mlir.machine has each law with its source.")
     return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
@@ -184,6 +190,7 @@ def description(function: str, generation: str, kinds: Mapping[str, str], senten
         sentence: what the function does
     """
     module, _, name = function.rpartition(".")
+    has_roots = module == ISA or name in VECTOR_HAS_NOT
     page, shown = PAGES.get((module, generation), {}).get(name), example(module, name, generation)
     if page is None or not shown:
         return ""
@@ -196,7 +203,7 @@ def description(function: str, generation: str, kinds: Mapping[str, str], senten
     errors = text_for(generation, page.errors)
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
                   Paragraph("Errors", [errors] if errors == "None." else [errors, LOCATED]),
-                  *(performance(page, kinds) if page.ops else []), Paragraph("Example", shown.splitlines()),
+                  *(performance(page, kinds, has_roots) if page.ops else []), Paragraph("Example", shown.splitlines()),
                   Paragraph("Source", [f"{function}, NKI API reference, "
                                        f"releases {spans(releases_with(function))}"])]
     return "\n\n".join([sentence, *(p.text() for p in paragraphs)])
