@@ -36,7 +36,7 @@ class InputTime(NkiMlirError):
     fix = "set {variable} to a larger number of seconds"
 
 
-AGAIN = 0.2
+AGAIN = 0.2                     # seconds until the alarm repeats
 PROGRAMS = 1 << 24              # of a launch: each is captured or run
 
 
@@ -73,7 +73,8 @@ SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a
 def limited_time() -> Iterator[None]:
     """Raise ``InputTime`` in the ``with`` block, also in native code, when the time limit is over.
 
-    It is for commands, which run in a separate process. A limit within another one has no effect.
+    It is for commands, which run in a separate process. A limit within another one has no effect. An alarm at the start
+    or the end of the block raises nothing, so the end always stops the timer; the timer repeats.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
@@ -83,6 +84,8 @@ def limited_time() -> Iterator[None]:
 
     def over(number: int, frame: FrameType | None) -> None:
         nonlocal is_over
+        if frame is not None and frame.f_globals.get("__name__") in (__name__, contextmanager.__module__):
+            return
         is_over = True
         raise InputTime(limit=limit, variable=SECONDS.variable)
     before = signal.signal(signal.SIGALRM, over)

@@ -435,6 +435,42 @@ def test_code_that_catches_errors_does_not_outlive_the_time_limit(monkeypatch):
     assert attempts == 3
 
 
+def test_an_alarm_at_the_end_of_the_block_leaves_no_timer():
+    """The handler runs between any two instructions, also of the code that enters and leaves the block."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def run(alarm):
+        events = 0
+
+        def trace(frame, event, value):
+            nonlocal events
+            if frame.f_globals["__name__"] not in ("contextlib", "nki_mlir.input_limits"):
+                return None
+            frame.f_trace_opcodes = True
+            handler = signal.getsignal(signal.SIGALRM)
+            if callable(handler) and handler is not before:
+                events += 1
+                if events == alarm:
+                    handler(signal.SIGALRM, frame)
+            return trace
+
+        tracer = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with limited_time():
+                pass
+        finally:
+            sys.settrace(tracer)
+        return events
+
+    count = run(alarm=0)
+    assert count > 30
+    for alarm in range(1, count + 1):
+        assert run(alarm) == count
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) == before
+
+
 @pytest.mark.parametrize("kind, formula, said", [
     ("apply", "d0 floordiv 0", "'d0 floordiv 0' divides by 0"),
     ("apply", "d0 + (d0 mod -3) * 2", "'d0 mod -3' divides by -3"),
