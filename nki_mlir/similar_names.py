@@ -41,7 +41,8 @@ _COMPOSED = (
     ("concatenate concat cat hstack vstack dstack stack block append",
      "create a tile of the complete shape with nl.ndarray, and write each part to its slice"),
     ("split chunk array_split hsplit vsplit unbind narrow", "take slices of the tile: t[:, 0:64]"),
-    ("squeeze unsqueeze ravel flatten view_as", "reshape the tile: t.reshape(shape), which keeps the partitions"),
+    ("reshape squeeze unsqueeze ravel flatten view_as",
+     "reshape the tile: t.reshape(shape), which keeps the partitions"),
     ("permute swapaxes moveaxis movedim t mt",
      "transpose tiles with nisa.nc_transpose, and tensors in HBM while they are loaded, with nl.load_transpose2d"),
     ("clip clamp hardtanh", "use nl.minimum(nl.maximum(x, low), high)"),
@@ -74,5 +75,12 @@ _COMPOSED = (
     ("to type cast type_as astype float half double long int bool bfloat16 float16 float32",
      "convert it with nl.copy(t, dtype=nl.bfloat16), or another dtype"),
     ("cdiv", "use (a + b - 1) // b"),
+    ("at", "write to a slice of the tile, t[...], which is a view of its memory"),
+    ("stride data_ptr storage_offset", "index the tensor with slices; the compiler computes the addresses"),
+    ("fori_loop while_loop foreach vmap", "write a Python loop: for i in nl.affine_range(n)"),
+    ("cond when switch", "write a Python if on constants and program ids, and select elements of tiles with nl.where"),
+    ("static_print debug_print", "print tiles with nl.device_print"),
+    ("barrier debug_barrier syncthreads synchronize",
+     "leave it out: an instruction starts when those that write its operands have ended"),
 )
 COMPOSED = {name: text for names, text in _COMPOSED for name in names.split()}

@@ -122,7 +122,7 @@ class MixedIndexing(KernelError):
 
 class MGridCall(KernelError, TypeError):
     code = "NKI-TYPE"
-    message = "nl.mgrid is called; it takes slices in brackets"
+    message = "nl.mgrid {what}; it takes slices in brackets"
     fix = "write nl.mgrid[0:128, 0:512]"
 
 

@@ -6,6 +6,7 @@ All of them become one form, an affine expression (``affine.py``); subscripts, b
 
 import math
 import operator
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
@@ -264,12 +265,14 @@ class MGridResult(tuple[object, ...]):
 
 class _MGrid:
     def __call__(self, *extents: object) -> NoReturn:
-        raise MGridCall().here()
+        raise MGridCall(what="is called").here()
 
     def __getitem__(self, slices: tuple[slice, ...]) -> MGridResult:
         slices = slices if isinstance(slices, tuple) else (slices,)
         rank, ranges = len(slices), []
         for k, s in enumerate(slices):
+            if not isinstance(s, slice):
+                raise MGridCall(what=f"has the subscript {reprlib.repr(s)}").here()
             start, step = Index.of(s.start or 0) if not isinstance(s.start, Index) else s.start, s.step or 1
             length = (Index.of(s.stop) - start).as_int("the extent of nl.mgrid depends on it")
             count = max(0, -(-length // step))

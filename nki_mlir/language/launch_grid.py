@@ -18,6 +18,11 @@ class BadExtent(BadArgument):
     fix = "give each axis a positive integer, for example kernel[2, 4]"
 
 
+class GridFunction(BadArgument):
+    message = "a launch grid is the function {name}"
+    fix = "pass the integers that it returns, for example kernel[2, 4]"
+
+
 class TooManyPrograms(BadArgument):
     message = "a launch grid has {count} programs, at most {limit:,} run"
     fix = "give each program more of the work, in a loop in the kernel"
@@ -41,6 +46,7 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         extents = tuple(n for g in grid for n in flat_grid(g))
         check_programs(prod(extents))
         return extents
+    refuse_function(grid)
     try:
         extent = int(grid)
     except (OverflowError, TypeError, ValueError):
@@ -49,6 +55,12 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         raise BadExtent(extent=repr(grid)).here()
     check_programs(extent)
     return (extent,)
+
+
+def refuse_function(grid: object) -> None:
+    """Raise ``GridFunction`` for a function of the arguments, which is a grid in Triton."""
+    if callable(grid):
+        raise GridFunction(name=getattr(grid, "__name__", type(grid).__name__)).here()
 
 
 def check_programs(count: int) -> None:

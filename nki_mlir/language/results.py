@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.capture.builder import Builder
@@ -34,6 +35,11 @@ class BadResult(KernelError, TypeError):
     code = "NKI-RESULT"
     message = "{what}"
     fix = "create outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return these tensors"
+
+
+class GeneratorKernel(BadResult):
+    message = "the kernel has a `yield`, so that Python returns a generator and runs no statement of it"
+    fix = "return the outputs, several as a tuple"
 
 
 class ElementsLeftOut(UserWarning):
@@ -89,6 +95,8 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
         case None:                              # in a tuple: an output that this call does not have
             return None
+    if isinstance(value, GeneratorType):
+        raise GeneratorKernel().located(at)
     raise BadResult(what=f"the kernel returns a value of type {type(value).__name__}; it must return "
                          "tensors").located(at)
 

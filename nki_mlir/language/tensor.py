@@ -25,7 +25,15 @@ from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.signatures.table import BETA, functions_of
-from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, TensorObject, host_function, not_implemented
+from nki_mlir.language.tensor_object import (
+    BINARY,
+    OF_PYTHON,
+    UNARY,
+    TensorObject,
+    host_function,
+    not_implemented,
+    refuse_math,
+)
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -87,6 +95,7 @@ class Tensor(TensorObject, View):
         raise error.here()
 
     def __index__(self) -> int:
+        refuse_math()
         raise DeviceValue().here()
 
     __int__ = __float__ = __index__

@@ -21,6 +21,7 @@ BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide
 UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
 
 
+DEVICE_VALUE = "NKI-DEVICE-VALUE"          # the code of the errors that say that only the device knows the elements
 OF_PYTHON = (NoneType, complex, str, bytes, list, tuple, dict, set, range)       # with these a tile computes nothing
 
 
@@ -79,6 +80,13 @@ def called_name() -> str:
     at = user_location()
     called = re.match(r"(?:\w+\.)*(\w+)\([^()]*\)$", linecache.getline(at.file, at.line)[at.column:at.end_column])
     return called[1] if called else ""
+
+
+def refuse_math() -> None:
+    """Raise the error of a call of Python's ``math`` if the kernel makes one now, to which a tile gives its value."""
+    at = user_location()
+    if called := re.match(r"math\.(\w+)\(", linecache.getline(at.file, at.line)[at.column:at.end_column]):
+        raise host_function("math", called[1])
 
 
 T = TypeVar("T", bound="TensorObject")
@@ -155,6 +163,15 @@ class TensorObject:
             return None
         values = [o.numpy() if isinstance(o, TensorObject) else o for o in operands]
         return getattr(function, method)(*values, **keywords)
+
+    def __array_function__(self, function: Any, types: object, args: Any, keywords: Any) -> Any:
+        """Call a function of NumPy, which may be a method of the tensor; refuse it if it needs the elements."""
+        try:
+            return function._implementation(*args, **keywords)
+        except NkiMlirError as error:
+            if error.code not in (DEVICE_VALUE, HostFunction.code):
+                raise
+            raise host_function("NumPy", function.__name__) from None
 
     @classmethod
     def __torch_function__(cls, function: Any, types: object, args: object = (), kwargs: object = None) -> NoReturn:

@@ -19,7 +19,7 @@ from nki_mlir.language.operations import HostArray
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind
-from nki_mlir.language.signatures.parameter_names import form_of
+from nki_mlir.language.signatures.parameter_names import call_of, form_of
 from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -60,7 +60,7 @@ class Beta(Generation):
         raise error.here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
-        return BadCall(what=text, form=form_of(function.title, function.__signature__)).here()
+        return BadCall(what=text, form=call_of(function.title, function.__signature__)).here()
 
     def cross(self, function: Function, arguments: dict[str, Any]) -> object:
         """Emit ``dst`` = the result of the function of the same name for the other arguments."""

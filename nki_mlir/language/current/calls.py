@@ -11,12 +11,12 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.language.current import enums
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, not_a_tensor, of_core, warn
 from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, region_value
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value
-from nki_mlir.language.signatures.parameter_names import form_of
+from nki_mlir.language.signatures.parameter_names import call_of
 from nki_mlir.language.tensor_object import TensorObject
 from nki_mlir.scalar.dtypes import BY_NAME, FLOAT32, UINT8, DType
 from nki_mlir.similar_names import nearest
@@ -38,8 +38,7 @@ class Current(Generation):
         if kind is kinds.INTEGER:
             integer(value, subject)
         if kind is kinds.TENSOR:
-            invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'",
-                    fix="create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
+            not_a_tensor(value, subject)
         if kind.enumeration:
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
@@ -53,7 +52,7 @@ class Current(Generation):
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
-        fix = f"call it as {form_of(function.title, function.__signature__)}"
+        fix = f"call it as {call_of(function.title, function.__signature__)}"
         return NkiTypeError(text, fix=fix, code="NKI-PARAMETER").here()
 
     @staticmethod

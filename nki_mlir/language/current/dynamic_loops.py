@@ -22,7 +22,7 @@ from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
-from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.calls import reported, shown
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister, check_register
@@ -145,7 +145,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
         require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register",
                 fix="give a Python integer, or nisa.register_alloc")
     require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
-            f"step must be a positive int, got {step!r}", fix="give a positive Python integer")
+            f"step must be a positive int, got {shown(step)}", fix="give a positive Python integer")
     counter = register_alloc(lower)
     counter.frozen = True
     with nesting():

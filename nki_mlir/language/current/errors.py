@@ -138,6 +138,12 @@ INSTEAD = {             # names of the beta generation -> what to use in this on
 }
 
 
+def not_a_tensor(value: object, subject: str) -> NoReturn:
+    """Raise the error of an operand that is no tensor. A class may say what to pass instead of its values."""
+    create = "create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy"
+    invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'", fix=getattr(value, "pass_instead", create))
+
+
 def unknown_name(owner: str, name: str, names: Iterable[str], functions: Iterable[str] = ()) -> AttributeError:
     """Return the error for a name that a module or tensor does not have, with what to use instead."""
     return unknown(owner, name, names, INSTEAD, functions)

@@ -23,6 +23,8 @@ ACTIVATION_FUNCTIONS = frozenset((
 class NkiInstruction:
     """The handle of an issued instruction, to order other instructions after it."""
 
+    pass_instead = "pass the tile that the instruction writes, its dst: instructions return no tiles"
+
     def __init__(self, kind: str, name: str | None, loops: tuple[object, ...]) -> None:
         self.kind, self.name, self.loops = kind, name, loops
         self.producers: list[NkiInstruction] = []

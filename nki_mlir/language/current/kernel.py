@@ -44,7 +44,7 @@ from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
 from nki_mlir.language.kernel import K, NoFunction, capturing, is_array, plain_index_errors, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel
-from nki_mlir.language.launch_grid import cores_of
+from nki_mlir.language.launch_grid import cores_of, refuse_function
 from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
@@ -290,6 +290,7 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     """Return the extents of a launch grid: numbers, core markers of the beta generation, or sequences of them."""
     if isinstance(cores, (tuple, list)) and cores:
         return tuple(n for c in cores for n in extents_of(c))
+    refuse_function(cores)
     try:
         return (operator.index(cores),)
     except TypeError:

@@ -19,7 +19,7 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, require
+from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require
 from nki_mlir.language.current.memory import (
     Indirection,
     MemoryRegion,
@@ -111,8 +111,7 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
                 why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round",
                 fix="use the functions of nki.isa and nki.language alone in one kernel")
     if not isinstance(value, NkiTensor):
-        invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'",
-                fix="create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
+        not_a_tensor(value, f"{op} {operand}")
     return value
 
 

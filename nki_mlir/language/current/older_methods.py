@@ -11,7 +11,7 @@ from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.tensor import OF_NUMPY
-from nki_mlir.language.tensor_object import TensorObject, called_name, host_function
+from nki_mlir.language.tensor_object import TensorObject, called_name, host_function, refuse_math
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,6 +58,7 @@ class OlderMethods(TensorObject):
                            fix="compare with nl.greater(a, b) or its like, and select with nl.where").here()
 
     def _no_number(self) -> NoReturn:
+        refuse_math()
         raise NkiTypeError("a tensor is not a Python number: only the device knows its elements",
                            fix="read one into a register with nisa.register_load, or pass the number to the kernel",
                            code="NKI-DEVICE-VALUE").here()

@@ -51,6 +51,12 @@ def form_of(function: str, signature: inspect.Signature) -> str:
     return f"{function}({', '.join(parameter_text(p) for p in signature.parameters.values() if p.name != 'self')})"
 
 
+def call_of(function: str, signature: inspect.Signature) -> str:
+    """Return the same for an error of a call that does not fit, which may give the extents of a shape one by one."""
+    text = form_of(function, signature)
+    return f"{text}, where shape is one tuple" if "shape" in signature.parameters else text
+
+
 def parameter_text(parameter: inspect.Parameter) -> str:
     default = parameter.default
     if default is parameter.empty:
