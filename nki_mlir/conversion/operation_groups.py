@@ -26,6 +26,7 @@ from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.transforms.split_masked_loops import is_masked
+from nki_mlir.waist.overlap import ANYWHERE, nest_of
 
 LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that may alias others
 
@@ -38,8 +39,9 @@ class GroupKey(NamedTuple):
     ``slots`` says which operands are one buffer. ``origins`` has the origin of each buffer, and for a local one of
     several operations whether only they use it. ``symbols`` are the index values that operands are, by identity: their
     ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the next
-    operation. ``distances`` has for each start that may differ the distance from the first start in its buffer, or the
-    start itself if another pattern of the buffer may not move.
+    operation. ``distances`` has for each start that may differ the number of its cluster and the distance from the
+    first start in it, or the start itself if another pattern of the buffer may not move; nothing if each of these
+    patterns is alone in its buffer.
     """
 
     operations: tuple[object, ...]
@@ -47,7 +49,18 @@ class GroupKey(NamedTuple):
     origins: tuple[object, ...]
     symbols: tuple[Value, ...]
     allocated: tuple[tuple[int, int], ...]
-    distances: tuple[int, ...]
+    distances: tuple[tuple[int, int], ...]
+
+
+class PatternCluster(NamedTuple):
+    """Movable patterns of one buffer that overlap or adjoin, or that overlap what lies between. Clusters do not
+    touch, so how far they are apart does not matter. ``start``: of its first pattern; ``low``, ``high``: its elements
+    in each partition."""
+
+    slot: int
+    start: int
+    low: int
+    high: int
 
 
 @dataclass(eq=False, slots=True)
@@ -75,11 +88,12 @@ class Outline:
 @dataclass(eq=False, slots=True)
 class OperationForm:
     """The common part of equal tile operations. ``outline`` does not depend on movable starts; ``starts`` has these, by
-    the number of the operand."""
+    the number of the operand, and ``reaches`` how far each of these patterns reaches from its start."""
 
     tiles: int
     outline: Outline
     starts: tuple[tuple[int, int], ...]
+    reaches: tuple[tuple[int, int], ...]
     may_fold: bool
     stays: bool                 # is not grouped
 
@@ -96,14 +110,19 @@ class TileOperation(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OperationGroup:
-    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``starts`` the
-    first start in each of those whose patterns are movable, by their number among these."""
+    """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``slots`` the
+    number of each operand's among these, ``starts`` the start of each cluster of movable patterns."""
 
     operations: Sequence[TileOperation]
     buffers: list[SourceBuffer]
-    starts: dict[int, int]
+    slots: Sequence[int]
+    starts: tuple[int, ...]
     allocated: tuple[int, ...]  # numbers of the buffers that are allocated inside of it
     number: int = 0             # of its key
+
+    @property
+    def clusters(self) -> list[PatternCluster]:
+        return clusters_of(self.slots, *movable_patterns(self.operations))[0]
 
 
 @dataclass(eq=False)
@@ -217,7 +236,7 @@ class Groups:
             if form is None:
                 form = self.moved[moved_key] = self.new_form(op, parts)
             elif form.starts != starts:
-                form = replace(form, starts=starts)
+                form = OperationForm(form.tiles, form.outline, starts, form.reaches, form.may_fold, form.stays)
             self.forms[key] = form
         return form, parts.operands
 
@@ -225,7 +244,9 @@ class Groups:
         self.masked |= self.splits and is_masked(op)
         recognized_op = recognized(op, parts).op
         key, starts = outline_of(recognized_op)
-        return OperationForm(len(recognized_op.operands()), self.outlines.setdefault(key, Outline(op.name)), starts,
+        operands = recognized_op.operands()
+        return OperationForm(len(operands), self.outlines.setdefault(key, Outline(op.name)), starts,
+                             tuple([reach_of(operands[number][1].access) for number, _ in starts]),
                              may_fold(recognized_op), recognized_op.acts_outside)
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
@@ -256,15 +277,17 @@ class Groups:
         if not operations:
             return
         self.open, self.inside = [], []
-        used, symbols, starts = operations[0].buffers, operations[0].symbols, operations[0].form.starts
-        stays = operations[0].form.stays
+        used, symbols, stays = operations[0].buffers, operations[0].symbols, operations[0].form.stays
         for operation in operations[1:]:
-            starts = (*starts, *[(len(used) + number, start) for number, start in operation.form.starts])
             used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
             stays |= operation.form.stays
+        starts, reaches = movable_patterns(operations)
         numbers: dict[SourceBuffer, int] = {}
         slots = [numbers.setdefault(buffer, len(numbers)) for buffer in used]
-        first_starts, distances = distances_of(slots, starts) if starts else ({}, ())
+        cluster_starts, distances = tuple([start for _, start in starts]), tuple[tuple[int, int], ...]()
+        if starts and len(numbers) < len(slots):
+            clusters, distances = clusters_of(slots, starts, reaches)
+            cluster_starts = tuple([cluster.start for cluster in clusters])
         origins: list[object] = [buffer.origin for buffer in numbers]
         allocated: tuple[tuple[int, int], ...] = ()
         if len(operations) > 1:
@@ -277,7 +300,8 @@ class Groups:
                 allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
         if stays or None in origins:
             return
-        group = OperationGroup(operations, list(numbers), first_starts, tuple([number for _, number in allocated]))
+        group = OperationGroup(operations, list(numbers), slots, cluster_starts,
+                               tuple([number for _, number in allocated]))
         key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
                        tuple(symbols), allocated, distances)
         first = self.by_key.setdefault(key, group)
@@ -310,16 +334,60 @@ def is_movable(access: Access, space: str, shape: tuple[int, ...], dtype: DType)
     return access.partition is None or (space == SBUF and access.dtype is dtype and prod(access.shape) < prod(shape))
 
 
-def distances_of(slots: Sequence[int], starts: Sequence[tuple[int, int]]) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Return the first start in each buffer of which all patterns are movable, by the buffer's number, and the
-    ``distances`` of a key."""
+def reach_of(access: Access) -> tuple[int, int]:
+    """Return the first element of a pattern in each partition, and the one behind its last, from its start;
+    anything if registers are part of it."""
+    if access.free.symbols:
+        return -ANYWHERE, ANYWHERE
+    nest = nest_of(access.free_dims, 1)
+    return nest.shift, nest.shift + nest.extent
+
+
+def movable_patterns(operations: Sequence[TileOperation]
+                     ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Return the movable starts of operations, by the number of the operand among those of all, and their reaches."""
+    form = operations[0].form
+    if len(operations) == 1:
+        return form.starts, form.reaches
+    starts: list[tuple[int, int]] = []
+    reaches: list[tuple[int, int]] = []
+    count = 0
+    for operation in operations:
+        starts += [(count + number, start) for number, start in operation.form.starts]
+        reaches += operation.form.reaches
+        count += len(operation.buffers)
+    return tuple(starts), tuple(reaches)
+
+
+def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches: Sequence[tuple[int, int]]
+                ) -> tuple[list[PatternCluster], tuple[tuple[int, int], ...]]:
+    """Return the clusters of buffers of which all patterns are movable, and the ``distances`` of a key."""
     movable = {number for number, _ in starts}
     fixed = {slot for number, slot in enumerate(slots) if number not in movable}
-    first_starts: dict[int, int] = {}
-    for number, start in starts:
-        if slots[number] not in fixed:
-            first_starts.setdefault(slots[number], start)
-    return first_starts, tuple([start - first_starts.get(slots[number], 0) for number, start in starts])
+    by_slot: dict[int, list[tuple[int, int, int]]] = {}
+    for k, ((number, start), (low, high)) in enumerate(zip(starts, reaches)):
+        by_slot.setdefault(slots[number], []).append((start + low, start + high, k))
+    cluster_of: dict[int, PatternCluster] = {}         # by the number of the pattern
+    for slot, patterns in by_slot.items():
+        if slot in fixed:
+            continue
+        patterns.sort()
+        members: list[int] = []
+        begin, end, _ = patterns[0]
+        for low, high, k in (*patterns, (2 * ANYWHERE, 0, -1)):
+            if low > end:
+                first = min(members)
+                cluster_of |= dict.fromkeys(members, PatternCluster(slot, starts[first][1], begin, end))
+                members, begin, end = [], low, high
+            members.append(k)
+            end = max(end, high)
+    clusters: dict[PatternCluster, int] = {}
+    distances: list[tuple[int, int]] = []
+    for k, (_, start) in enumerate(starts):
+        cluster = cluster_of.get(k)
+        distances.append((-1, start) if cluster is None else (
+            clusters.setdefault(cluster, len(clusters)), start - cluster.start))
+    return list(clusters), tuple(distances)
 
 
 def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:

@@ -186,6 +186,22 @@ def parts_of_tiles(x):
     return out
 
 
+def parts_apart(x):
+    """Parts of one tile that do not touch, at eight distances, in either order; that touch; and two that overlap while
+    the third is apart."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for k in nl.static_range(8):
+        tile[:, 4 * k:4 * k + 4] = nl.exp(tile[:, 60 + 5 * k:64 + 5 * k])
+    for k in nl.static_range(8):
+        tile[:, 60 + 5 * k:64 + 5 * k] = nl.exp(tile[:, 4 * k:4 * k + 4])
+    for k in nl.static_range(3):
+        tile[:, 4 * k:4 * k + 4] = nl.exp(tile[:, 4 * k + 4:4 * k + 8])
+        tile[:, 9 * k:9 * k + 4] = nl.add(tile[:, 9 * k + 2:9 * k + 6], tile[:, 70 - k:74 - k])
+    nl.store(out, tile)
+    return out
+
+
 KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(folds_converted, [(128, 64)], None, 3, id="folds"),
            pytest.param(folds_apart, [(128, 64)], None, 3, id="folds apart"),
@@ -193,6 +209,7 @@ KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(buffers_shared, [(128, 64)], None, 4, id="buffers"),
            pytest.param(starts, [(256, 128)], None, 12, id="starts"),
            pytest.param(parts_of_tiles, [(128, 128)], None, 40, id="parts of tiles"),
+           pytest.param(parts_apart, [(128, 128)], None, 19, id="parts apart"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
            pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
            pytest.param(loops_and_instructions, [(128, 64)], None, 8, id="loops")]

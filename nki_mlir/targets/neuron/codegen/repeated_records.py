@@ -6,13 +6,20 @@ instructions that its operations became, as functions of their buffers, and writ
 instruction is a copy of one record, with other buffers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.conversion.operation_groups import OperationGroup, Repeats, SourceBuffer, started
+from nki_mlir.conversion.operation_groups import (
+    OperationGroup,
+    PatternCluster,
+    Repeats,
+    SourceBuffer,
+    reach_of,
+    started,
+)
 from nki_mlir.conversion.repeated_operations import position_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
@@ -34,11 +41,12 @@ class NewBuffer(NamedTuple):
 
 
 class StampedInstruction(NamedTuple):
-    """An instruction whose symbols have their values, with the source of the buffer of each of its tiles.
-    ``operation``: the number of the operation that it belongs to."""
+    """An instruction whose symbols have their values, with the source of the buffer of each of its tiles, and the
+    cluster of patterns with which the tile moves, by number; -1: none. ``operation``: the number of the operation that
+    it belongs to."""
 
     op: Op
-    tiles: tuple[tuple[str, Tile, int], ...]
+    tiles: tuple[tuple[str, Tile, int, int], ...]
     operation: int
 
 
@@ -55,9 +63,13 @@ class GroupTemplate:
     tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
 
     @cached_property
+    def clusters(self) -> list[PatternCluster]:
+        return self.first.clusters
+
+    @cached_property
     def unread(self) -> tuple[int, ...]:
         """The numbers of the group's buffers that no instruction uses."""
-        used = {slot for part in self.parts if type(part) is StampedInstruction for _, _, slot in part.tiles}
+        used = {slot for part in self.parts if type(part) is StampedInstruction for _, _, slot, _ in part.tiles}
         return tuple(slot for slot in range(len(self.first.buffers)) if slot not in used)
 
     def locations(self, operations: Sequence[Operation]) -> list[Location | None]:
@@ -109,12 +121,13 @@ class Templates:
         slots = {buffer: slot for slot, buffer in enumerate(buffers) if buffer is not None}
         recognized, _ = recognize(operation)
         op.kind()                                           # known to copies, too
-        tiles = list[tuple[str, Tile, int]]()
+        tiles = list[tuple[str, Tile, int, int]]()
+        clusters = template.clusters
         for (tile_field, tile), (_, unread) in zip(op.operands(), recognized.op.operands()):
             slot = slots.get(tile.handle)
-            if slot is None or (slot in template.first.starts and tile.dtype is not tile.base_dtype):
-                raise NoTemplate                            # in the second case its starts count other elements
-            tiles.append((tile_field.name, tile.on(None, unread.label), slot))
+            if slot is None:
+                raise NoTemplate
+            tiles.append((tile_field.name, tile.on(None, unread.label), slot, cluster_of(tile, slot, clusters)))
         template.parts.append(StampedInstruction(op, tuple(tiles), number))
 
     def note_other(self, operation: Operation) -> None:
@@ -177,7 +190,7 @@ class Templates:
         handles = [self.buffers[source.number] for source in group.buffers]
         locations = template.locations([operation.operation for operation in group.operations])
         first = template.first.starts
-        distances = {slot: start - first[slot] for slot, start in group.starts.items() if start != first[slot]}
+        distances = () if group.starts == first else [start - before for start, before in zip(group.starts, first)]
         for part in template.parts:
             if type(part) is StampedInstruction:
                 into.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles),
@@ -201,22 +214,37 @@ class Templates:
         body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
 
 
-def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Mapping[int, int],
+def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int:
+    """Return the number of the cluster of patterns with which a tile moves; -1 if its start is fixed."""
+    numbers = [number for number, cluster in enumerate(clusters) if cluster.slot == slot]
+    if not numbers:
+        return -1
+    if tile.dtype is not tile.base_dtype:
+        raise NoTemplate                                    # its starts count other elements
+    if len(numbers) > 1:
+        low, high = (tile.access.free.const + end for end in reach_of(tile.access))
+        numbers = [number for number in numbers if clusters[number].low <= low and high <= clusters[number].high]
+        if not numbers:
+            raise NoTemplate
+    return numbers[0]
+
+
+def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Sequence[int],
             tiles: dict[tuple[Tile, DeviceBuffer, int], Tile]) -> Op:
     """Return the operation of an instruction on these buffers, in which tiles start behind those of the template by
-    these distances. ``tiles`` memoizes tiles that start elsewhere."""
+    the distances of their clusters, if there are any. ``tiles`` memoizes tiles that start elsewhere."""
     op = instruction.op
     copy = object.__new__(type(op))
     values = copy.__dict__
     values.update(op.__dict__)
-    for name, tile, slot in instruction.tiles:
+    for name, tile, slot, cluster in instruction.tiles:
         buffer = handles[slot]
         assert buffer is not None
-        if slot in distances:
-            key = tile, buffer, distances[slot]
+        if distances and cluster >= 0 and (distance := distances[cluster]):
+            key = tile, buffer, distance
             moved = tiles.get(key)
             if moved is None:
-                moved = tiles[key] = started(tile, distances[slot]).on(buffer, buffer.name or tile.label)
+                moved = tiles[key] = started(tile, distance).on(buffer, buffer.name or tile.label)
             values[name] = moved
         else:
             values[name] = tile.on(buffer, buffer.name or tile.label)
